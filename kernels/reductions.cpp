@@ -74,10 +74,6 @@ void quotient(const Tensor& result, const Tensor& x, double divisor, const Strea
   dispatch<cpu::quotient, cuda::quotient>(call, Work::kReduction, result, x, divisor);
 }
 
-void mean(const Tensor& result, const Tensor& x, const Stream& stream) {
-  quotient(result, x, static_cast<double>(x.elements()), stream);
-}
-
 Tensor empty_result(const Stream& stream) {
   return Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
 }
@@ -96,12 +92,6 @@ double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) {
 
 double wait_for_sum_of_squares(const Tensor& x, const Stream& stream) {
   return wait_for_dot(x, x, stream);
-}
-
-double wait_for_mean(const Tensor& x, const Stream& stream) {
-  const Tensor result = empty_result(stream);
-  mean(result, x, stream);
-  return wait_for_value(result, stream);
 }
 
 }  // namespace hybrid_trainer::kernels

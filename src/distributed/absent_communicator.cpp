@@ -26,20 +26,6 @@ void AbsentCommunicator::count(std::uint64_t sent, std::uint64_t received) {
   link_bytes_ += std::max(sent, received);
 }
 
-void AbsentCommunicator::all_reduce(const Tensor& values, Reduction reduction,
-                                    const Stream& stream) {
-  const Shard mine = shard_of(values.elements(), rank_, size_);
-  const Tensor shard = values.view({values.elements()}).rows(mine.first, mine.last);
-  reduce_scatter(shard, values, reduction, stream);
-  all_gather(values, shard, stream);
-}
-
-void AbsentCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values, Reduction,
-                                        const Stream&) {
-  count(bytes_of_elements(values.elements() - shard.elements(), values),
-        bytes_of_elements(shard.elements() * (size_ - 1), values));
-}
-
 void AbsentCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
   count(bytes_of_elements(shard.elements() * (size_ - 1), values),
         bytes_of_elements(values.elements() - shard.elements(), values));
@@ -57,23 +43,6 @@ void AbsentCommunicator::all_to_all(const Tensor& received,
                                     const std::vector<std::int64_t>& send_counts, const Stream&) {
   count(bytes_of_others(send_counts, rank_, sent),
         bytes_of_others(receive_counts, rank_, received));
-}
-
-void AbsentCommunicator::broadcast(const Tensor& values, int root, const Stream&) {
-  const std::uint64_t bytes = bytes_of_elements(values.elements(), values);
-  if (root == rank_) {
-    count(bytes * static_cast<std::uint64_t>(size_ - 1), 0);
-  } else {
-    count(0, bytes);
-  }
-}
-
-void AbsentCommunicator::send(const Tensor& values, int, const Stream&) {
-  count(bytes_of_elements(values.elements(), values), 0);
-}
-
-void AbsentCommunicator::receive(const Tensor& values, int, const Stream&) {
-  count(0, bytes_of_elements(values.elements(), values));
 }
 
 std::vector<std::string> AbsentCommunicator::host_gather(std::string_view bytes) {

@@ -9,40 +9,18 @@ namespace {
 
 const char* name_of_operation(Operation operation) {
   switch (operation) {
-    case Operation::kAllReduce:
-      return "all_reduce";
-    case Operation::kReduceScatter:
-      return "reduce_scatter";
     case Operation::kAllGather:
       return "all_gather";
     case Operation::kGatherParts:
       return "gather_parts";
     case Operation::kAllToAll:
       return "all_to_all";
-    case Operation::kBroadcast:
-      return "broadcast";
     case Operation::kBarrier:
       return "barrier";
     case Operation::kHostGather:
       return "host_gather";
-    case Operation::kSend:
-      return "send";
   }
   return "?";
-}
-
-std::string detail_of(const CollectiveCall& call) {
-  switch (call.operation) {
-    case Operation::kAllReduce:
-    case Operation::kReduceScatter: {
-      constexpr const char* kNames[] = {" (sum)", " (min)", " (max)"};
-      return kNames[std::clamp<std::int64_t>(call.detail, 0, 2)];
-    }
-    case Operation::kBroadcast:
-      return concat(" from rank ", call.detail);
-    default:
-      return "";
-  }
 }
 
 }  // namespace
@@ -50,7 +28,7 @@ std::string detail_of(const CollectiveCall& call) {
 std::string text_of(const CollectiveCall& call) {
   std::string text = name_of_operation(call.operation);
   if (call.operation != Operation::kBarrier && call.operation != Operation::kHostGather)
-    text += concat(" of ", call.elements, " ", name_of(call.dtype), detail_of(call));
+    text += concat(" of ", call.elements, " ", name_of(call.dtype));
   if (call.sequence > 0) text += concat(", its call ", call.sequence);
   return text;
 }

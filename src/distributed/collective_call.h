@@ -9,28 +9,24 @@
 namespace hybrid_trainer {
 
 enum class Operation : std::uint32_t {
-  kAllReduce,
-  kReduceScatter,
   kAllGather,
   kGatherParts,
   kAllToAll,
-  kBroadcast,
   kBarrier,
   kHostGather,
-  kSend,
 };
 
 /// What a rank calls, as it says to each other rank before data follow.
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  std::int64_t detail = 0;     // the reduction, the root, or a hash of the counts
+  std::int64_t detail = 0;     // a hash of the counts
   std::int64_t elements = 0;   // of the tensor, or for the rank that is told
-  std::uint64_t sequence = 0;  // the how manieth collective it is; 0 for send
+  std::uint64_t sequence = 0;  // the how manieth collective it is
   bool operator==(const CollectiveCall&) const = default;
 };
 
-/// "all_reduce of 5 f32 (sum), its call 7"
+/// "all_gather of 5 f32, its call 7"
 std::string text_of(const CollectiveCall& call);
 
 /// Throws CollectiveMismatch, with each rank's call, unless all are equal.

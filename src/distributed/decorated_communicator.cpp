@@ -2,16 +2,6 @@
 
 namespace hybrid_trainer {
 
-void DecoratedCommunicator::all_reduce(const Tensor& values, Reduction reduction,
-                                       const Stream& stream) {
-  make(&stream, [&] { ranks_.all_reduce(values, reduction, stream); });
-}
-
-void DecoratedCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values,
-                                           Reduction reduction, const Stream& stream) {
-  make(&stream, [&] { ranks_.reduce_scatter(shard, values, reduction, stream); });
-}
-
 void DecoratedCommunicator::all_gather(const Tensor& values, const Tensor& shard,
                                        const Stream& stream) {
   make(&stream, [&] { ranks_.all_gather(values, shard, stream); });
@@ -31,20 +21,8 @@ void DecoratedCommunicator::all_to_all(const Tensor& received,
   make(&stream, [&] { ranks_.all_to_all(received, receive_counts, sent, send_counts, stream); });
 }
 
-void DecoratedCommunicator::broadcast(const Tensor& values, int root, const Stream& stream) {
-  make(&stream, [&] { ranks_.broadcast(values, root, stream); });
-}
-
 void DecoratedCommunicator::barrier() {
   make(nullptr, [&] { ranks_.barrier(); });
-}
-
-void DecoratedCommunicator::send(const Tensor& values, int peer, const Stream& stream) {
-  make(&stream, [&] { ranks_.send(values, peer, stream); });
-}
-
-void DecoratedCommunicator::receive(const Tensor& values, int peer, const Stream& stream) {
-  make(&stream, [&] { ranks_.receive(values, peer, stream); });
 }
 
 std::vector<std::string> DecoratedCommunicator::host_gather(std::string_view bytes) {

@@ -1,6 +1,5 @@
 #include "src/distributed/host_communicator.h"
 
-#include "src/distributed/reduce_elements.h"
 #include "src/distributed/shard_checks.h"
 
 namespace hybrid_trainer {
@@ -55,22 +54,6 @@ void HostCommunicator::wait_for_data(const PeerMessages& messages) {
   enter_and_wait(messages.sent, messages.received);
 }
 
-void HostCommunicator::scatter_and_reduce(const Tensor& shard, const Tensor& values,
-                                          Reduction reduction, const Stream& stream) {
-  const std::int64_t mine = shard.elements();
-  const Tensor parts = Tensor::empty({size_, mine}, values.dtype(), MemoryKind::kWorkspace, stream);
-  PeerMessages messages(rank_);
-  for (int peer = 0; peer < size_; ++peer)
-    messages.exchange(peer, bytes_of(values, shard_of(values.elements(), peer, size_)),
-                      bytes_of(parts, peer * mine, (peer + 1) * mine));
-  wait_for_data(messages);
-  copy_bytes(shard.raw(), bytes_of(parts, 0, mine));
-  for (int peer = 1; peer < size_; ++peer) {
-    const Bytes part = bytes_of(parts, peer * mine, (peer + 1) * mine);
-    reduce_elements(shard.raw(), part.data, mine, values.dtype(), reduction);
-  }
-}
-
 /// Each rank's is in its place.
 void HostCommunicator::gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank) {
   PeerMessages messages(rank_);
@@ -80,37 +63,15 @@ void HostCommunicator::gather_from_all(const Tensor& values, const std::vector<S
   wait_for_data(messages);
 }
 
-void HostCommunicator::gather_shards(const Tensor& values) {
-  std::vector<Shard> shards;
-  for (int rank = 0; rank < size_; ++rank)
-    shards.push_back(shard_of(values.elements(), rank, size_));
-  gather_from_all(values, shards);
-}
-
-void HostCommunicator::all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) {
-  check_reducible(values.dtype());
-  agree(Operation::kAllReduce, values, static_cast<std::int64_t>(reduction));
-  if (values.elements() == 0) return;
-  const Shard mine = shard_of(values.elements(), rank_, size_);
-  const Tensor flat = values.view({values.elements()});
-  scatter_and_reduce(flat.rows(mine.first, mine.last), flat, reduction, stream);
-  gather_shards(flat);
-}
-
-void HostCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values,
-                                      Reduction reduction, const Stream& stream) {
-  check_reducible(values.dtype());
-  check_shard(shard, values, rank_, size_);
-  agree(Operation::kReduceScatter, values, static_cast<std::int64_t>(reduction));
-  scatter_and_reduce(shard, values, reduction, stream);
-}
-
 void HostCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
   check_shard(shard, values, rank_, size_);
   agree(Operation::kAllGather, values, 0);
-  const Shard mine = shard_of(values.elements(), rank_, size_);
+  std::vector<Shard> shards;
+  for (int rank = 0; rank < size_; ++rank)
+    shards.push_back(shard_of(values.elements(), rank, size_));
+  const Shard& mine = shards[static_cast<std::size_t>(rank_)];
   copy_bytes(bytes_of(values, mine).data, bytes_of(shard, 0, shard.elements()));
-  gather_shards(values);
+  gather_from_all(values, shards);
 }
 
 void HostCommunicator::gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
@@ -154,44 +115,7 @@ void HostCommunicator::all_to_all(const Tensor& received,
   wait_for_data(messages);
 }
 
-void HostCommunicator::broadcast(const Tensor& values, int root, const Stream&) {
-  require(root >= 0 && root < size_, "a broadcast comes from one of the ranks");
-  agree(Operation::kBroadcast, values, root);
-  PeerMessages messages(rank_);
-  const Bytes all = bytes_of(values, 0, values.elements());
-  for (int peer = 0; root == rank_ && peer < size_; ++peer) messages.send(peer, all);
-  if (root != rank_) messages.receive(root, all);
-  wait_for_data(messages);
-}
-
 void HostCommunicator::barrier() { agree(Operation::kBarrier, Tensor{}, 0); }
-
-void HostCommunicator::check_peer(int peer) const {
-  require(peer >= 0 && peer < size_ && peer != rank_, "messages go to and come from another rank");
-}
-
-void HostCommunicator::send(const Tensor& values, int peer, const Stream&) {
-  check_in_host_memory(values);
-  check_peer(peer);
-  const CollectiveCall call{Operation::kSend, values.dtype(), 0, values.elements(), 0};
-  const OutgoingBytes head{peer, &call, sizeof call};
-  enter_and_wait({&head, 1}, {});
-  PeerMessages messages(rank_);
-  messages.send(peer, bytes_of(values, 0, values.elements()));
-  wait_for_data(messages);
-}
-
-void HostCommunicator::receive(const Tensor& values, int peer, const Stream&) {
-  check_in_host_memory(values);
-  check_peer(peer);
-  CollectiveCall got;
-  const IncomingBytes head{peer, &got, sizeof got};
-  enter_and_wait({}, {&head, 1});
-  check_expected({Operation::kSend, values.dtype(), 0, values.elements(), 0}, rank_, got, peer);
-  PeerMessages messages(rank_);
-  messages.receive(peer, bytes_of(values, 0, values.elements()));
-  wait_for_data(messages);
-}
 
 std::vector<std::string> HostCommunicator::host_gather(std::string_view bytes) {
   CollectiveCall call{Operation::kHostGather, DType::kU8, 0,

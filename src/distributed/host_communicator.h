@@ -16,19 +16,13 @@ class HostCommunicator : public Communicator {
   HostCommunicator(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const final { return rank_; }
   int size() const final { return size_; }
-  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) final;
-  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
-                      const Stream& stream) final;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) final;
   void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                     const Stream& stream) final;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) final;
-  void broadcast(const Tensor& values, int root, const Stream& stream) final;
   void barrier() final;
-  void send(const Tensor& values, int peer, const Stream& stream) final;
-  void receive(const Tensor& values, int peer, const Stream& stream) final;
   std::vector<std::string> host_gather(std::string_view bytes) final;
   CommunicationUse use() const final { return {bytes_sent_, bytes_received_, calls_}; }
   RankProgress call_progress() const final { return {0, entered_, left_}; }
@@ -44,11 +38,7 @@ class HostCommunicator : public Communicator {
   void agree(Operation operation, const Tensor& values, std::int64_t detail);
   void enter_and_wait(std::span<const OutgoingBytes> sent, std::span<const IncomingBytes> received);
   void wait_for_data(const PeerMessages& messages);
-  void scatter_and_reduce(const Tensor& shard, const Tensor& values, Reduction reduction,
-                          const Stream& stream);
   void gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank);
-  void gather_shards(const Tensor& values);
-  void check_peer(int peer) const;
 
   int rank_, size_;
   std::uint64_t collectives_ = 0;

@@ -21,9 +21,7 @@ enum Result : int {
   kInProgress = 7,
 };
 
-enum DataType : int { kUint8 = 1, kInt32 = 2, kFloat32 = 7, kFloat64 = 8 };
-
-enum Operator : int { kSum = 0, kMax = 2, kMin = 3 };
+enum DataType : int { kUint8 = 1 };
 
 struct UniqueId {
   char bytes[128];
@@ -51,14 +49,7 @@ struct Functions {
   const char* (*ncclGetLastError)(ncclComm*) = nullptr;
   Result (*ncclGroupStart)() = nullptr;
   Result (*ncclGroupEnd)() = nullptr;
-  Result (*ncclAllReduce)(const void*, void*, std::size_t, DataType, Operator, ncclComm*,
-                          CUstream_st*) = nullptr;
   /// The count is that of one rank.
-  Result (*ncclReduceScatter)(const void*, void*, std::size_t, DataType, Operator, ncclComm*,
-                              CUstream_st*) = nullptr;
-  Result (*ncclReduce)(const void*, void*, std::size_t, DataType, Operator, int root, ncclComm*,
-                       CUstream_st*) = nullptr;
-  /// The same.
   Result (*ncclAllGather)(const void*, void*, std::size_t, DataType, ncclComm*,
                           CUstream_st*) = nullptr;
   Result (*ncclBroadcast)(const void*, void*, std::size_t, DataType, int root, ncclComm*,
@@ -82,9 +73,6 @@ void visit_functions(Functions& functions, Visitor&& visit) {
   visit("ncclGetLastError", functions.ncclGetLastError);
   visit("ncclGroupStart", functions.ncclGroupStart);
   visit("ncclGroupEnd", functions.ncclGroupEnd);
-  visit("ncclAllReduce", functions.ncclAllReduce);
-  visit("ncclReduceScatter", functions.ncclReduceScatter);
-  visit("ncclReduce", functions.ncclReduce);
   visit("ncclAllGather", functions.ncclAllGather);
   visit("ncclBroadcast", functions.ncclBroadcast);
   visit("ncclSend", functions.ncclSend);

@@ -6,23 +6,11 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "src/distributed/nccl_rank.h"
 #include "src/distributed/rank_introduction.h"
-#include "src/distributed/reduce_elements.h"
 #include "src/distributed/shard_checks.h"
 #include "src/distributed/stream_progress.h"
 
 namespace hybrid_trainer {
 namespace {
-
-nccl::DataType type_of(DType dtype) {
-  check_reducible(dtype);
-  if (dtype == DType::kF32) return nccl::kFloat32;
-  return dtype == DType::kF64 ? nccl::kFloat64 : nccl::kInt32;
-}
-
-nccl::Operator operator_of(Reduction reduction) {
-  if (reduction == Reduction::kSum) return nccl::kSum;
-  return reduction == Reduction::kMin ? nccl::kMin : nccl::kMax;
-}
 
 char* element(const Tensor& tensor, std::int64_t index) {
   return static_cast<char*>(tensor.raw()) +
@@ -54,37 +42,6 @@ class NcclCommunicator final : public Communicator {
   int rank() const override { return hosts_->rank(); }
   int size() const override { return hosts_->size(); }
   const char* name() const override { return "nccl"; }
-
-  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) override {
-    if (is_host(stream)) return hosts_->all_reduce(values, reduction, stream);
-    const nccl::DataType type = type_of(values.dtype());
-    check_device(values);
-    call(values, 2 * bytes_of_others(values), stream, [&](const auto& nccl, ncclComm* ranks) {
-      return nccl.ncclAllReduce(values.raw(), values.raw(), count_of(values.elements()), type,
-                                operator_of(reduction), ranks, stream.native());
-    });
-  }
-
-  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
-                      const Stream& stream) override {
-    if (is_host(stream)) return hosts_->reduce_scatter(shard, values, reduction, stream);
-    const nccl::DataType type = type_of(values.dtype());
-    check_shard(shard, values, rank(), size());
-    check_device(values);
-    call(values, bytes_of_others(values), stream, [&](const auto& nccl, ncclComm* ranks) {
-      const nccl::Operator how = operator_of(reduction);
-      if (values.elements() % size() == 0) {
-        return nccl.ncclReduceScatter(values.raw(), shard.raw(), count_of(shard.elements()), type,
-                                      how, ranks, stream.native());
-      }
-      Answers answers;
-      for_each_shard(values, [&](int root, const Shard& part) {
-        answers(nccl.ncclReduce(element(values, part.first), shard.raw(), count_of(part.elements()),
-                                type, how, root, ranks, stream.native()));
-      });
-      return answers.last();
-    });
-  }
 
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) override {
     if (is_host(stream)) return hosts_->all_gather(values, shard, stream);
@@ -162,38 +119,6 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void broadcast(const Tensor& values, int root, const Stream& stream) override {
-    if (is_host(stream)) return hosts_->broadcast(values, root, stream);
-    require(root >= 0 && root < size(), "a broadcast comes from one of the ranks");
-    check_device(values);
-    const std::uint64_t sent =
-        root == rank() ? values.bytes() * static_cast<std::uint64_t>(size() - 1) : 0;
-    call(values, sent, stream, [&](const auto& nccl, ncclComm* ranks) {
-      return nccl.ncclBroadcast(values.raw(), values.raw(), values.bytes(), nccl::kUint8, root,
-                                ranks, stream.native());
-    });
-  }
-
-  void send(const Tensor& values, int peer, const Stream& stream) override {
-    if (is_host(stream)) return hosts_->send(values, peer, stream);
-    check_peer(peer);
-    check_device(values);
-    call(values, values.bytes(), stream, [&](const auto& nccl, ncclComm* ranks) {
-      return nccl.ncclSend(values.raw(), values.bytes(), nccl::kUint8, peer, ranks,
-                           stream.native());
-    });
-  }
-
-  void receive(const Tensor& values, int peer, const Stream& stream) override {
-    if (is_host(stream)) return hosts_->receive(values, peer, stream);
-    check_peer(peer);
-    check_device(values);
-    call(values, 0, stream, [&](const auto& nccl, ncclComm* ranks) {
-      return nccl.ncclRecv(values.raw(), values.bytes(), nccl::kUint8, peer, ranks,
-                           stream.native());
-    });
-  }
-
   void barrier() override { hosts_->barrier(); }
   std::vector<std::string> host_gather(std::string_view bytes) override {
     return hosts_->host_gather(bytes);
@@ -225,17 +150,6 @@ class NcclCommunicator final : public Communicator {
     throw DeviceError(concat("rank ", rank(), " sends from ", name_of(device_),
                              " by NCCL, got a tensor of ", name_of(tensor.device()),
                              "; move it there, or send it with a stream of its own device"));
-  }
-
-  void check_peer(int peer) const {
-    require(peer >= 0 && peer < size() && peer != rank(),
-            "messages go to and come from another rank");
-  }
-
-  /// What a rank sends in a ring, or by itself, of what is not its own shard.
-  std::uint64_t bytes_of_others(const Tensor& values) const {
-    const Shard mine = shard_of(values.elements(), rank(), size());
-    return count_of(values.elements() - mine.elements()) * size_of(values.dtype());
   }
 
   template <class Call>

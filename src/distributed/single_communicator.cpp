@@ -1,6 +1,5 @@
 #include "hybrid_trainer/distributed/single_communicator.h"
 
-#include "src/distributed/reduce_elements.h"
 #include "src/distributed/shard_checks.h"
 
 namespace hybrid_trainer {
@@ -11,23 +10,7 @@ void copy_unless_same(const Tensor& to, const Tensor& from, const Stream& stream
   copy(to.view({to.elements()}), from.view({from.elements()}), stream);
 }
 
-[[noreturn]] void throw_no_peer(int peer) {
-  throw Error(ExitCode::kInternal,
-              concat("there is one rank, so that rank ", peer, " sends and receives nothing"));
-}
-
 }  // namespace
-
-void SingleCommunicator::all_reduce(const Tensor& values, Reduction, const Stream&) {
-  check_reducible(values.dtype());
-  ++use_.calls;
-}
-
-void SingleCommunicator::reduce_scatter(const Tensor& shard, const Tensor& values, Reduction,
-                                        const Stream& stream) {
-  check_reducible(values.dtype());
-  all_gather(shard, values, stream);
-}
 
 void SingleCommunicator::all_gather(const Tensor& values, const Tensor& shard,
                                     const Stream& stream) {
@@ -61,16 +44,7 @@ void SingleCommunicator::all_to_all(const Tensor& received,
   ++use_.calls;
 }
 
-void SingleCommunicator::broadcast(const Tensor&, int root, const Stream&) {
-  if (root != 0) throw_no_peer(root);
-  ++use_.calls;
-}
-
 void SingleCommunicator::barrier() { ++use_.calls; }
-
-void SingleCommunicator::send(const Tensor&, int peer, const Stream&) { throw_no_peer(peer); }
-
-void SingleCommunicator::receive(const Tensor&, int peer, const Stream&) { throw_no_peer(peer); }
 
 std::vector<std::string> SingleCommunicator::host_gather(std::string_view bytes) {
   ++use_.calls;

@@ -27,10 +27,6 @@ std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& paramete
   return sums;
 }
 
-double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream) {
-  return wait_for_norm(gradient_square_sums(parameters, stream), stream);
-}
-
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream) {
   double sum = 0;
   for (const Tensor& of_some : square_sums) sum += kernels::wait_for_value(of_some, stream);

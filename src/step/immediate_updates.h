@@ -24,7 +24,7 @@ class ImmediateUpdates final : public GradientSink {
   /// Blocks until it is known whether the gradient is finite.
   void ready(const Parameter& parameter, const Stream& stream) override;
   /// Ends a step whose gradients are complete; returns the L2 norm of all, as
-  /// wait_for_gradient_norm sums it on one device. Throws Diverged where it or a loss is not finite
+  /// gradient_square_sums sums it on one device. Throws Diverged where it or a loss is not finite
   /// and some weights are updated.
   double end();
   /// Some weights have this step's update and others do not.

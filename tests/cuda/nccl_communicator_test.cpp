@@ -17,21 +17,23 @@ namespace hybrid_trainer {
 namespace {
 
 using testing::counted;
-using testing::floats_of;
+using testing::gather;
 using testing::message_of;
+using testing::parted;
+using testing::sums_of;
 
 TEST(NcclRanks, GoOnBeforeOthersHaveComeToTheirCall) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   std::promise<void> enqueued;
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
-    const Tensor values = counted(100, 1, stream);
-    ranks.all_reduce(values, Reduction::kSum, stream);  // connects them
+    const Tensor values = parted(100, 1, ranks, stream);
+    gather(values, ranks, stream);  // connects them
     stream.synchronize();
     if (ranks.rank() == 1) enqueued.get_future().wait();
-    for (int i = 0; i < 3; ++i) ranks.all_reduce(values, Reduction::kSum, stream);
+    for (int i = 0; i < 3; ++i) gather(values, ranks, stream);
     if (ranks.rank() == 0) enqueued.set_value();
-    EXPECT_EQ(floats_of(values, stream)[0], 16);
+    EXPECT_EQ(sums_of(values, ranks, stream)[0], 2);
   });
 }
 
@@ -44,7 +46,7 @@ void run_beside(const RankBeside& first, const testing::RankBody& second) {
   run_nccl_ranks(2, [&](Communicator& others, Device device) {
     SideStreamCommunicator ranks(others);
     const Stream stream(make_device_pool(device));
-    ranks.all_reduce(counted(1000, 1, stream), Reduction::kSum, stream);
+    gather(parted(1000, 1, ranks, stream), ranks, stream);
     stream.synchronize();
     if (ranks.rank() == 0) return first(ranks, stream, may_go_on);
     may_go_on.get_future().wait();
@@ -52,12 +54,9 @@ void run_beside(const RankBeside& first, const testing::RankBody& second) {
   });
 }
 
-CollectiveTicket begin_sum(const Tensor& values, Communicator& ranks, const Stream& stream) {
+CollectiveTicket begin_gather(const Tensor& values, Communicator& ranks, const Stream& stream) {
   return ranks.begin(
-      [values](Communicator& all, const Stream& beside) {
-        all.all_reduce(values, Reduction::kSum, beside);
-      },
-      stream);
+      [values](Communicator& all, const Stream& beside) { gather(values, all, beside); }, stream);
 }
 
 /// Whether the stream comes to the end of what it has been given, within a time that is enough.
@@ -81,20 +80,20 @@ TEST(NcclRanks, SendInAStreamBesideTheirCallersWhichWaitsWhereTold) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_beside(
       [](Communicator& ranks, const Stream& stream, std::promise<void>& other_may_go_on) {
-        const Tensor sent = counted(1000, 1, stream), more = counted(1000, 2, stream);
-        const CollectiveTicket job = begin_sum(sent, ranks, stream);
-        const CollectiveTicket later = begin_sum(more, ranks, stream);
+        const Tensor sent = parted(1000, 1, ranks, stream), more = parted(1000, 2, ranks, stream);
+        const CollectiveTicket job = begin_gather(sent, ranks, stream);
+        const CollectiveTicket later = begin_gather(more, ranks, stream);
         EXPECT_TRUE(comes_to_its_end(stream));
         ranks.wait_for(job, stream);
         EXPECT_TRUE(waits(stream));
         other_may_go_on.set_value();
-        EXPECT_EQ(floats_of(sent, stream)[5], 16);
+        EXPECT_EQ(sums_of(sent, ranks, stream)[5], 16);
         ranks.wait_for(later, stream);
-        EXPECT_EQ(floats_of(more, stream)[5], 27);
+        EXPECT_EQ(sums_of(more, ranks, stream)[5], 27);
       },
       [](Communicator& ranks, const Stream& stream) {
-        begin_sum(counted(1000, 5, stream), ranks, stream);
-        ranks.wait_for(begin_sum(counted(1000, 15, stream), ranks, stream), stream);
+        begin_gather(parted(1000, 5, ranks, stream), ranks, stream);
+        ranks.wait_for(begin_gather(parted(1000, 15, ranks, stream), ranks, stream), stream);
         stream.synchronize();
       });
 }
@@ -103,17 +102,17 @@ TEST(NcclRanks, ComeToOtherCallsAfterAllThatBegan) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_beside(
       [](Communicator& ranks, const Stream& stream, std::promise<void>& other_may_go_on) {
-        const Tensor sent = counted(1000, 1, stream), own = counted(10, 7, stream);
-        begin_sum(sent, ranks, stream);
-        ranks.all_reduce(own, Reduction::kSum, stream);
+        const Tensor sent = parted(1000, 1, ranks, stream), own = parted(10, 7, ranks, stream);
+        begin_gather(sent, ranks, stream);
+        gather(own, ranks, stream);
         EXPECT_TRUE(waits(stream));
         other_may_go_on.set_value();
-        EXPECT_EQ(floats_of(own, stream)[0], 14);
-        EXPECT_EQ(floats_of(sent, stream)[0], 2);
+        EXPECT_EQ(sums_of(own, ranks, stream)[0], 14);
+        EXPECT_EQ(sums_of(sent, ranks, stream)[0], 2);
       },
       [](Communicator& ranks, const Stream& stream) {
-        begin_sum(counted(1000, 1, stream), ranks, stream);
-        ranks.all_reduce(counted(10, 7, stream), Reduction::kSum, stream);
+        begin_gather(parted(1000, 1, ranks, stream), ranks, stream);
+        gather(parted(10, 7, ranks, stream), ranks, stream);
         stream.synchronize();
       });
 }
@@ -126,10 +125,10 @@ TEST(NcclRanks, KeepWhatIsSentBesideUntilItsCallerWaits) {
     const auto pool = make_device_pool(device);
     const Stream stream(pool), another(pool);
     const std::size_t before = pool->use().live_total;
-    const CollectiveTicket job = begin_sum(counted(1000, 0, stream), ranks, stream);
-    EXPECT_GE(pool->use().live_total, before + 4000);
+    const CollectiveTicket job = begin_gather(parted(1000, 0, ranks, stream), ranks, stream);
+    EXPECT_GE(pool->use().live_total, before + 8000);
     ranks.wait_for(job, another);
-    EXPECT_GE(pool->use().live_total, before + 4000);
+    EXPECT_GE(pool->use().live_total, before + 8000);
     ranks.wait_for(job, stream);
     EXPECT_EQ(pool->use().live_total, before);
     another.synchronize();
@@ -141,9 +140,9 @@ TEST(NcclRanks, SendWhatLiesInHostMemoryToo) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(2, [](Communicator& ranks, Device) {
     const Stream host = testing::rank_stream();
-    const Tensor values = counted(5, static_cast<float>(ranks.rank()), host);
-    ranks.all_reduce(values, Reduction::kSum, host);
-    EXPECT_EQ(floats_of(values, host), (std::vector<float>{1, 3, 5, 7, 9}));
+    const Tensor values = parted(5, static_cast<float>(ranks.rank()), ranks, host);
+    gather(values, ranks, host);
+    EXPECT_EQ(sums_of(values, ranks, host), (std::vector<float>{1, 3, 5, 7, 9}));
     EXPECT_GT(ranks.use().bytes_sent, 0u);
   });
 }
@@ -155,9 +154,9 @@ TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
     const Device device{DeviceType::kCuda, hosts->rank()};
     const auto ranks = start_nccl_communicator(std::move(hosts), device, tested_nccl());
     const Stream stream(make_device_pool(device));
-    const Tensor values = counted(3, static_cast<float>(ranks->rank()), stream);
-    ranks->all_reduce(values, Reduction::kSum, stream);
-    EXPECT_EQ(floats_of(values, stream), (std::vector<float>{1, 3, 5}));
+    const Tensor values = parted(3, static_cast<float>(ranks->rank()), *ranks, stream);
+    gather(values, *ranks, stream);
+    EXPECT_EQ(sums_of(values, *ranks, stream), (std::vector<float>{1, 3, 5}));
     EXPECT_EQ(ranks->host_gather(concat(ranks->rank())), (std::vector<std::string>{"0", "1"}));
     ranks->barrier();
   });
@@ -168,7 +167,7 @@ TEST(NcclRanks, RefuseTensorsOfAnotherDevice) {
   run_nccl_ranks(1, [](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
     const std::string told = message_of<DeviceError>(
-        [&] { ranks.all_reduce(counted(5, 0, testing::rank_stream()), Reduction::kSum, stream); });
+        [&] { gather(parted(5, 0, ranks, testing::rank_stream()), ranks, stream); });
     EXPECT_NE(told.find("sends from cuda:0 by NCCL, got a tensor of cpu"), told.npos) << told;
   });
 }
@@ -179,8 +178,8 @@ TEST(NcclRanks, TellHowFarTheirStreamsHaveCome) {
   std::promise<void> seen;
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
-    const Tensor values = counted(100, 1, stream);
-    ranks.all_reduce(values, Reduction::kSum, stream);
+    const Tensor values = parted(100, 1, ranks, stream);
+    gather(values, ranks, stream);
     stream.synchronize();
     const RankProgress before = ranks.call_progress();
     EXPECT_EQ(before.entered, before.left);
@@ -192,7 +191,7 @@ TEST(NcclRanks, TellHowFarTheirStreamsHaveCome) {
         EXPECT_EQ(ranks.call_progress().left, before.left);
         seen.set_value();
       }
-      ranks.all_reduce(values, Reduction::kMax, stream);
+      gather(values, ranks, stream);
     }
     stream.synchronize();
     EXPECT_EQ(ranks.call_progress().left, before.left + 600);

@@ -32,9 +32,10 @@ TEST(BackgroundCommunicator, GoesOnBesideItsCaller) {
     if (ranks.rank() == 1) {  // rank 0 does not wait for this one
       EXPECT_TRUE(comes_to(has_begun));
     }
-    const CollectiveTicket job = ranks.begin(
-        [values](Communicator& all, const Stream& beside) { all.broadcast(values, 1, beside); },
-        stream);
+    const CollectiveTicket job =
+        ranks.begin([values](Communicator& all,
+                             const Stream& beside) { testing::broadcast(values, 1, all, beside); },
+                    stream);
     has_begun = true;
     ranks.wait_for(job, stream);
     EXPECT_EQ(floats_of(values, stream), (std::vector<float>{10, 11, 12}));
@@ -51,7 +52,7 @@ TEST(BackgroundCommunicator, CallsComeInTheOrderInWhichTheyBegan) {
         all.push_back(counted(2, static_cast<float>(100 * ranks.rank()), stream));
         ranks.begin(
             [values = all.back(), root](Communicator& others, const Stream& own) {
-              others.broadcast(values, root, own);
+              testing::broadcast(values, root, others, own);
             },
             stream);
       }
@@ -71,7 +72,8 @@ TEST(BackgroundCommunicator, TellsWhatWentWrongBeside) {
     const Stream stream = rank_stream();
     const Tensor values = counted(3 + ranks.rank(), 0, stream);
     const CollectiveTicket job = ranks.begin(
-        [values](Communicator& all, const Stream& own) { all.broadcast(values, 0, own); }, stream);
+        [values](Communicator& all, const Stream& own) { testing::broadcast(values, 0, all, own); },
+        stream);
     EXPECT_THROW(ranks.wait_for(job, stream), CollectiveMismatch);
   });
 }
@@ -105,7 +107,7 @@ TEST(ImitatedLink, TakesAtLeastItsTime) {
     ImitatedLink far(inner, {.latency = std::chrono::milliseconds(20)});
     const auto seconds_of = [&](Communicator& ranks) {
       const auto begin = Clock::now();
-      ranks.broadcast(values, 0, stream);
+      testing::broadcast(values, 0, ranks, stream);
       return std::chrono::duration<double>(Clock::now() - begin).count();
     };
     EXPECT_GE(seconds_of(slow), 0.02);  // 20,000 bytes, sent or received

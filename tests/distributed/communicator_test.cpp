@@ -29,69 +29,6 @@ TEST_P(CommunicatorContract, RanksAreCountedFromZero) {
   });
 }
 
-TEST_P(CommunicatorContract, AllReduceGivesEachRankTheSame) {
-  run([](Communicator& ranks, const Stream& stream) {
-    const int size = ranks.size();
-    for (const std::int64_t n : kCounts) {
-      for (const Reduction reduction : {Reduction::kSum, Reduction::kMin, Reduction::kMax}) {
-        const Tensor values = counted(n, static_cast<float>(ranks.rank()), stream);
-        ranks.all_reduce(values, reduction, stream);
-        const std::vector<float> got = floats_of(values, stream);
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          const auto at = static_cast<float>(i);
-          const float sum =
-              static_cast<float>(size) * at + static_cast<float>(size * (size - 1) / 2);
-          const float largest = at + static_cast<float>(size - 1);
-          EXPECT_EQ(got[i], reduction == Reduction::kSum   ? sum
-                            : reduction == Reduction::kMin ? at
-                                                           : largest);
-        }
-      }
-    }
-  });
-}
-
-TEST_P(CommunicatorContract, SumsAreInOrderOfRank) {
-  if (!GetParam().blocks_host) GTEST_SKIP() << "the library's own order";
-  run([](Communicator& ranks, const Stream& stream) {
-    std::vector<float> mine, wanted;
-    for (int i = 0; i < 3; ++i) {
-      const auto part = [&](int rank) { return 1.0f / static_cast<float>(3 + i + 7 * rank); };
-      mine.push_back(part(ranks.rank()));
-      wanted.push_back(part(0));
-      for (int rank = 1; rank < ranks.size(); ++rank) wanted.back() += part(rank);
-    }
-    const Tensor values = tensor_of(mine, stream);
-    ranks.all_reduce(values, Reduction::kSum, stream);
-    EXPECT_EQ(floats_of(values, stream), wanted);
-  });
-}
-
-TEST_P(CommunicatorContract, ReducesIntegersAndDoubles) {
-  run([](Communicator& ranks, const Stream& stream) {
-    const Tensor count = tensor_of<std::int32_t>({16777217 + ranks.rank()}, stream);  // no f32
-    const Tensor share = tensor_of<double>({1e-9}, stream);
-    ranks.all_reduce(count, Reduction::kMax, stream);
-    ranks.all_reduce(share, Reduction::kSum, stream);
-    EXPECT_EQ(values_of<std::int32_t>(count, stream)[0], 16777217 + ranks.size() - 1);
-    EXPECT_NEAR(values_of<double>(share, stream)[0], 1e-9 * ranks.size(), 1e-18);
-  });
-}
-
-TEST_P(CommunicatorContract, ReduceScatterGivesEachRankItsShard) {
-  run([](Communicator& ranks, const Stream& stream) {
-    for (const std::int64_t n : kCounts) {
-      const Shard mine = shard_of(n, ranks.rank(), ranks.size());
-      const Tensor values = counted(n, 1, stream), shard = counted(mine.elements(), -9, stream);
-      ranks.reduce_scatter(shard, values, Reduction::kSum, stream);
-      const std::vector<float> got = floats_of(shard, stream);
-      for (std::size_t i = 0; i < got.size(); ++i)
-        EXPECT_EQ(got[i],
-                  static_cast<float>(ranks.size() * (mine.first + 1 + static_cast<int>(i))));
-    }
-  });
-}
-
 TEST_P(CommunicatorContract, AllGatherPutsShardsInOrder) {
   run([](Communicator& ranks, const Stream& stream) {
     for (const std::int64_t n : kCounts) {
@@ -147,46 +84,6 @@ TEST_P(CommunicatorContract, AllToAllSendsWhatTheCountsSay) {
   });
 }
 
-TEST_P(CommunicatorContract, BroadcastComesFromEachRoot) {
-  run([](Communicator& ranks, const Stream& stream) {
-    for (int root = 0; root < ranks.size(); ++root) {
-      const auto bytes_of = [](int rank) {
-        return std::vector<std::uint8_t>(5, static_cast<std::uint8_t>(rank + 1));
-      };
-      const Tensor values = tensor_of(bytes_of(ranks.rank()), stream);
-      ranks.broadcast(values, root, stream);
-      EXPECT_EQ(values_of<std::uint8_t>(values, stream), bytes_of(root));
-    }
-  });
-}
-
-TEST_P(CommunicatorContract, MessagesGoRoundInTheirOrder) {
-  run([](Communicator& ranks, const Stream& stream) {
-    if (ranks.size() == 1) return;
-    const int next = (ranks.rank() + 1) % ranks.size(),
-              before = (ranks.rank() + ranks.size() - 1) % ranks.size();
-    const auto send = [&] {
-      for (const float first : {10.0f, 20.0f})
-        ranks.send(counted(3, first + static_cast<float>(ranks.rank()), stream), next, stream);
-    };
-    const auto receive = [&] {
-      for (const float first : {10.0f, 20.0f}) {
-        const Tensor got = counted(3, 0, stream);
-        ranks.receive(got, before, stream);
-        EXPECT_EQ(floats_of(got, stream),
-                  floats_of(counted(3, first + static_cast<float>(before), stream), stream));
-      }
-    };
-    if (ranks.rank() == 0) {
-      send();
-      receive();
-    } else {
-      receive();
-      send();
-    }
-  });
-}
-
 TEST_P(CommunicatorContract, HostGatherKeepsLengths) {
   run([](Communicator& ranks, const Stream&) {
     const std::vector<std::string> all =
@@ -208,8 +105,6 @@ TEST_P(CommunicatorContract, BytesSentAreThoseOfTheFormulas) {
       return ranks.use().bytes_sent - before;
     };
     const std::uint64_t part = 4 * 60 * (size - 1) / size;
-    EXPECT_EQ(sent_by([&] { ranks.all_reduce(values, Reduction::kSum, stream); }), 2 * part);
-    EXPECT_EQ(sent_by([&] { ranks.reduce_scatter(shard, values, Reduction::kSum, stream); }), part);
     EXPECT_EQ(sent_by([&] { ranks.all_gather(values, shard, stream); }), part);
     EXPECT_EQ(sent_by([&] { ranks.barrier(); }), 0u);
   });
@@ -226,10 +121,6 @@ TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
     EXPECT_THROW(ranks.all_to_all(values, Counts(none.size(), 9), values, none, stream),
                  ShapeMismatch);
     EXPECT_THROW(ranks.gather_parts(values, Counts(none.size(), 9), stream), ShapeMismatch);
-    EXPECT_THROW(ranks.broadcast(values, ranks.size(), stream), Error);
-    EXPECT_THROW(ranks.send(values, ranks.rank(), stream), Error);
-    const Tensor halves = Tensor::zeros({2}, DType::kBF16, MemoryKind::kWorkspace, stream);
-    EXPECT_THROW(ranks.all_reduce(halves, Reduction::kSum, stream), Error);
     ranks.barrier();  // nothing was begun
   });
 }
@@ -237,20 +128,14 @@ TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
 /// Nobody waits for a stream between its calls.
 TEST_P(CommunicatorContract, CallsAreOrderedAsOtherWorkOfTheStream) {
   run([](Communicator& ranks, const Stream& stream) {
-    const auto size = static_cast<float>(ranks.size());
-    const Tensor values = counted(1001, 1, stream), all = counted(ranks.size(), 0, stream);
-    const Tensor mine = tensor_of<float>({1.0f}, stream);
+    const Tensor all = testing::parted(1001, 1, ranks, stream);
     for (int round = 0; round < 5; ++round) {
-      ranks.all_reduce(values, Reduction::kMax, stream);
-      kernels::add(values, values, values, stream);
-      kernels::add(mine, mine, mine, stream);
-      ranks.all_gather(all, mine, stream);
-      ranks.all_reduce(all, Reduction::kSum, stream);
+      testing::gather(all, ranks, stream);
+      kernels::add(all, all, all, stream);
     }
-    const std::vector<float> got = floats_of(values, stream);
+    const std::vector<float> got = testing::sums_of(all, ranks, stream);
     for (std::size_t i = 0; i < got.size(); ++i)
-      ASSERT_EQ(got[i], 32 * static_cast<float>(i + 1)) << i;
-    for (const float sum : floats_of(all, stream)) EXPECT_EQ(sum, 32 * size);
+      ASSERT_EQ(got[i], static_cast<float>(32 * ranks.size()) * static_cast<float>(i + 1)) << i;
   });
 }
 
@@ -267,14 +152,14 @@ TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
       }
       return "";
     };
-    const Tensor values = counted(last ? 6 : 5, 0, stream);
-    const std::string counts =
-        message_of([&] { ranks.all_reduce(values, Reduction::kSum, stream); });
-    EXPECT_NE(counts.find("rank 0 called all_reduce of 5 f32 (sum), its call "), counts.npos)
-        << counts;
-    EXPECT_NE(counts.find(concat("rank ", ranks.size() - 1, " called all_reduce of 6 f32")),
-              counts.npos)
-        << counts;
+    const Tensor values = testing::parted(last ? 6 : 5, 0, ranks, stream);
+    const std::string counts = message_of([&] { testing::gather(values, ranks, stream); });
+    const auto told = [&](int rank, int elements) {
+      return concat("rank ", rank, " called all_gather of ", elements * ranks.size(),
+                    " f32, its call ");
+    };
+    EXPECT_NE(counts.find(told(0, 5)), counts.npos) << counts;
+    EXPECT_NE(counts.find(told(ranks.size() - 1, 6)), counts.npos) << counts;
     if (ranks.size() <= 4) {  // as many elements in all, cut in another way
       Counts parts(static_cast<std::size_t>(ranks.size()), 1);
       parts[last ? 0 : 1] = 2;
@@ -284,7 +169,7 @@ TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
                 std::string::npos);
     }
     const std::string operations =
-        message_of([&] { last ? ranks.barrier() : ranks.broadcast(values, 0, stream); });
+        message_of([&] { last ? ranks.barrier() : testing::gather(values, ranks, stream); });
     EXPECT_NE(operations.find(concat("rank ", ranks.size() - 1, " called barrier, its call ")),
               operations.npos)
         << operations;

@@ -56,6 +56,14 @@ std::string message_of(const std::function<void()>& run) {
 /// f32 values first, first + 1, …
 Tensor counted(std::int64_t elements, float first, const Stream& stream);
 std::vector<float> floats_of(const Tensor& tensor, const Stream& stream);
+/// f32 values of all ranks, one after the other, of which this one has filled its own as counted; to
+/// be gathered in place.
+Tensor parted(std::int64_t elements, float first, const Communicator& ranks, const Stream& stream);
+void gather(const Tensor& parted, Communicator& ranks, const Stream& stream);
+/// Each element's sum over the ranks. Waits for the stream.
+std::vector<float> sums_of(const Tensor& parted, const Communicator& ranks, const Stream& stream);
+/// `values` becomes what it is on rank `root`.
+void broadcast(const Tensor& values, int root, Communicator& ranks, const Stream& stream);
 /// On the processor.
 Stream rank_stream();
 

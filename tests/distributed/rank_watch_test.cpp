@@ -166,8 +166,6 @@ class GatheringRank final : public Communicator {
     look_(all);
     return all;
   }
-  void all_reduce(const Tensor&, Reduction, const Stream&) override { FAIL(); }
-  void reduce_scatter(const Tensor&, const Tensor&, Reduction, const Stream&) override { FAIL(); }
   void all_gather(const Tensor&, const Tensor&, const Stream&) override { FAIL(); }
   void gather_parts(const Tensor&, const std::vector<std::int64_t>&, const Stream&) override {
     FAIL();
@@ -176,9 +174,6 @@ class GatheringRank final : public Communicator {
                   const std::vector<std::int64_t>&, const Stream&) override {
     FAIL();
   }
-  void broadcast(const Tensor&, int, const Stream&) override { FAIL(); }
-  void send(const Tensor&, int, const Stream&) override { FAIL(); }
-  void receive(const Tensor&, int, const Stream&) override { FAIL(); }
   void abort(const std::string&) override { FAIL(); }
   CommunicationUse use() const override { return ranks_.use(); }
 

@@ -37,31 +37,20 @@ TEST(ThreadRanks, ARankThatEndsIsMissed) {
   run_thread_ranks(3, rank);
 }
 
-TEST(ThreadRanks, ASendThatMeetsACollectiveIsNamed) {
+TEST(ThreadRanks, APartOfAnotherCountIsNamed) {
   const auto rank = [](Communicator& ranks) {
     const Stream stream = rank_stream();
-    if (ranks.rank() == 0) ranks.barrier();
-    ranks.send(counted(3, 0, stream), 0, stream);
-  };
-  const std::string told = message_of<CollectiveMismatch>([&] { run_thread_ranks(2, rank); });
-  EXPECT_EQ(told,
-            "the ranks do not call the same: rank 0 called barrier, its call 1; rank 1 called "
-            "send of 3 f32");
-}
-
-TEST(ThreadRanks, AReceiveOfAnotherCountIsNamed) {
-  const auto rank = [](Communicator& ranks) {
-    const Stream stream = rank_stream();
+    const Tensor values = counted(4, 0, stream);
     if (ranks.rank() == 0) {
-      ranks.receive(counted(4, 0, stream), 1, stream);
+      ranks.all_to_all(values, {0, 4}, values, {0, 0}, stream);
     } else {
-      ranks.send(counted(3, 0, stream), 0, stream);
+      ranks.all_to_all(values, {0, 0}, values, {3, 0}, stream);
     }
   };
   const std::string told = message_of<CollectiveMismatch>([&] { run_thread_ranks(2, rank); });
   EXPECT_EQ(told,
-            "the ranks do not call the same: rank 0 waits for send of 4 f32 from rank 1, which "
-            "called send of 3 f32");
+            "the ranks do not call the same: rank 0 waits for all_to_all of 4 f32, its call 1 from "
+            "rank 1, which called all_to_all of 3 f32, its call 1");
 }
 
 TEST(ThreadRanks, WantAtLeastOne) { EXPECT_THROW(make_thread_communicators(0), Error); }

@@ -13,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using emulation::fake_nccl;
-using testing::counted;
+using testing::gather;
+using testing::parted;
 
 /// What goes wrong with NCCL, on emulated devices.
 class NcclFailures : public ::testing::Test {
@@ -42,17 +43,16 @@ class NcclFailures : public ::testing::Test {
 TEST_F(NcclFailures, CallsThatDifferWaitUntilTheyAreAborted) {
   run_nccl_ranks(2, [](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
-    const Tensor values = counted(ranks.rank() == 0 ? 5 : 6, 0, stream);
-    ranks.all_reduce(values, Reduction::kSum, stream);
+    const Tensor values = parted(ranks.rank() == 0 ? 5 : 6, 0, ranks, stream);
+    gather(values, ranks, stream);
     while (!waits(ranks)) std::this_thread::yield();
     std::this_thread::sleep_for(200ms);
     EXPECT_TRUE(waits(ranks));
     ranks.abort("they call different ones");
     stream.synchronize();
-    EXPECT_NE(loss_in([&] {
-                ranks.all_reduce(values, Reduction::kSum, stream);
-              }).find("gave up: they call different ones"),
-              std::string::npos);
+    EXPECT_NE(
+        loss_in([&] { gather(values, ranks, stream); }).find("gave up: they call different ones"),
+        std::string::npos);
   });
 }
 
@@ -61,12 +61,12 @@ TEST_F(NcclFailures, AnErrorBetweenCallsEndsWhatWaits) {
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
     if (ranks.rank() == 0) return ended.get_future().wait();  // and does not come
     const Stream stream(make_device_pool(device));
-    const Tensor values = counted(5, 0, stream);
-    ranks.all_reduce(values, Reduction::kSum, stream);
+    const Tensor values = parted(5, 0, ranks, stream);
+    gather(values, ranks, stream);
     fake_nccl().failing_rank = 1;
     fake_nccl().error = nccl::kRemoteError;
     stream.synchronize();
-    EXPECT_EQ(loss_in([&] { ranks.all_reduce(values, Reduction::kSum, stream); }),
+    EXPECT_EQ(loss_in([&] { gather(values, ranks, stream); }),
               "NCCL answered remote process exited or there was a network error");
     ended.set_value();
   });
@@ -80,8 +80,8 @@ TEST_F(NcclFailures, AnAbortThatDoesNotComeBackIsLeftBehind) {
       [&](Communicator& ranks, Device device) {
         if (ranks.rank() == 0) return ended.get_future().wait();
         const Stream stream(make_device_pool(device));
-        const Tensor values = counted(5, 0, stream);
-        ranks.all_reduce(values, Reduction::kSum, stream);
+        const Tensor values = parted(5, 0, ranks, stream);
+        gather(values, ranks, stream);
         fake_nccl().abort_hangs = true;
         const auto before = Clock::now();
         ranks.abort("the disk is full");

@@ -12,19 +12,13 @@ class AbsentCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* name() const override { return "absent"; }
-  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) override;
-  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
-                      const Stream& stream) override;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) override;
   void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                     const Stream& stream) override;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override;
-  void broadcast(const Tensor& values, int root, const Stream& stream) override;
   void barrier() override { count(0, 0); }
-  void send(const Tensor& values, int peer, const Stream& stream) override;
-  void receive(const Tensor& values, int peer, const Stream& stream) override;
   /// As if all had given the same.
   std::vector<std::string> host_gather(std::string_view bytes) override;
   /// Throws RankLost.

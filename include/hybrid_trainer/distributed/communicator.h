@@ -27,8 +27,6 @@ class CollectiveMismatch : public Error {
   explicit CollectiveMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-enum class Reduction { kSum, kMin, kMax };
-
 /// Elements [first, last) of a tensor, in row-major order.
 struct Shard {
   std::int64_t first = 0, last = 0;
@@ -59,8 +57,7 @@ using CollectiveTicket = std::int64_t;
 /// order, with tensors of the same dtype and count; where they are not, CollectiveMismatch tells.
 /// Tensors lie on the stream's device, and calls are ordered as other work of that stream: on a
 /// processor each has completed when it returns, so it blocks until all ranks have come to it. On
-/// CUDA they return before, so that calls that differ are not told: the streams wait, and reductions
-/// are in an order of the library's. All calls throw RankLost where a rank has ended or aborted. Used
+/// CUDA they return before, so that calls that differ are not told: the streams wait. All calls throw RankLost where a rank has ended or aborted. Used
 /// from one thread.
 class Communicator {
  public:
@@ -69,13 +66,6 @@ class Communicator {
   virtual int size() const = 0;
   virtual const char* name() const = 0;  // "single", "threads", "mpi", "sockets", "nccl"
 
-  /// Each element becomes the reduction over all ranks, with the same bits on each. Sums are in
-  /// order of rank. f32, f64 or i32.
-  virtual void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) = 0;
-  /// `shard` becomes this rank's shard_of the reduction of `values`. As all_reduce. ShapeMismatch
-  /// where `shard` has another count.
-  virtual void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
-                              const Stream& stream) = 0;
   /// `values` becomes the shards (shard_of) of all ranks, one after the other. Any dtype. `shard`
   /// may be the rank's own part of `values`.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
@@ -90,14 +80,8 @@ class Communicator {
   virtual void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                           const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                           const Stream& stream) = 0;
-  /// `values` becomes what it is on rank `root`. Any dtype.
-  virtual void broadcast(const Tensor& values, int root, const Stream& stream) = 0;
   /// Blocks until all ranks have called it.
   virtual void barrier() = 0;
-  /// From this rank to `peer`, which calls receive; others are not concerned. Messages between two
-  /// ranks keep their order. May block until the peer receives.
-  virtual void send(const Tensor& values, int peer, const Stream& stream) = 0;
-  virtual void receive(const Tensor& values, int peer, const Stream& stream) = 0;
   /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
   /// Ends the job for all ranks, because of `reason`, which they are told unless it is empty: other ranks as threads
@@ -121,7 +105,7 @@ class Communicator {
 
   /// Any thread may ask.
   virtual CommunicationUse use() const = 0;
-  /// Collectives, sends and receives that were entered and left; any thread may ask.
+  /// Collectives that were entered and left; any thread may ask.
   virtual RankProgress call_progress() const { return {}; }
 };
 

@@ -10,19 +10,13 @@ class DecoratedCommunicator : public Communicator {
   int rank() const final { return ranks_.rank(); }
   int size() const final { return ranks_.size(); }
   const char* name() const final { return ranks_.name(); }
-  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) final;
-  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
-                      const Stream& stream) final;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) final;
   void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                     const Stream& stream) final;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) final;
-  void broadcast(const Tensor& values, int root, const Stream& stream) final;
   void barrier() final;
-  void send(const Tensor& values, int peer, const Stream& stream) final;
-  void receive(const Tensor& values, int peer, const Stream& stream) final;
   std::vector<std::string> host_gather(std::string_view bytes) final;
   void abort(const std::string& reason) final { ranks_.abort(reason); }
   void interrupt() final { ranks_.interrupt(); }

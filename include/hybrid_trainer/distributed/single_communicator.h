@@ -4,26 +4,19 @@
 
 namespace hybrid_trainer {
 
-/// One rank, on any device: what is gathered or reduced is what it gave. send and receive throw,
-/// since there is no peer.
+/// One rank, on any device: what is gathered is what it gave.
 class SingleCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
   const char* name() const override { return "single"; }
-  void all_reduce(const Tensor& values, Reduction reduction, const Stream& stream) override;
-  void reduce_scatter(const Tensor& shard, const Tensor& values, Reduction reduction,
-                      const Stream& stream) override;
   void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) override;
   void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                     const Stream& stream) override;
   void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override;
-  void broadcast(const Tensor& values, int root, const Stream& stream) override;
   void barrier() override;
-  void send(const Tensor& values, int peer, const Stream& stream) override;
-  void receive(const Tensor& values, int peer, const Stream& stream) override;
   std::vector<std::string> host_gather(std::string_view bytes) override;
   /// Throws RankLost.
   void abort(const std::string& reason) override;

@@ -31,8 +31,6 @@ void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tenso
                     const Stream& stream);
 /// result = sum of x, f32, over `divisor`.
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream);
-/// result = mean of x, f32.
-void mean(const Tensor& result, const Tensor& x, const Stream& stream);
 
 /// A (1) f64 tensor of MemoryKind::kWorkspace for a result.
 Tensor empty_result(const Stream& stream);
@@ -42,6 +40,5 @@ double wait_for_value(const Tensor& result, const Stream& stream);
 /// The same sums as host values. Each blocks.
 double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
 double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
-double wait_for_mean(const Tensor& x, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

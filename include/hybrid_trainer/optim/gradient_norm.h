@@ -6,16 +6,12 @@
 
 namespace hybrid_trainer {
 
-/// Sums of squares that together are that of all gradients that were written, (1) f64 each on the
-/// stream's device: one of those there, and one of each that lies elsewhere.
+/// Sums of squares that together are that of all gradients that were written, in their order, (1) f64
+/// each on the stream's device: one of those there, and one of each that lies elsewhere.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
-/// The L2 norm from them. Blocks.
+/// The L2 norm from them; not finite where an element is not. Blocks.
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
-
-/// L2 norm of the gradients of all parameters that have one, as one vector, summed in double in the
-/// order given; not finite where an element is not. Blocks until it is known.
-double wait_for_gradient_norm(const std::vector<Parameter*>& parameters, const Stream& stream);
 
 /// The factor that brings gradients of this norm down to at most `clip_norm`; 1 if `clip_norm` is 0
 /// (off) or the norm is not above it. A norm that is not finite gives 1: the caller has to check it

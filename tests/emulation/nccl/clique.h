@@ -12,15 +12,7 @@
 
 namespace hybrid_trainer::emulation {
 
-enum class Transfer {
-  kAllReduce,
-  kReduceScatter,
-  kReduce,
-  kAllGather,
-  kBroadcast,
-  kSend,
-  kReceive
-};
+enum class Transfer { kAllGather, kBroadcast, kSend, kReceive };
 
 /// What a rank's stream does with others.
 struct FakeOperation {
@@ -29,14 +21,13 @@ struct FakeOperation {
   void* to = nullptr;
   std::size_t count = 0;
   nccl::DataType type = nccl::kUint8;
-  nccl::Operator how = nccl::kSum;
   int other = -1;            // the root, or the peer
   std::uint64_t number = 0;  // of the rank's collectives
   int rank = 0;              // that does it
   bool is_done = false;
   bool meets(const FakeOperation& that) const {
     return transfer == that.transfer && count == that.count && type == that.type &&
-           how == that.how && other == that.other;
+           other == that.other;
   }
 };
 

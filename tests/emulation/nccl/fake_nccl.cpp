@@ -176,21 +176,6 @@ nccl::Result ncclGroupEnd() {
   return answer;
 }
 
-nccl::Result ncclAllReduce(const void* from, void* to, std::size_t count, nccl::DataType type,
-                           nccl::Operator how, ncclComm* rank, CUstream_st* stream) {
-  return add(rank, stream, {Transfer::kAllReduce, from, to, count, type, how});
-}
-
-nccl::Result ncclReduceScatter(const void* from, void* to, std::size_t count, nccl::DataType type,
-                               nccl::Operator how, ncclComm* rank, CUstream_st* stream) {
-  return add(rank, stream, {Transfer::kReduceScatter, from, to, count, type, how});
-}
-
-nccl::Result ncclReduce(const void* from, void* to, std::size_t count, nccl::DataType type,
-                        nccl::Operator how, int root, ncclComm* rank, CUstream_st* stream) {
-  return add(rank, stream, {Transfer::kReduce, from, to, count, type, how, root});
-}
-
 nccl::Result ncclAllGather(const void* from, void* to, std::size_t count, nccl::DataType type,
                            ncclComm* rank, CUstream_st* stream) {
   return add(rank, stream, {Transfer::kAllGather, from, to, count, type});
@@ -198,16 +183,16 @@ nccl::Result ncclAllGather(const void* from, void* to, std::size_t count, nccl::
 
 nccl::Result ncclBroadcast(const void* from, void* to, std::size_t count, nccl::DataType type,
                            int root, ncclComm* rank, CUstream_st* stream) {
-  return add(rank, stream, {Transfer::kBroadcast, from, to, count, type, nccl::kSum, root});
+  return add(rank, stream, {Transfer::kBroadcast, from, to, count, type, root});
 }
 
 nccl::Result ncclSend(const void* from, std::size_t count, nccl::DataType type, int peer,
                       ncclComm* rank, CUstream_st* stream) {
-  return add(rank, stream, {Transfer::kSend, from, nullptr, count, type, nccl::kSum, peer});
+  return add(rank, stream, {Transfer::kSend, from, nullptr, count, type, peer});
 }
 
 nccl::Result ncclRecv(void* to, std::size_t count, nccl::DataType type, int peer, ncclComm* rank,
                       CUstream_st* stream) {
-  return add(rank, stream, {Transfer::kReceive, nullptr, to, count, type, nccl::kSum, peer});
+  return add(rank, stream, {Transfer::kReceive, nullptr, to, count, type, peer});
 }
 }
