@@ -48,7 +48,7 @@ class Perceptron final : public LossModel {
     tape.save({ActivationRole::kLossGradient, scores},
               stream);  // the scores are their own gradient now
     Tensor loss = kernels::empty_result(stream);
-    kernels::mean(loss, losses, stream);
+    kernels::quotient(loss, losses, static_cast<double>(losses.elements()), stream);
     return loss;
   }
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/update.h"
 #include "phases/state_fields.h"
+#include "phases/update.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -62,7 +62,10 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   end_predicting_in_time();
   outcome.tokens = batch.tokens();
   parts.full_flops = parts.model.step_flops(batch);
-  make_step(batch, outcome);
+  do {  // in the phase that is due, or in the one that the step turns out to be of
+    enter_due_phase(outcome);
+    if (parts.phase == outcome.phase) run(outcome.phase, batch, outcome);
+  } while (parts.phase != outcome.phase);
   if (parts.finder.is_on()) outcome.rate_factor = parts.finder.factor();
   PhaseTotals& totals = parts.statistics.of(outcome.phase);
   ++totals.steps;
@@ -102,18 +105,13 @@ void PhaseMachine::run(Phase phase, const Batch& batch, PhaseOutcome& outcome) {
   }
 }
 
-/// In the phase that is due, or in the one that it turns out to be of.
-void PhaseMachine::make_step(const Batch& batch, PhaseOutcome& outcome) {
+void PhaseMachine::enter_due_phase(PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
-  do {
-    outcome.phase = parts.phase;
-    if (!parts.has_entered || parts.entered != outcome.phase) {
-      enter(outcome.phase, outcome);
-      parts.entered = outcome.phase;
-      parts.has_entered = true;
-    }
-    if (parts.phase == outcome.phase) run(outcome.phase, batch, outcome);
-  } while (parts.phase != outcome.phase);
+  outcome.phase = parts.phase;
+  if (parts.has_entered && parts.entered == outcome.phase) return;
+  enter(outcome.phase, outcome);
+  parts.entered = outcome.phase;
+  parts.has_entered = true;
 }
 
 /// Chooses the phase of the next step.

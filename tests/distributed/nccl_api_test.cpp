@@ -13,7 +13,6 @@ constexpr bool kSameSize = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == al
 
 static_assert(kSameSize<nccl::Result, ncclResult_t>);
 static_assert(kSameSize<nccl::DataType, ncclDataType_t>);
-static_assert(kSameSize<nccl::Operator, ncclRedOp_t>);
 static_assert(kSameSize<nccl::UniqueId, ncclUniqueId>);
 
 template <class Ours, class... OurArguments, class Theirs, class... TheirArguments>

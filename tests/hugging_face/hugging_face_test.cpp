@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "support/parameters.h"
@@ -113,7 +114,7 @@ TEST_F(HuggingFace, GoldenWeightsGiveGoldenLossAndLogits) {
     }
     ForwardOnlyTape tape({.training = false});
     const double loss = kernels::wait_for_value(
-        model.forward({load("tokens"), load("targets")}, 1, tape, stream_), stream_);
+        model.forward(token_batch(load("tokens"), load("targets")), 1, tape, stream_), stream_);
     EXPECT_NEAR(loss, *load("loss").data<float>(), 1e-5);
   }
 }

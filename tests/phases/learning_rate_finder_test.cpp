@@ -95,7 +95,8 @@ TEST(LearningRateFinder, ChargesAndCountsForwardsOnAPartOfTheBatch) {
   for (const auto& [share, examples] : {std::pair{0.25, 2}, {0.5, 3}, {1.0, 6}}) {
     setup.learning_rate_finder.batch_share = share;
     BowlRun other(at_rate(0.001), setup, 0);
-    for (int i = 0; i < 5; ++i) other.machine.step({centres, centres});
+    for (int i = 0; i < 5; ++i)
+      other.machine.step(Batch({{"centres", centres}}, QuadraticBowl::kWeights));
     ASSERT_FALSE(other.bowl.probed_examples.empty());
     EXPECT_EQ(other.bowl.probed_examples.back(), examples);
   }

@@ -42,13 +42,13 @@ TEST(OwnGradientPhase, ASettledOneGoesOnInPredict) {
   BowlRun run({}, own_setup(), 0.1);
   run.run(9);
   PhaseOutcome outcome;
-  run.machine.settle(outcome);
+  run.machine.drain(outcome);
   EXPECT_EQ(outcome.updates, 1);
   EXPECT_EQ(run.bowl.updates, 9);
   EXPECT_EQ(run.step().phase, Phase::kPredict);
   EXPECT_EQ(run.bowl.updates, 9);
-  run.machine.settle(outcome = {});
-  run.machine.settle(outcome);  // nothing is left
+  run.machine.drain(outcome = {});
+  run.machine.drain(outcome);  // nothing is left
   EXPECT_EQ(outcome.updates, 1);
 }
 
@@ -71,7 +71,7 @@ TEST(OwnGradientPhase, AnEndOfTheRunLeavesNothingUnderWay) {
   run.run(8);
   run.machine.step(run.bowl.batch(8, std::numeric_limits<double>::quiet_NaN()));
   PhaseOutcome outcome;
-  EXPECT_THROW(run.machine.settle(outcome), Diverged);
+  EXPECT_THROW(run.machine.drain(outcome), Diverged);
   EXPECT_EQ(run.bowl.log.back(), "exact");
   EXPECT_EQ(run.bowl.updates, 8);
   for (const Tensor& tensor : run.bowl.values()) {

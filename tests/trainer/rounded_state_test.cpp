@@ -27,7 +27,7 @@ TEST(RoundedState, EightBitStateIsNotRoundedOnceMoreInPredict) {
     return Tensor::zeros({4, config.data.sequence_length}, DType::kI32, MemoryKind::kData, stream);
   };
   trainable.enter_phase(Phase::kFull);
-  trainable.wait_for_gradient({zeros(), zeros()});
+  trainable.wait_for_gradient(token_batch(zeros(), zeros()));
   trainable.apply_gradient();
   const auto state_of = [&] {
     State state;

@@ -79,7 +79,7 @@ class PhaseMachine {
   void end_predicting_in_time();
   void enter(Phase phase, PhaseOutcome& outcome);
   void run(Phase phase, const Batch& batch, PhaseOutcome& outcome);
-  void make_step(const Batch& batch, PhaseOutcome& outcome);
+  void enter_due_phase(PhaseOutcome& outcome);
   void advance(PhaseOutcome& outcome);
   std::unique_ptr<PhaseParts> parts_;
 };

@@ -101,7 +101,7 @@ TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
 /// An operation costs dream_cost of a Full step's.
 TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
   PhaseConfig config = dreaming();
-  config.dream_cost = 8;
+  config.skip_backward.dream_cost = 8;
   JumpPlanner planner(config);
   const double flops = planner.plan_flops(4);
   EXPECT_EQ(planner.price_of(4, 1000), 8 * flops / 1000);
@@ -121,11 +121,11 @@ TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
   };
   RunCosts costs{.full_flops = 1e12, .steps = 1000};
   EXPECT_TRUE(learns(costs));
-  costs.extra = 2 * PhaseConfig{}.trial_share * costs.steps;
+  costs.extra = 2 * SkipBackwardConfig{}.trial_share * costs.steps;
   EXPECT_FALSE(learns(costs)) << "trials have used up what is not measured to pay";
   costs.pays = true;
   EXPECT_TRUE(learns(costs));
-  costs.advice = PhaseConfig{}.trial_share / 4 * costs.steps;
+  costs.advice = SkipBackwardConfig{}.trial_share / 4 * costs.steps;
   EXPECT_FALSE(learns(costs)) << "a quarter of trial_share at most";
 }
 

@@ -1,13 +1,13 @@
-#include "src/trainer/refusal_checks.h"
+#include "src/config/refusal_checks.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "hybrid_trainer/trainer/rank_checks.h"
 
 namespace hybrid_trainer {
 namespace {
