@@ -81,7 +81,7 @@ const Names kExtensions{".h", ".cpp", ".cu", ".cuh"};
 constexpr int kMostLines = 300;
 constexpr std::size_t kMostOfBothBackends = 5;
 /// Classes that are yet to be split.
-const Names kLargeClasses{};
+const Names kLargeClasses{"HybridTrainer", "ModelTrainable", "TrainingRun", "TrainingStep"};
 
 struct Include {
   int line;
@@ -265,7 +265,7 @@ void add_class_lines(const std::string& text, std::map<std::string, int>& classe
   static const std::regex declared(
       R"(^\s*(?:class|struct)(?: \[\[\w+\]\])? (?:\w+::)*(\w+)[^;(]*$)");
   static const std::regex defined(
-      R"(^[A-Za-z~].*?\b([A-Z]\w*)(?:<[^(]*>)?::(?:~?\w+|operator[^\w]+)\()");
+      R"(^(?:[A-Za-z].*?[ *&>:]|)([A-Z]\w*)(?:<[^(]*>)?::(?:~?\w+|operator[^\w]+)\()");
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
