@@ -64,4 +64,12 @@ void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> argu
   }
 }
 
+void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,
+                  const NamedTensor& compute_copy) {
+  check_dtype(call, w, DType::kF32);
+  check_alike(call, {w, g});
+  check_optional_shape(call, compute_copy, w.tensor.shape());
+  if (compute_copy.tensor) check_dtype(call, compute_copy, DType::kBF16);
+}
+
 }  // namespace hybrid_trainer::kernels

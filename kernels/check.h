@@ -37,4 +37,9 @@ void check_real(const KernelCall& call, const NamedTensor& argument);
 /// Throws ShapeMismatch or Error if one differs from the first in shape or dtype.
 void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
 
+/// Checks what an optimizer writes to and its gradient: f32, of one shape; the compute copy is bf16, or
+/// undefined.
+void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,
+                  const NamedTensor& compute_copy);
+
 }  // namespace hybrid_trainer::kernels

@@ -32,11 +32,6 @@ decltype(kernels::decayed_step) decayed_step;
 
 namespace {
 
-void check_compute_copy(const KernelCall& call, const Tensor& compute_copy, const Tensor& w) {
-  check_optional_shape(call, {"compute_copy", compute_copy}, w.shape());
-  if (compute_copy) check_dtype(call, {"compute_copy", compute_copy}, DType::kBF16);
-}
-
 void check_moments(const KernelCall& call, const Tensor& m, const Tensor& v, const Shape& wanted) {
   check_real(call, {"m", m});
   check_shape(call, {"m", m}, wanted);
@@ -61,10 +56,8 @@ void check_moments(const KernelCall& call, const QuantizedMoments& moments, cons
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
   const KernelCall call{"adamw_update", stream};
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"g", g}});
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   check_moments(call, m, v, w.shape());
-  check_compute_copy(call, compute_copy, w);
   require(settings.step >= 1, "adamw_update: step must be at least 1");
   dispatch<cpu::adamw_update, cuda::adamw_update>(call, Work::kOptimizer, w, m, v, g, compute_copy,
                                                   settings);
@@ -84,10 +77,8 @@ void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const T
                        const Tensor& compute_copy, const AdamWSettings& settings,
                        const Stream& stream) {
   const KernelCall call{"adamw_update_8bit", stream};
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"g", g}});
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   check_moments(call, moments, w);
-  check_compute_copy(call, compute_copy, w);
   require(settings.step >= 1, "adamw_update_8bit: step must be at least 1");
   dispatch<cpu::adamw_update_8bit, cuda::adamw_update_8bit>(call, Work::kOptimizer, w, moments, g,
                                                             compute_copy, settings);
@@ -107,10 +98,8 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream& stream) {
   const KernelCall call{"sgd_update", stream};
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"g", g}});
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   if (momentum != 0.0f) check_alike(call, {{"w", w}, {"m", m}});
-  check_compute_copy(call, compute_copy, w);
   dispatch<cpu::sgd_update, cuda::sgd_update>(call, Work::kOptimizer, w, m, g, compute_copy,
                                               learning_rate, momentum, weight_decay,
                                               gradient_scale);
@@ -119,11 +108,9 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream) {
   const KernelCall call{"lion_update", stream};
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"g", g}});
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   check_real(call, {"m", m});
   check_shape(call, {"m", m}, w.shape());
-  check_compute_copy(call, compute_copy, w);
   dispatch<cpu::lion_update, cuda::lion_update>(call, Work::kOptimizer, w, m, g, compute_copy,
                                                 settings);
 }
@@ -132,10 +119,8 @@ void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_sc
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream) {
   const KernelCall call{"lion_update_8bit", stream};
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"g", g}});
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   check_quantized_moment(call, {"m_codes", m_codes}, {"m_scales", m_scales}, w);
-  check_compute_copy(call, compute_copy, w);
   dispatch<cpu::lion_update_8bit, cuda::lion_update_8bit>(call, Work::kOptimizer, w, m_codes,
                                                           m_scales, g, compute_copy, settings);
 }
@@ -162,9 +147,7 @@ void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float mome
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream) {
   const KernelCall call{"decayed_step", stream};
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"u", u}});
-  check_compute_copy(call, compute_copy, w);
+  check_update(call, {"w", w}, {"u", u}, {"compute_copy", compute_copy});
   dispatch<cpu::decayed_step, cuda::decayed_step>(call, Work::kOptimizer, w, u, compute_copy,
                                                   step_size, decay_factor);
 }

@@ -25,21 +25,13 @@ void check_blocks(const KernelCall& call, const Tensor& v, const Tensor& m) {
                              m.elements(), " elements"));
 }
 
-void check_written(const KernelCall& call, const Tensor& w, const Tensor& g,
-                   const Tensor& compute_copy) {
-  check_dtype(call, {"w", w}, DType::kF32);
-  check_alike(call, {{"w", w}, {"g", g}});
-  check_optional_shape(call, {"compute_copy", compute_copy}, w.shape());
-  if (compute_copy) check_dtype(call, {"compute_copy", compute_copy}, DType::kBF16);
-}
-
 }  // namespace
 
 void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                       const Tensor& compute_copy, const AdamWSettings& settings,
                       const Stream& stream) {
   const KernelCall call{"adam_mini_update", stream};
-  check_written(call, w, g, compute_copy);
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   check_alike(call, {{"w", w}, {"m", m}});
   check_blocks(call, v, m);
   require(settings.step >= 1, "adam_mini_update: step must be at least 1");
@@ -62,7 +54,7 @@ void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns
                       const Tensor& compute_copy, const AdafactorSettings& settings,
                       const Stream& stream) {
   const KernelCall call{"adafactor_update", stream};
-  check_written(call, w, g, compute_copy);
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   const Shape matrix = w.as_rows().shape();
   check_shape(call, {"rows", rows}, {matrix[0]});
   check_dtype(call, {"rows", rows}, DType::kF32);
