@@ -4,53 +4,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "hybrid_trainer/files/utf8.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
-namespace {
-
-void append_escaped(std::string& out, char character) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  switch (character) {
-    case '"':
-    case '\\':
-      (out += '\\') += character;
-      return;
-    case '\n':
-      out += "\\n";
-      return;
-    case '\t':
-      out += "\\t";
-      return;
-    case '\r':
-      out += "\\r";
-      return;
-    default:
-      break;
-  }
-  const auto byte = static_cast<unsigned char>(character);
-  if (byte >= 0x20 && byte != '<' && byte != 0x7F) {
-    out += character;
-  } else {
-    ((out += "\\u00") += kHex[byte >> 4]) += kHex[byte & 15];
-  }
-}
-
-}  // namespace
-
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  while (!text.empty()) {
-    const std::size_t length = decode_utf8(text, 0).bytes;
-    if (length == 1) {
-      append_escaped(out, text[0]);
-    } else {
-      out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
-    }
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return out += '"';
-}
 
 void JsonWriter::begin_value(std::string_view key) {
   if (!first_) text_ += ',';

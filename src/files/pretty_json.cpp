@@ -5,11 +5,38 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
+
+void append_escaped(std::string& out, char character) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  switch (character) {
+    case '"':
+    case '\\':
+      (out += '\\') += character;
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    default:
+      break;
+  }
+  const auto byte = static_cast<unsigned char>(character);
+  if (byte >= 0x20 && byte != '<' && byte != 0x7F) {
+    out += character;
+  } else {
+    ((out += "\\u00") += kHex[byte >> 4]) += kHex[byte & 15];
+  }
+}
 
 bool is_plain(const json::value& value) { return !value.is_object() && !value.is_array(); }
 
@@ -88,10 +115,28 @@ void append_line(std::string& out, const json::value& value) {
 
 }  // namespace
 
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const std::size_t length = decode_utf8(text, 0).bytes;
+    if (length == 1) {
+      append_escaped(out, text[0]);
+    } else {
+      out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out += '"';
+}
+
 std::string json_line(const json::value& value) {
   std::string out;
   append_line(out, value);
   return out;
+}
+
+json::value json_or_null(const std::optional<double>& number) {
+  return number ? json::value(*number) : json::value();
 }
 
 std::string shortest(double value) {

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <sstream>
 #include <utility>
 
 namespace hybrid_trainer {

@@ -1,87 +1,82 @@
 #include "curves.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
+namespace json = boost::json;
 namespace {
 
-constexpr int kDigits = 6;  // of curve values; a screen shows fewer
-
-void write_marks(JsonWriter& out, std::string_view key, const CurveMarks& marks) {
-  out.begin_array(key);
-  for (const CurveMark& mark : marks.kept) {
-    out.begin_array();
-    out.number("", mark.step);
-    out.number("", mark.value, kDigits);
-    out.end_array();
-  }
-  out.end_array();
+/// With as many digits as a screen shows, and fewer.
+json::value rounded(double value) {
+  constexpr int kDigits = 6;
+  if (!std::isfinite(value)) return nullptr;
+  char text[40];
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::general, kDigits).ptr;
+  std::from_chars(text, end, value);
+  return value;
 }
 
-template <class Value>
-void write_column(JsonWriter& out, std::string_view key, const std::vector<CurvePoint>& points,
-                  const Value& value_of) {
-  out.begin_array(key);
+json::array marks_json(const CurveMarks& marks) {
+  json::array all;
+  for (const CurveMark& mark : marks.kept)
+    all.push_back(json::array{mark.step, rounded(mark.value)});
+  return all;
+}
+
+json::array column(const std::vector<CurvePoint>& points, const auto& value_of) {
+  json::array all;
   for (const CurvePoint& point : points) {
     const auto value = value_of(point);
     if constexpr (std::is_floating_point_v<decltype(value)>) {
-      out.number("", value, kDigits);
+      all.push_back(rounded(value));
     } else {
-      out.number("", value);
+      all.emplace_back(value);
     }
   }
-  out.end_array();
+  return all;
 }
 
 /// Kinds with any bytes at any time, each with two columns.
-void write_kinds(JsonWriter& out, const std::vector<CurvePoint>& points) {
-  out.begin_array("kinds");
+json::array kinds_json(const std::vector<CurvePoint>& points) {
+  json::array all;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     const auto used = [&](const CurvePoint& point) {
       return point.live[kind] + point.peak[kind] > 0;
     };
     if (std::none_of(points.begin(), points.end(), used)) continue;
-    out.begin_object();
-    out.string("name", name_of(static_cast<MemoryKind>(kind)));
-    write_column(out, "live", points, [&](const CurvePoint& point) { return point.live[kind]; });
-    write_column(out, "peak", points, [&](const CurvePoint& point) { return point.peak[kind]; });
-    out.end_object();
+    all.push_back({{"name", name_of(static_cast<MemoryKind>(kind))},
+                   {"live", column(points, [&](const auto& point) { return point.live[kind]; })},
+                   {"peak", column(points, [&](const auto& point) { return point.peak[kind]; })}});
   }
-  out.end_array();
+  return all;
 }
 
-void write_bands(JsonWriter& out, const std::vector<PhaseRun>& bands) {
-  out.begin_array("bands");
-  for (const PhaseRun& band : bands) {
-    out.begin_array();
-    out.string("", name_of(band.phase));
-    out.number("", band.first_step);
-    out.number("", band.last_step);
-    out.end_array();
-  }
-  out.end_array();
+json::array bands_json(const std::vector<PhaseRun>& bands) {
+  json::array all;
+  for (const PhaseRun& band : bands)
+    all.push_back(json::array{name_of(band.phase), band.first_step, band.last_step});
+  return all;
 }
 
-void write_events(JsonWriter& out, const std::deque<CurveEvent>& events) {
-  out.begin_array("events");
+json::array events_json(const std::deque<CurveEvent>& events) {
+  json::array all;
   for (const CurveEvent& event : events) {
-    out.begin_array();
-    out.number("", event.step);
-    out.string("", name_of(event.phase));
-    out.string("", event.text);
-    out.boolean("", event.warns);
+    json::array one{event.step, name_of(event.phase), event.text, event.warns};
     if (event.decision != Decision::kNone) {
-      out.string("", name_of(event.decision));
-      out.number("", event.kept_fraction);
+      one.push_back(name_of(event.decision));
+      one.push_back(json_or_null(event.kept_fraction));
     }
-    out.end_array();
+    all.push_back(one);
   }
-  out.end_array();
+  return all;
 }
 
 }  // namespace
@@ -187,52 +182,42 @@ void Curves::put_pairs_together() {
   steps_per_point_ *= 2;
 }
 
-/// The phase of each point, and those that occur at all.
-void Curves::write_phases(JsonWriter& out) const {
-  std::array<std::int64_t, kPhases> steps{};
-  out.begin_array("phase");
-  for (const CurvePoint& point : points_) {
-    out.string("", name_of(point.phase()));
-    for (std::size_t i = 0; i < kPhases; ++i) steps[i] += point.steps[i];
-  }
-  out.end_array();
-  out.begin_array("phases");
-  for (Phase phase : kAllPhases) {
-    if (steps[static_cast<std::size_t>(phase)] > 0) out.string("", name_of(phase));
-  }
-  out.end_array();
-}
-
 std::string Curves::to_json() const {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const auto loss = [&](const CurvePoint& point) {
     return point.finite_losses > 0 ? point.loss_sum / static_cast<double>(point.finite_losses)
                                    : kNone;
   };
-  JsonWriter out;
-  out.begin_object();
-  out.number("stepsPerPoint", steps_per_point_);
-  write_column(out, "step", points_, [](const CurvePoint& point) { return point.last_step; });
-  write_column(out, "seconds", points_, [](const CurvePoint& point) { return point.seconds; });
-  write_column(out, "tokens", points_, [](const CurvePoint& point) { return point.tokens; });
-  write_column(out, "loss", points_, loss);
+  std::array<std::int64_t, kPhases> steps{};
+  for (const CurvePoint& point : points_)
+    for (std::size_t i = 0; i < kPhases; ++i) steps[i] += point.steps[i];
+  json::array phases;  // that occur at all
+  for (const Phase phase : kAllPhases)
+    if (steps[static_cast<std::size_t>(phase)] > 0) phases.push_back(name_of(phase));
+  const auto of_points = [&](const auto& value_of) { return column(points_, value_of); };
+  json::object curves{
+      {"stepsPerPoint", steps_per_point_},
+      {"step", of_points([](const CurvePoint& point) { return point.last_step; })},
+      {"seconds", of_points([](const CurvePoint& point) { return point.seconds; })},
+      {"tokens", of_points([](const CurvePoint& point) { return point.tokens; })},
+      {"loss", of_points(loss)},
+      {"host", of_points([](const CurvePoint& point) { return point.host; })},
+      {"kinds", kinds_json(points_)},
+      {"phase", of_points([](const CurvePoint& point) { return name_of(point.phase()); })},
+      {"phases", phases},
+      {"bands", bands_json(bands())},
+      {"validation", marks_json(validation_)},
+      {"predicted", marks_json(predicted_)},
+      {"errors", marks_json(errors_)},
+      {"events", events_json(events_)},
+      {"allEvents", all_events_}};
   if (steps_per_point_ > 1) {
-    write_column(out, "low", points_,
-                 [](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_low : kNone; });
-    write_column(out, "high", points_,
-                 [](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_high : kNone; });
+    curves["low"] =
+        of_points([](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_low : kNone; });
+    curves["high"] =
+        of_points([](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_high : kNone; });
   }
-  write_column(out, "host", points_, [](const CurvePoint& point) { return point.host; });
-  write_kinds(out, points_);
-  write_phases(out);
-  write_bands(out, bands());
-  write_marks(out, "validation", validation_);
-  write_marks(out, "predicted", predicted_);
-  write_marks(out, "errors", errors_);
-  write_events(out, events_);
-  out.number("allEvents", all_events_);
-  out.end_object();
-  return out.text();
+  return json_line(curves);
 }
 
 }  // namespace hybrid_trainer

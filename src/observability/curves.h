@@ -11,8 +11,6 @@
 
 namespace hybrid_trainer {
 
-class JsonWriter;
-
 /// Neighbouring steps merged into one point of every curve.
 struct CurvePoint {
   std::int64_t last_step = 0;
@@ -73,7 +71,6 @@ class Curves {
   void put_pairs_together();
   void add_to_runs(const StepRecord& record);
   std::vector<PhaseRun> bands() const;
-  void write_phases(JsonWriter& out) const;
   std::vector<CurvePoint> points_;
   std::int64_t steps_per_point_ = 1;
   std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false

@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checksum.h"
@@ -50,12 +50,9 @@ std::string identity_of_base(const fs::path& folder) {
 }
 
 void write_run_base(const RunPaths& paths, const fs::path& folder) {
-  JsonWriter out;
-  out.begin_object();
-  out.string("folder", fs::absolute(folder).lexically_normal().string());
-  out.string("identity", identity_of_base(folder));
-  out.end_object();
-  replace_file(base_file(paths), out.text() + "\n");
+  const boost::json::object base{{"folder", fs::absolute(folder).lexically_normal().string()},
+                                 {"identity", identity_of_base(folder)}};
+  replace_file(base_file(paths), json_line(base) + "\n");
 }
 
 std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<fs::path>& given) {

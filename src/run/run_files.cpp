@@ -74,18 +74,15 @@ std::string project_version() { return HT_VERSION; }
 
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                      const RunData& data) {
-  JsonWriter source;
-  source.begin_object();
-  source.string("folder", fs::absolute(data.folder).lexically_normal().string());
-  source.number("train_tokens", data.train_tokens);
-  if (!data.checksum.empty()) source.string("checksum", data.checksum);
-  if (data.now != 0) source.number("now", data.now);
-  if (!data.token_ids.empty()) source.string("token_ids", data.token_ids);
+  boost::json::object source{{"folder", fs::absolute(data.folder).lexically_normal().string()},
+                             {"train_tokens", data.train_tokens}};
+  if (!data.checksum.empty()) source["checksum"] = data.checksum;
+  if (data.now != 0) source["now"] = data.now;
+  if (!data.token_ids.empty()) source["token_ids"] = data.token_ids;
   for (const auto& [key, path] :
        {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
-    if (!path.empty()) source.string(key, fs::absolute(path).lexically_normal().string());
-  source.end_object();
-  replace_file(data_file(paths), source.text() + "\n");
+    if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
+  replace_file(data_file(paths), json_line(source) + "\n");
   for (const char* name : kTokenizerFiles) {
     const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
     if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;

@@ -1,5 +1,6 @@
 #include "src/tools/cuda_diagnosis.h"
 
+#include <boost/json.hpp>
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
@@ -77,38 +78,32 @@ void print(const CudaDiagnosis& found) {
   }
 }
 
-void write(JsonWriter& out, const CudaDiagnosis& found) {
-  out.begin_object("cuda");
-  out.string("problem", found.problem);
-  out.string("driver", found.driver);
-  out.string("runtime", found.runtime);
-  out.begin_array("devices");
+boost::json::object as_json(const CudaDiagnosis& found) {
+  boost::json::array devices;
   for (const CudaDeviceDiagnosis& device : found.devices) {
     const CudaProperties& p = device.properties;
-    out.begin_object();
-    out.string("name", p.name);
-    out.string("compute_capability", concat(p.major, ".", p.minor));
-    out.number("multiprocessors", p.processors);
-    out.number("memory_bytes", p.memory_bytes);
-    out.number("memory_free_bytes", p.free_bytes);
-    out.number("fp32_product_flops_per_second", device.fp32_flops_per_second);
-    out.number("bf16_product_flops_per_second", device.bf16_flops_per_second);
-    out.number("copy_bytes_per_second", device.copy_bytes_per_second);
-    out.string("problem", device.problem);
-    out.end_object();
+    devices.push_back({{"name", p.name},
+                       {"compute_capability", concat(p.major, ".", p.minor)},
+                       {"multiprocessors", p.processors},
+                       {"memory_bytes", p.memory_bytes},
+                       {"memory_free_bytes", p.free_bytes},
+                       {"fp32_product_flops_per_second", device.fp32_flops_per_second},
+                       {"bf16_product_flops_per_second", device.bf16_flops_per_second},
+                       {"copy_bytes_per_second", device.copy_bytes_per_second},
+                       {"problem", device.problem}});
   }
-  out.end_array();
-  out.begin_object("libraries");
+  boost::json::object libraries;
   for (const CudaLibrary& library : found.libraries) {
-    out.begin_object(library.name.c_str());
-    out.boolean("found", library.found);
-    out.string("version", library.version);
-    out.string("path", library.path);
-    out.string("problem", library.problem);
-    out.end_object();
+    libraries[library.name] = {{"found", library.found},
+                               {"version", library.version},
+                               {"path", library.path},
+                               {"problem", library.problem}};
   }
-  out.end_object();
-  out.end_object();
+  return {{"problem", found.problem},
+          {"driver", found.driver},
+          {"runtime", found.runtime},
+          {"devices", devices},
+          {"libraries", libraries}};
 }
 
 }  // namespace hybrid_trainer

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/cuda_libraries.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/files/json_writer.h"
 
 namespace hybrid_trainer {
 
@@ -29,7 +29,6 @@ struct CudaDiagnosis {
 /// Looks for driver, devices and libraries, and measures each device. Device errors do not throw.
 CudaDiagnosis diagnose_cuda();
 void print(const CudaDiagnosis& found);
-/// Writes the object "cuda".
-void write(JsonWriter& out, const CudaDiagnosis& found);
+boost::json::object as_json(const CudaDiagnosis& found);
 
 }  // namespace hybrid_trainer

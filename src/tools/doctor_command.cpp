@@ -1,3 +1,4 @@
+#include <boost/json.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -7,7 +8,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "src/tools/command_line.h"
@@ -56,28 +57,24 @@ Diagnosis diagnose() {
 }
 
 std::string as_json(const Diagnosis& found) {
-  JsonWriter out;
-  out.begin_object();
-  out.string("version", project_version());
-  out.string("processor", found.processor.name);
-  out.number("cores", found.processor.cores);
-  out.number("threads", threads());
-  out.string("waiting", waiting_of_threads());
-  out.string("instruction_set", name_of(instruction_set()));
-  out.boolean("multiplies_bfloat16", multiplies_bfloat16());
-  out.number("fp32_product_flops_per_second", found.fp32_flops_per_second);
-  out.number("bf16_product_flops_per_second", found.bf16_flops_per_second);
-  out.number("copy_bytes_per_second", found.copy_bytes_per_second);
-  out.number("read_bytes_per_second", found.read_bytes_per_second);
-  out.number("memory_bytes", found.memory.total_bytes);
-  out.number("memory_available_bytes", found.memory.available_bytes);
-  out.number("disk_free_bytes", found.disk_free_bytes);
-  write(out, found.cuda);
-  out.begin_object("libraries");
-  for (const Library& library : kLibraries) out.string(library.name, library.version);
-  out.end_object();
-  out.end_object();
-  return out.text();
+  boost::json::object libraries;
+  for (const Library& library : kLibraries) libraries[library.name] = library.version;
+  return json_line({{"version", project_version()},
+                    {"processor", found.processor.name},
+                    {"cores", found.processor.cores},
+                    {"threads", threads()},
+                    {"waiting", waiting_of_threads()},
+                    {"instruction_set", name_of(instruction_set())},
+                    {"multiplies_bfloat16", multiplies_bfloat16()},
+                    {"fp32_product_flops_per_second", found.fp32_flops_per_second},
+                    {"bf16_product_flops_per_second", found.bf16_flops_per_second},
+                    {"copy_bytes_per_second", found.copy_bytes_per_second},
+                    {"read_bytes_per_second", found.read_bytes_per_second},
+                    {"memory_bytes", found.memory.total_bytes},
+                    {"memory_available_bytes", found.memory.available_bytes},
+                    {"disk_free_bytes", found.disk_free_bytes},
+                    {"cuda", as_json(found.cuda)},
+                    {"libraries", libraries}});
 }
 
 void print(const Diagnosis& found) {

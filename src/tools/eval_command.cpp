@@ -1,10 +1,11 @@
 #include <algorithm>
+#include <boost/json.hpp>
 #include <ctime>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "src/tools/command_line.h"
@@ -96,13 +97,9 @@ void print(const EvaluationResult& result, bool json) {
               << result.tokens << " tokens\n";
     return;
   }
-  JsonWriter out;
-  out.begin_object();
-  out.number("loss", result.loss);
-  out.number("perplexity", result.perplexity);
-  out.number("tokens", result.tokens);
-  out.end_object();
-  std::cout << out.text() << "\n";
+  const boost::json::object line{
+      {"loss", result.loss}, {"perplexity", result.perplexity}, {"tokens", result.tokens}};
+  std::cout << json_line(line) << "\n";
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 #include "src/tools/prompt_file.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <iostream>
 #include <span>
 
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "src/tools/overflow_option.h"
 
@@ -63,17 +64,15 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
 }
 
 void print_written(const Prompts& prompts, std::size_t i, const WrittenText& written) {
-  JsonWriter out;
-  out.begin_object();
-  out.number("line", static_cast<std::int64_t>(i) + 1);
-  out.string("prompt", prompts.lines[i]);
-  out.string("text", written.text);
-  out.number("tokens", written.tokens);
-  out.number("prompt_tokens", std::ssize(prompts.tokens[i]) + prompts.left_out[i]);
-  out.number("prompt_tokens_left_out", prompts.left_out[i]);
-  out.number("forgotten_tokens", written.forgotten);
-  out.end_object();
-  print_now(out.text() + "\n");
+  const boost::json::object line{
+      {"line", static_cast<std::int64_t>(i) + 1},
+      {"prompt", prompts.lines[i]},
+      {"text", written.text},
+      {"tokens", written.tokens},
+      {"prompt_tokens", std::ssize(prompts.tokens[i]) + prompts.left_out[i]},
+      {"prompt_tokens_left_out", prompts.left_out[i]},
+      {"forgotten_tokens", written.forgotten}};
+  print_now(json_line(line) + "\n");
 }
 
 /// What a prompt has in common with the one before is not computed again.

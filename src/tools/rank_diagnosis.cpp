@@ -1,6 +1,7 @@
 #include "src/tools/rank_diagnosis.h"
 
 #include <unistd.h>
+#include <boost/json.hpp>
 
 #include <cstdio>
 #include <iostream>
@@ -9,7 +10,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/distributed/link_measurement.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
 
@@ -24,15 +25,12 @@ int diagnose_ranks(const LaunchedRank& launched, bool json) {
   if (ranks->rank() != 0) return 0;
   const auto hosts = static_cast<std::int64_t>(std::set(names.begin(), names.end()).size());
   if (json) {
-    JsonWriter out;
-    out.begin_object();
-    out.number("ranks", ranks->size());
-    out.number("hosts", hosts);
-    out.string("backend", ranks->name());
-    out.number("link_bytes_per_second", link.bytes_per_second);
-    out.number("link_latency_seconds", link.latency.count());
-    out.end_object();
-    std::cout << out.text() << "\n";
+    const boost::json::object line{{"ranks", ranks->size()},
+                                   {"hosts", hosts},
+                                   {"backend", ranks->name()},
+                                   {"link_bytes_per_second", link.bytes_per_second},
+                                   {"link_latency_seconds", link.latency.count()}};
+    std::cout << json_line(line) << "\n";
     return 0;
   }
   std::printf("ranks             %d by %s, on %s\n", ranks->size(), ranks->name(),

@@ -1,6 +1,7 @@
 #include "src/tools/rank_loss.h"
 
 #include <unistd.h>
+#include <boost/json.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -9,8 +10,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/distributed/communicator.h"
-#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/run_directory.h"
 
@@ -29,15 +30,9 @@ std::string way_on(const RunPaths& run) {
 
 /// Of a run that cannot write its own any more.
 void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) try {
-  JsonWriter out;
-  out.begin_object();
-  out.string("end", "failed");
-  out.begin_object("distributed");
-  out.number("ranks", ranks);
-  out.string("lost_rank", line);
-  out.end_object();
-  out.end_object();
-  replace_file(run.summary(), out.text());
+  replace_file(
+      run.summary(),
+      json_line({{"end", "failed"}, {"distributed", {{"ranks", ranks}, {"lost_rank", line}}}}));
 } catch (const Error& error) {
   std::cerr << concat("error: ", error.what(), "\n") << std::flush;
 }

@@ -1,11 +1,12 @@
 #include <algorithm>
+#include <boost/json.hpp>
 #include <ctime>
 #include <iostream>
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
 #include "src/tools/command_line.h"
@@ -63,43 +64,26 @@ void print_row(const std::vector<RowPart>& parts) {
 }
 
 void print_row_as_json(const std::vector<RowPart>& parts, std::int64_t line) {
-  JsonWriter out;
-  out.begin_object();
-  out.number("line", line);
-  out.begin_array("parts");
-  for (const auto& [text, learned] : parts) {
-    out.begin_object();
-    out.string("text", text);
-    out.boolean("learned", learned);
-    out.end_object();
-  }
-  out.end_array();
-  out.end_object();
-  std::cout << out.text() << "\n";
+  boost::json::array texts;
+  for (const auto& [text, learned] : parts) texts.push_back({{"text", text}, {"learned", learned}});
+  std::cout << json_line({{"line", line}, {"parts", texts}}) << "\n";
 }
 
 void print_json(const ExampleRows& examples, const PackedRows& packed) {
   const RowCounts counts = counts_of(examples.rows);
-  JsonWriter out;
-  out.begin_object();
-  out.number("rows", examples.rows.size());
-  out.number("tokens", counts.tokens);
-  out.number("targets", counts.targets);
-  out.number("cut_rows", counts.cut_rows);
-  out.number("tokens_left_out", counts.left_out);
-  out.number("answers_left_out", counts.answers_left_out);
-  out.number("sequences", packed.sequences());
-  out.number("fill", packed.fill());
-  out.begin_array("refused");
-  for (const auto& [line, reason] : examples.refused) {
-    out.begin_object();
-    out.number("line", line);
-    out.string("reason", reason);
-    out.end_object();
-  }
-  out.end_array();
-  out.end_object();
-  std::cout << out.text() << "\n";
+  boost::json::array refused;
+  for (const auto& [line, reason] : examples.refused)
+    refused.push_back({{"line", line}, {"reason", reason}});
+  const boost::json::object line{{"rows", examples.rows.size()},
+                                 {"tokens", counts.tokens},
+                                 {"targets", counts.targets},
+                                 {"cut_rows", counts.cut_rows},
+                                 {"tokens_left_out", counts.left_out},
+                                 {"answers_left_out", counts.answers_left_out},
+                                 {"sequences", packed.sequences()},
+                                 {"fill", packed.fill()},
+                                 {"refused", refused}};
+  std::cout << json_line(line) << "\n";
 }
 
 void print_text(const ExampleRows& examples, const PackedRows& packed, std::int64_t longest) {

@@ -1,11 +1,12 @@
 #include <unistd.h>
+#include <boost/json.hpp>
 
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -42,18 +43,15 @@ void tell(const GenerationResult& result) {
 
 void print_json(const SampleOptions& options, const std::string& text,
                 const GenerationResult& result, std::int64_t left_out) {
-  JsonWriter out;
-  out.begin_object();
-  out.string("prompt", options.prompt);
-  out.string("text", text);
-  out.number("tokens", result.tokens);
-  out.number("prompt_tokens", result.prompt_tokens + left_out);
-  out.number("prompt_tokens_left_out", left_out);
-  out.number("forgotten_tokens", result.forgotten);
-  out.number("prompt_seconds", result.prompt_seconds);
-  out.number("tokens_per_second", result.tokens_per_second());
-  out.end_object();
-  print_now(out.text() + "\n");
+  const boost::json::object line{{"prompt", options.prompt},
+                                 {"text", text},
+                                 {"tokens", result.tokens},
+                                 {"prompt_tokens", result.prompt_tokens + left_out},
+                                 {"prompt_tokens_left_out", left_out},
+                                 {"forgotten_tokens", result.forgotten},
+                                 {"prompt_seconds", result.prompt_seconds},
+                                 {"tokens_per_second", json_or_null(result.tokens_per_second())}};
+  print_now(json_line(line) + "\n");
 }
 
 /// What lines of standard input say, answered one by one.

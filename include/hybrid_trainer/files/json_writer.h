@@ -40,8 +40,4 @@ class JsonWriter {
   bool first_ = true;  // the next value is the first of its object or array
 };
 
-/// A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD; `<` is escaped, so that
-/// the text may appear inside an HTML script element.
-std::string json_string(std::string_view text);
-
 }  // namespace hybrid_trainer
