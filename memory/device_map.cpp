@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/name_pattern.h"
-#include "hybrid_trainer/core/nearest_name.h"
 
 namespace hybrid_trainer {
 namespace {

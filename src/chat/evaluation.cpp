@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/chat/builtins.h"
 #include "src/chat/expression_evaluation.h"
 
 namespace hybrid_trainer::jinja {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <ctime>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "src/chat/parser.h"

@@ -4,9 +4,6 @@
 #include <deque>
 #include <memory>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "src/chat/plain_values.h"
 

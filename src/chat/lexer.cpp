@@ -1,7 +1,6 @@
 #include "src/chat/lexer.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include "hybrid_trainer/core/error.h"

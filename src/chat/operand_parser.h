@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "src/chat/call_checks.h"
 #include "src/chat/nodes.h"

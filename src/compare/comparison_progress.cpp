@@ -1,7 +1,5 @@
 #include "src/compare/comparison_progress.h"
 
-#include <ostream>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/terminal_text.h"

@@ -2,7 +2,6 @@
 
 #include <sys/random.h>
 
-#include <algorithm>
 #include <bit>
 
 #include "hybrid_trainer/core/error.h"

@@ -1,6 +1,5 @@
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 

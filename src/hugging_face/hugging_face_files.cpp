@@ -1,6 +1,5 @@
 #include "src/hugging_face/hugging_face_files.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <vector>
 

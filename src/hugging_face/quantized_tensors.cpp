@@ -1,6 +1,5 @@
 #include "src/hugging_face/quantized_tensors.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cstring>
 

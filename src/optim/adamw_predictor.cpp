@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "hybrid_trainer/kernels/reductions.h"
 #include "src/optim/adamw.h"
 #include "src/optim/forecast_parts.h"
 

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/optim/gradient_norm.h"
 
 #include <cmath>
-#include <utility>
 
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/kernels/reductions.h"

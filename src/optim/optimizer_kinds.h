@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "hybrid_trainer/nn/parameter.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
 #include "src/optim/optimizer_state.h"
 #include "src/optim/update_predictor.h"
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <vector>
 
 #include "hybrid_trainer/core/background_worker.h"
 #include "hybrid_trainer/core/tensor.h"

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/launched_rank.h"
+#include "hybrid_trainer/distributed/job_secret.h"
 #include "src/tools/local_ranks.h"
 
 namespace hybrid_trainer {

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "hybrid_trainer/run/run_files.h"
-
 namespace hybrid_trainer {
 
 /// What `train --resume` and `finetune --resume` were given beside settings; "" where left out.

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <iostream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/run/run_files.h"
