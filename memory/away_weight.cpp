@@ -1,7 +1,7 @@
 #include "hybrid_trainer/memory/away_weight.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "weight_queue.h"
+#include "memory/weight_queue.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "background_copy.h"
+#include "memory/background_copy.h"
 
 namespace hybrid_trainer {
 

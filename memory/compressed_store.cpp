@@ -1,4 +1,4 @@
-#include "compressed_store.h"
+#include "memory/compressed_store.h"
 
 #include "hybrid_trainer/kernels/quantization.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "content_store.h"
+#include "memory/content_store.h"
 
 namespace hybrid_trainer {
 

@@ -2,9 +2,9 @@
 
 #include <array>
 
-#include "compressed_store.h"
 #include "hybrid_trainer/core/error.h"
-#include "stored_offload.h"
+#include "memory/compressed_store.h"
+#include "memory/stored_offload.h"
 
 namespace hybrid_trainer {
 namespace {

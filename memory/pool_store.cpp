@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "content_store.h"
 #include "hybrid_trainer/core/units.h"
+#include "memory/content_store.h"
 
 namespace hybrid_trainer {
 

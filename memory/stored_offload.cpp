@@ -1,4 +1,4 @@
-#include "stored_offload.h"
+#include "memory/stored_offload.h"
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"

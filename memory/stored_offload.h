@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "content_store.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
+#include "memory/content_store.h"
 
 namespace hybrid_trainer {
 

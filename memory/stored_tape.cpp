@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "background_copy.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/quantization.h"
+#include "memory/background_copy.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "weight_queue.h"
+#include "memory/weight_queue.h"
 
 #include <algorithm>
 

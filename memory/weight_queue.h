@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "background_copy.h"
+#include "memory/background_copy.h"
 
 namespace hybrid_trainer {
 

@@ -136,9 +136,10 @@ std::string layer_of(const fs::path& path) {
   return *part;
 }
 
-/// The project's file that a quoted include means, from the root; empty where there is none.
-fs::path resolved(const SourceFile& from, const std::string& name) {
-  for (const fs::path& base : {fs::path("include"), fs::path(), from.path.parent_path()}) {
+/// The project's file that a quoted include means, by its path from `include` or the root; empty where
+/// there is none.
+fs::path resolved(const std::string& name) {
+  for (const fs::path& base : {fs::path("include"), fs::path()}) {
     if (fs::exists(kRoot / base / name)) return (base / name).lexically_normal();
   }
   return {};
@@ -155,7 +156,7 @@ TEST(Architecture, IncludesFollowTheLayerTable) {
     ASSERT_TRUE(kMayUse.contains(layer)) << file.path << " is in no layer of the table";
     for (const Include& include : file.includes) {
       if (!include.quoted) continue;
-      const fs::path target = resolved(file, include.name);
+      const fs::path target = resolved(include.name);
       EXPECT_FALSE(target.empty()) << at(file, include) << " does not exist";
       const std::string used = target.empty() ? layer : layer_of(target);
       EXPECT_TRUE(used == layer || kMayUse.at(layer).contains(used))
@@ -172,7 +173,7 @@ std::map<std::string, Names> included_layers() {
   for (const SourceFile& file : product_sources()) {
     const std::string layer = layer_of(file.path);
     for (const Include& include : file.includes) {
-      const fs::path target = include.quoted ? resolved(file, include.name) : fs::path();
+      const fs::path target = include.quoted ? resolved(include.name) : fs::path();
       const std::string other = target.empty() ? layer : layer_of(target);
       if (other != layer && kMayUse.contains(other)) used[layer].insert(other);
     }

@@ -33,7 +33,7 @@ function(ht_add_layer name)
   target_compile_features(${layer} PUBLIC cxx_std_20)
   target_include_directories(${layer} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_include_directories(${layer} PRIVATE ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${layer} PRIVATE ${PROJECT_SOURCE_DIR})
   list(TRANSFORM arg_DEPENDS PREPEND hybrid_trainer::)
   target_link_libraries(${layer} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_LIBRARIES} "$<BUILD_INTERFACE:${arg_HEADERS}>")
   if(cuda_sources)

@@ -1,10 +1,10 @@
-#include "added_tokens.h"
+#include "src/data/added_tokens.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "hybrid_trainer/files/utf8.h"
-#include "unicode_classes.h"
+#include "src/data/unicode_classes.h"
 
 namespace hybrid_trainer {
 

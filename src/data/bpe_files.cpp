@@ -1,14 +1,14 @@
-#include "bpe_files.h"
+#include "src/data/bpe_files.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "byte_symbols.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/text_file.h"
-#include "json_file.h"
-#include "tokenizer_json.h"
+#include "src/data/byte_symbols.h"
+#include "src/data/json_file.h"
+#include "src/data/tokenizer_json.h"
 
 namespace hybrid_trainer {
 

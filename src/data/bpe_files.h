@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "bpe_model.h"
+#include "src/data/bpe_model.h"
 
 namespace hybrid_trainer {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "word_model.h"
+#include "src/data/word_model.h"
 
 namespace hybrid_trainer {
 

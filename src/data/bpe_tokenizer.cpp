@@ -1,10 +1,10 @@
-#include "bpe_tokenizer.h"
+#include "src/data/bpe_tokenizer.h"
 
 #include <utility>
 
 #include "hybrid_trainer/files/utf8.h"
-#include "text_cuts.h"
-#include "word_encoder.h"
+#include "src/data/text_cuts.h"
+#include "src/data/word_encoder.h"
 
 namespace hybrid_trainer {
 

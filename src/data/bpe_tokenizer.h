@@ -4,11 +4,11 @@
 #include <mutex>
 #include <vector>
 
-#include "added_tokens.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "text_pipeline.h"
-#include "token_texts.h"
-#include "word_model.h"
+#include "src/data/added_tokens.h"
+#include "src/data/text_pipeline.h"
+#include "src/data/token_texts.h"
+#include "src/data/word_model.h"
 
 namespace hybrid_trainer {
 

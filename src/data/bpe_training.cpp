@@ -4,14 +4,14 @@
 #include <string>
 #include <unordered_set>
 
-#include "bpe_files.h"
-#include "byte_symbols.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "pair_counts.h"
-#include "parallel.h"
-#include "word_counts.h"
-#include "word_splitter.h"
+#include "src/data/bpe_files.h"
+#include "src/data/byte_symbols.h"
+#include "src/data/pair_counts.h"
+#include "src/data/parallel.h"
+#include "src/data/word_counts.h"
+#include "src/data/word_splitter.h"
 
 namespace hybrid_trainer {
 

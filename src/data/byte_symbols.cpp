@@ -1,4 +1,4 @@
-#include "byte_symbols.h"
+#include "src/data/byte_symbols.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,6 @@
-#include "character_tokenizer.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "text_cuts.h"
+#include "src/data/character_tokenizer.h"
+#include "src/data/text_cuts.h"
 
 namespace hybrid_trainer {
 

@@ -1,11 +1,11 @@
-#include "character_tokenizer.h"
+#include "src/data/character_tokenizer.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "text_cuts.h"
+#include "src/data/text_cuts.h"
 
 namespace hybrid_trainer {
 

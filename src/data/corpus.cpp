@@ -13,7 +13,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "text_cuts.h"
+#include "src/data/text_cuts.h"
 
 namespace hybrid_trainer {
 

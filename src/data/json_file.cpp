@@ -1,4 +1,4 @@
-#include "json_file.h"
+#include "src/data/json_file.h"
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/output_file.h"

@@ -1,4 +1,4 @@
-#include "json_place.h"
+#include "src/data/json_place.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "nfc.h"
+#include "src/data/nfc.h"
 
 #include <utf8proc.h>
 
@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "unicode_classes.h"
+#include "src/data/unicode_classes.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "pair_counts.h"
+#include "src/data/pair_counts.h"
 
 namespace hybrid_trainer {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "bpe_model.h"
+#include "src/data/bpe_model.h"
 
 namespace hybrid_trainer {
 

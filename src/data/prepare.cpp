@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "character_tokenizer.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
@@ -11,8 +10,9 @@
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
 #include "hybrid_trainer/files/output_folder.h"
-#include "parallel.h"
-#include "text_cuts.h"
+#include "src/data/character_tokenizer.h"
+#include "src/data/parallel.h"
+#include "src/data/text_cuts.h"
 
 namespace hybrid_trainer {
 

@@ -1,7 +1,7 @@
-#include "text_cuts.h"
+#include "src/data/text_cuts.h"
 
 #include "hybrid_trainer/files/utf8.h"
-#include "word_splitter.h"
+#include "src/data/word_splitter.h"
 
 namespace hybrid_trainer {
 

@@ -1,11 +1,11 @@
-#include "text_pipeline.h"
+#include "src/data/text_pipeline.h"
 
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "nfc.h"
-#include "unicode_classes.h"
+#include "src/data/nfc.h"
+#include "src/data/unicode_classes.h"
 
 namespace hybrid_trainer {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "word_splitter.h"
+#include "src/data/word_splitter.h"
 
 namespace hybrid_trainer {
 

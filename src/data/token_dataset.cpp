@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "json_file.h"
-#include "json_place.h"
+#include "src/data/json_file.h"
+#include "src/data/json_place.h"
 
 namespace hybrid_trainer {
 

@@ -1,11 +1,11 @@
-#include "token_texts.h"
+#include "src/data/token_texts.h"
 
 #include <optional>
 #include <string_view>
 
-#include "byte_symbols.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "text_pipeline.h"
+#include "src/data/byte_symbols.h"
+#include "src/data/text_pipeline.h"
 
 namespace hybrid_trainer {
 

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "bpe_files.h"
-#include "character_tokenizer.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/output_file.h"
-#include "json_file.h"
-#include "json_place.h"
+#include "src/data/json_file.h"
+#include "src/data/json_place.h"
 
 namespace hybrid_trainer {
 

@@ -1,17 +1,17 @@
-#include "tokenizer_json.h"
+#include "src/data/tokenizer_json.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <unordered_map>
 #include <utility>
 
-#include "bpe_model.h"
-#include "bpe_tokenizer.h"
-#include "byte_symbols.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "tokenizer_steps.h"
+#include "src/data/bpe_model.h"
+#include "src/data/bpe_tokenizer.h"
+#include "src/data/byte_symbols.h"
+#include "src/data/tokenizer_steps.h"
 
 namespace hybrid_trainer {
 

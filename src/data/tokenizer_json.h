@@ -5,7 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "tokenizer_settings.h"
+#include "src/data/tokenizer_settings.h"
 
 namespace hybrid_trainer {
 

@@ -1,11 +1,11 @@
-#include "tokenizer_settings.h"
+#include "src/data/tokenizer_settings.h"
 
 #include <algorithm>
 #include <charconv>
 #include <set>
 
 #include "hybrid_trainer/files/foreign_keys.h"
-#include "json_file.h"
+#include "src/data/json_file.h"
 
 namespace hybrid_trainer {
 

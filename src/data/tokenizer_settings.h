@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "added_tokens.h"
-#include "json_place.h"
+#include "src/data/added_tokens.h"
+#include "src/data/json_place.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "tokenizer_steps.h"
+#include "src/data/tokenizer_steps.h"
 
 #include <algorithm>
 #include <array>

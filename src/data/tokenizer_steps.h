@@ -3,9 +3,9 @@
 #include <optional>
 #include <vector>
 
-#include "json_place.h"
-#include "text_pipeline.h"
-#include "token_texts.h"
+#include "src/data/json_place.h"
+#include "src/data/text_pipeline.h"
+#include "src/data/token_texts.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "unicode_classes.h"
+#include "src/data/unicode_classes.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::uint32_t kRuns[] = {
-#include "unicode_classes.inc"
+#include "src/data/unicode_classes.inc"
 };
 
 std::vector<std::uint8_t> classes_by_code_point() {

@@ -1,4 +1,4 @@
-#include "word_counts.h"
+#include "src/data/word_counts.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "word_encoder.h"
+#include "src/data/word_encoder.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "word_model.h"
+#include "src/data/word_model.h"
 
 namespace hybrid_trainer {
 

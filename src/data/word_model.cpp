@@ -1,4 +1,4 @@
-#include "word_model.h"
+#include "src/data/word_model.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,11 +1,11 @@
-#include "word_splitter.h"
+#include "src/data/word_splitter.h"
 
 #include <string>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "unicode_classes.h"
+#include "src/data/unicode_classes.h"
 
 namespace hybrid_trainer {
 

@@ -1,4 +1,4 @@
-#include "curves.h"
+#include "src/observability/curves.h"
 
 #include <algorithm>
 #include <boost/json.hpp>

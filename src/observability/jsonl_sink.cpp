@@ -9,7 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/folder.h"
-#include "step_record_json.h"
+#include "src/observability/step_record_json.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "reliability.h"
+#include "src/observability/reliability.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,14 +6,14 @@
 #include <map>
 #include <string_view>
 
-#include "curves.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/html_text.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "reliability.h"
-#include "report_assets.h"
+#include "src/observability/curves.h"
+#include "src/observability/reliability.h"
+#include "src/observability/report_assets.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "step_record_json.h"
+#include "src/observability/step_record_json.h"
 
 #include <algorithm>
 #include <boost/json.hpp>

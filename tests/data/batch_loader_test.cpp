@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

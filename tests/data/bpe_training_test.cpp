@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
 #include "src/data/byte_symbols.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

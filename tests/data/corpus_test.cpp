@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text_cuts.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

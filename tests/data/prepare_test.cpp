@@ -11,7 +11,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/output_folder.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/unicode_classes.h"
 #include "src/data/word_splitter.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

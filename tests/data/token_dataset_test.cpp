@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

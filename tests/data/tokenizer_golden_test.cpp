@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

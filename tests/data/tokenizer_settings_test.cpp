@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/data/bpe_training.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

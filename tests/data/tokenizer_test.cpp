@@ -9,7 +9,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/files/utf8.h"
-#include "temporary_folder.h"
+#include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {
