@@ -122,11 +122,11 @@ void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
 
 template <class Self, class Visit>
 void LearningRateFinder::visit_state(Self& self, const Visit& visit) {
-  visit("phases.learning_rate_finder.factor", self.factor_, Since::kLater);
-  visit("phases.learning_rate_finder.updates", self.updates_, Since::kLater);
-  visit("phases.learning_rate_finder.probes", self.probes_, Since::kLater);
-  visit("phases.learning_rate_finder.refused_in_a_row", self.refused_in_a_row_, Since::kLater);
-  visit("phases.learning_rate_finder.ended", self.ended_, Since::kLater);
+  visit("phases.learning_rate_finder.factor", self.factor_);
+  visit("phases.learning_rate_finder.updates", self.updates_);
+  visit("phases.learning_rate_finder.probes", self.probes_);
+  visit("phases.learning_rate_finder.refused_in_a_row", self.refused_in_a_row_);
+  visit("phases.learning_rate_finder.ended", self.ended_);
 }
 
 void LearningRateFinder::save(State& state) const {
@@ -138,11 +138,8 @@ void LearningRateFinder::load(const State& state, Trainable& model) {
   visit_state(*this, StateReader{state});
   model.scale_learning_rate(factor_);
   window_.clear();
-  const auto count = state.integers.find(concat(kWindow, ".count"));
-  if (count == state.integers.end() || count->second == 0) return;
-  window_ = model.weights().empty_directions();
-  for (std::size_t i = 0; i < window_.size(); ++i)
-    wait_for_copy(window_[i], state.tensor(concat(kWindow, ".", i)), model.stream());
+  if (state.integer(concat(kWindow, ".count")) > 0)
+    window_ = load_directions(state, kWindow, model);
 }
 
 }  // namespace hybrid_trainer

@@ -23,7 +23,7 @@ void visit_statistics(Statistics& statistics, const Visit& visit) {
   visit("phases.statistics.micro_corrections", statistics.micro_corrections);
   visit("phases.statistics.skipped_updates", statistics.skipped_updates);
   visit("phases.statistics.predicted_gain", statistics.predicted_gain);
-  visit("phases.statistics.planning_cost", statistics.planning_cost, Since::kLater);
+  visit("phases.statistics.planning_cost", statistics.planning_cost);
 }
 
 }  // namespace

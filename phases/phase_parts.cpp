@@ -14,13 +14,13 @@ template <class Parts, class Visit>
 void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.phase", parts.phase);
   visit("phases.entered", parts.entered);
-  visit("phases.model_phase", parts.model_phase, Since::kLater);
+  visit("phases.model_phase", parts.model_phase);
   visit("phases.has_entered", parts.has_entered);
   visit("phases.steps_in_phase", parts.steps_in_phase);
   visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
   visit("phases.signal", parts.signal);
-  visit("phases.warnings_in_a_row", parts.warnings_in_a_row, Since::kLater);
-  visit("phases.lacks_room", parts.lacks_room, Since::kLater);
+  visit("phases.warnings_in_a_row", parts.warnings_in_a_row);
+  visit("phases.lacks_room", parts.lacks_room);
 }
 
 }  // namespace

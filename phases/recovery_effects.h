@@ -36,11 +36,11 @@ class RecoveryEffects {
 
   template <class Self, class Visit>
   static void visit_state(Self& self, const Visit& visit) {
-    visit("phases.recovery.horizon", self.horizon_, Since::kLater);
-    visit("phases.recovery.horizon_until", self.horizon_until_, Since::kLater);
-    visit("phases.recovery.doubt", self.doubt_, Since::kLater);
-    visit("phases.recovery.doubt_until", self.doubt_until_, Since::kLater);
-    visit("phases.recovery.full_until", self.full_until_, Since::kLater);
+    visit("phases.recovery.horizon", self.horizon_);
+    visit("phases.recovery.horizon_until", self.horizon_until_);
+    visit("phases.recovery.doubt", self.doubt_);
+    visit("phases.recovery.doubt_until", self.doubt_until_);
+    visit("phases.recovery.full_until", self.full_until_);
   }
 
  private:

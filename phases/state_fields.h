@@ -10,16 +10,13 @@
 
 namespace hybrid_trainer {
 
-/// Whether earlier versions' checkpoints have a member; one that they lack keeps its value.
-enum class Since { kEver, kLater };
-
 /// A class that lists its members once, in a function of itself and `visit`, with visit("name",
 /// member), is saved with a StateWriter and loaded with a StateReader. Members are bool, enum,
 /// std::int64_t, double or std::vector<double>.
 struct StateWriter {
   State& state;
   template <class T>
-  void operator()(const std::string& name, const T& value, Since = Since::kEver) const {
+  void operator()(const std::string& name, const T& value) const {
     if constexpr (std::is_same_v<T, double>) {
       state.reals[name] = value;
     } else if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -34,8 +31,7 @@ class StateReader {
  public:
   explicit StateReader(const State& from) : state_(from) {}
   template <class T>
-  void operator()(const std::string& name, T& value, Since since = Since::kEver) const {
-    if (since == Since::kLater && !holds(name)) return;
+  void operator()(const std::string& name, T& value) const {
     if constexpr (std::is_same_v<T, double>) {
       value = state_.real(name);
     } else if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -46,10 +42,6 @@ class StateReader {
   }
 
  private:
-  bool holds(const std::string& name) const {
-    return state_.integers.contains(name) || state_.reals.contains(name) ||
-           state_.series.contains(name);
-  }
   const State& state_;
 };
 

@@ -11,24 +11,24 @@ namespace {
 
 template <class Held, class Visit>
 void visit_prediction(Held& held, const Visit& visit) {
-  visit("phases.told_no_direction", held.told_no_direction, Since::kLater);
-  visit("phases.aim_cost", held.aim_cost, Since::kLater);
-  visit("phases.verdict", held.verdict, Since::kLater);
+  visit("phases.told_no_direction", held.told_no_direction);
+  visit("phases.aim_cost", held.aim_cost);
+  visit("phases.verdict", held.verdict);
   visit("phases.jump.open", held.jump.open);
   visit("phases.jump.planned_steps", held.jump.planned_steps);
   visit("phases.jump.steps", held.jump.steps);
   visit("phases.jump.step_length", held.jump.step_length);
   visit("phases.jump.limit", held.jump.limit);
   visit("phases.jump.start_loss", held.jump.start_loss);
-  visit("phases.jump.mean_loss", held.jump.mean_loss, Since::kLater);
+  visit("phases.jump.mean_loss", held.jump.mean_loss);
   visit("phases.jump.slope", held.jump.slope);
   visit("phases.jump.curvature", held.jump.curvature);
   visit("phases.jump.confidence", held.jump.confidence);
   visit("phases.jump.cost", held.jump.cost);
   visit("phases.jump.trial", held.jump.trial);
   visit("phases.jump.stop", held.jump.stop);
-  visit("phases.jump.failed", held.jump.failed, Since::kLater);
-  visit("phases.jump.lacks_room", held.jump.lacks_room, Since::kLater);
+  visit("phases.jump.failed", held.jump.failed);
+  visit("phases.jump.lacks_room", held.jump.lacks_room);
 }
 
 }  // namespace
