@@ -87,8 +87,9 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
   for (const char* folder : {"include", "src", "memory", "phases"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string path = fs::relative(entry.path(), root);
-      if (!entry.is_regular_file() || of_one.contains(path) || path.starts_with("src/models/"))
-        continue;
+      const bool is_of_one = of_one.contains(path) || path.starts_with("src/models/") ||
+                             path.ends_with("refusals.cpp");  // what does not go with a method
+      if (!entry.is_regular_file() || is_of_one) continue;
       std::ifstream in(entry.path());
       const std::string text{std::istreambuf_iterator<char>(in), {}};
       const bool is_table = path == "src/optim/optimizer_kinds.cpp";
