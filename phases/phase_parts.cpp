@@ -100,7 +100,6 @@ void PhaseParts::load(const State& state) {
   stops_predict = false;
   visit_parts(*this, StateReader{state});
   RecoveryEffects::visit_state(recovery, StateReader{state});
-  if (!state.integers.contains("phases.model_phase")) model_phase = entered;
   monitor.load(state);
   method->load(state);
   finder.load(state, model);

@@ -195,7 +195,6 @@ void Prediction::save(State& state) const {
 void Prediction::load(const State& state) {
   jump = {};
   visit_prediction(*this, StateReader{state});
-  if (!state.reals.contains("phases.jump.mean_loss")) jump.mean_loss = jump.start_loss;
   predictors = new_predictors();
   const bool predicts = parts.config().max_predict_steps > 0 || jump.open;
   if (predicts) predictors.load(state, parts.model);  // else they would only take memory

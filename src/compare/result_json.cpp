@@ -9,11 +9,6 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-template <class T>
-json::value or_null(const std::optional<T>& value) {
-  return value ? json::value(*value) : json::value();
-}
-
 json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value() : json::value(text);
 }
@@ -27,7 +22,7 @@ json::object as_json(const Measured& measured) {
     object["high"] = measured.interval->high;
   }
   json::array values;
-  for (const auto& value : measured.values) values.push_back(or_null(value));
+  for (const auto& value : measured.values) values.push_back(json_or_null(value));
   object["values"] = values;
   return object;
 }
@@ -41,8 +36,8 @@ json::object as_json(const RunOutcome& run) {
   return {{"run", run.folder},
           {"steps", run.point.steps},
           {"seed", run.point.seed},
-          {"value", or_null(run.point.value)},
-          {"final_validation_loss", or_null(run.loss)},
+          {"value", json_or_null(run.point.value)},
+          {"final_validation_loss", json_or_null(run.loss)},
           {"failure", text_or_null(run.failure)}};
 }
 
@@ -81,7 +76,7 @@ json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
     return arm.to_target ? known_or_null((*arm.to_target).*member) : json::value();
   };
   json::object object{{"name", arm.name},
-                      {"learning_rate", or_null(arm.learning_rate)},
+                      {"learning_rate", json_or_null(arm.learning_rate)},
                       {"edge_of_sweep", arm.edge_of_sweep},
                       {"final_validation_loss", as_json(arm.loss())},
                       {"difference", nullptr},
@@ -107,7 +102,7 @@ json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
   if (spec.target_loss) object["seeds_at_target"] = arm.seeds_at_target;
   if (!spec.sweep_key.empty()) {
     object["sweep"] = json::object{{"key", spec.sweep_key},
-                                   {"chosen", or_null(arm.chosen)},
+                                   {"chosen", json_or_null(arm.chosen)},
                                    {"seed", spec.sweep_seed()},
                                    {"steps", arm.budgets.back().steps},
                                    {"trials", as_json(arm.runs.trials)}};
@@ -130,7 +125,7 @@ std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result) 
   const ProcessorInfo processor = processor_info();
   return pretty_json(json::object{
              {"arms", arms},
-             {"target_validation_loss", or_null(spec.target_loss)},
+             {"target_validation_loss", json_or_null(spec.target_loss)},
              {"claim", text_or_null(claims)},
              {"why_no_claim", text_or_null(why_none)},
              {"warnings", warnings},

@@ -29,10 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-json::value or_null(const std::optional<double>& value) {
-  return value ? json::value(*value) : json::value();
-}
-
 /// The keys that say something of a model of its family.
 json::object model_object(const ModelConfig& model) {
   const std::vector<std::string>& own = find_family(model.family).keys;
@@ -264,8 +260,8 @@ json::object inspect_run(const RunPaths& paths) {
           {"steps_planned", config.training.steps},
           {"tokens", summary.sum.tokens},
           {"seconds", summary.sum.seconds},
-          {"last_train_loss", or_null(summary.final_train_loss)},
-          {"last_validation_loss", or_null(summary.final_validation_loss)},
+          {"last_train_loss", json_or_null(summary.final_train_loss)},
+          {"last_validation_loss", json_or_null(summary.final_validation_loss)},
           {"optimizer", config.optimizer.name},
           {"model", model_object(config.model)},
           {"phases", std::move(phases)},
