@@ -28,6 +28,16 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
 
 }  // namespace
 
+std::vector<std::pair<std::size_t, const char*>> kinds_by_size(const MemoryUse& use) {
+  std::vector<std::pair<std::size_t, const char*>> kinds;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    if (use.live[kind] > 0)
+      kinds.emplace_back(use.live[kind], name_of(static_cast<MemoryKind>(kind)));
+  }
+  std::sort(kinds.rbegin(), kinds.rend());
+  return kinds;
+}
+
 struct MemoryPool::Blocks {
   Blocks(MemorySource& from, std::optional<std::size_t> budget_bytes)
       : source(from, budget_bytes), store(make_store(from, source)) {}
@@ -96,14 +106,8 @@ const char* way_out(std::string_view what) {
 
 /// " (activations 5000, parameters 300)": what holds the memory, the largest first; "" for nothing.
 std::string holders(const MemoryUse& use) {
-  std::vector<std::pair<std::size_t, const char*>> kinds;
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
-    if (use.live[kind] > 0)
-      kinds.emplace_back(use.live[kind], name_of(static_cast<MemoryKind>(kind)));
-  }
-  std::sort(kinds.rbegin(), kinds.rend());
   std::vector<std::string> texts;
-  for (const auto& [bytes, name] : kinds) texts.push_back(concat(name, " ", bytes));
+  for (const auto& [bytes, name] : kinds_by_size(use)) texts.push_back(concat(name, " ", bytes));
   return texts.empty() ? "" : " (" + join(texts) + ")";
 }
 

@@ -20,23 +20,14 @@ json::object block_json(const MemoryBlock& block) {
           {"shape", sizes}};
 }
 
-json::array kinds_by_size(const MemoryUse& use) {
-  std::vector<std::pair<std::size_t, const char*>> kinds;
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-    if (use.live[kind] > 0)
-      kinds.emplace_back(use.live[kind], name_of(static_cast<MemoryKind>(kind)));
-  std::sort(kinds.rbegin(), kinds.rend());
-  json::array sorted;
-  for (const auto& [bytes, name] : kinds) sorted.push_back({{"kind", name}, {"bytes", bytes}});
-  return sorted;
-}
-
 }  // namespace
 
 std::string to_json(const MemoryShortage& shortage, std::optional<Phase> phase, std::int64_t step) {
   const MemoryUse& use = shortage.use;
   const std::size_t budget = shortage.budget_bytes.value_or(0);
-  json::array largest;
+  json::array kinds, largest;
+  for (const auto& [bytes, name] : kinds_by_size(use))
+    kinds.push_back({{"kind", name}, {"bytes", bytes}});
   for (const MemoryBlock& block : shortage.largest) largest.push_back(block_json(block));
   const json::object line{
       {"phase", phase ? json::value(name_of(*phase)) : json::value()},
@@ -47,7 +38,7 @@ std::string to_json(const MemoryShortage& shortage, std::optional<Phase> phase, 
       {"live_bytes", use.live_total},
       {"cached_bytes", use.cached},
       {"free_bytes", budget - std::min(budget, use.live_total)},
-      {"live_by_kind", kinds_by_size(use)},
+      {"live_by_kind", kinds},
       {"blocks", shortage.blocks},
       {"largest_blocks", largest}};
   return json_line(line) + "\n";
