@@ -241,8 +241,9 @@ TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
         found.insert(file.path.native());
     }
   }
-  const Names registers{"phases/jump_advisor.cpp", "phases/predictor.cpp",
-                        "src/optim/make_optimizer.cpp", "src/optim/speculative_optimizer.cpp"};
+  const Names registers{"phases/skip_backward/jump_advisor.cpp",
+                        "phases/skip_backward/predictor.cpp", "src/optim/make_optimizer.cpp",
+                        "src/optim/speculative_optimizer.cpp"};
   EXPECT_EQ(found, registers);
 }
 
