@@ -1,20 +1,20 @@
 #include "hybrid_trainer/memory/away_weight.h"
 
+#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "memory/weight_queue.h"
 
 namespace hybrid_trainer {
 
-AwayWeight::AwayWeight(Tensor master, std::shared_ptr<WeightQueue> queue)
-    : home_(master.pool()), queue_(std::move(queue)), master_{std::move(master)} {}
+AwayWeight::AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher)
+    : home_(master.pool()), prefetcher_(std::move(prefetcher)), master_{std::move(master)} {}
 
 AwayWeight::~AwayWeight() {
-  if (queue_) queue_->forget(master_.home);
+  if (prefetcher_) prefetcher_->forget(master_.home);
 }
 
 void AwayWeight::settle() const {
   if (failure_) std::rethrow_exception(failure_);
-  if (queue_) queue_->settle();
+  if (prefetcher_) prefetcher_->settle();
 }
 
 Tensor AwayWeight::home_master() const {
@@ -28,8 +28,8 @@ Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
   require(staged.home.defined(),
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
   if (staged.holders == 0) {
-    if (queue_) {
-      staged.here = queue_->acquire(staged.home, stream);
+    if (prefetcher_) {
+      staged.here = prefetcher_->acquire(staged.home, stream);
     } else {
       const Tensor here = Tensor::empty_like(staged.home, staged.home.kind(), stream);
       copy_or_wait(here, staged.home, stream);
@@ -44,8 +44,8 @@ void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
   Staged& staged = of(dtype);
   staged.changed = staged.changed || use != Use::kRead;
   if (--staged.holders > 0) return;
-  if (queue_) {
-    queue_->release(staged.home, staged.here, staged.changed);
+  if (prefetcher_) {
+    prefetcher_->release(staged.home, staged.here, staged.changed);
   } else if (staged.changed) {
     try {
       copy_or_wait(staged.home, staged.here, stream);
@@ -61,7 +61,7 @@ void AwayWeight::compute_in(DType dtype, const Stream& stream) {
   const bool copies = dtype == DType::kBF16;
   master_.home.set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
   if (!copies) {
-    if (queue_ && copy_.home) queue_->forget(copy_.home);
+    if (prefetcher_ && copy_.home) prefetcher_->forget(copy_.home);
     copy_ = {};
     return;
   }
@@ -80,7 +80,7 @@ void AwayWeight::refresh_compute_copy(const Stream& stream) {
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) {
   const Stream& device = places.device();
   const bool reads_ahead = map.uses("file") && device.device().type == DeviceType::kCpu;
-  const auto queue = reads_ahead ? std::make_shared<WeightQueue>() : nullptr;
+  const auto prefetcher = reads_ahead ? std::make_shared<Prefetcher>() : nullptr;
   model.visit_parameters([&](Parameter& parameter) {
     const Tensor master = parameter.home_master();
     if (!master) return;
@@ -96,7 +96,8 @@ void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) 
     if (place == "device") {
       parameter.set_storage(std::make_unique<ResidentWeight>(moved));
     } else {
-      parameter.set_storage(std::make_unique<AwayWeight>(moved, place == "file" ? queue : nullptr));
+      parameter.set_storage(
+          std::make_unique<AwayWeight>(moved, place == "file" ? prefetcher : nullptr));
     }
   });
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/quantization.h"
-#include "memory/background_copy.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -45,16 +45,16 @@ class StoredTape final : public PlainTape {
 
   TapeStorage storage_;
   bool is_away_, in_background_;
-  BackgroundCopy copy_;                             // the last one there, or the next one back
+  Prefetcher copies_;                               // the last one there, and the next one back
   std::unordered_map<const void*, Tensor> scales_;  // by the address of what is kept
 };
 
 Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
   if (!is_away_) return tensor;
-  if (in_background_) copy_.wait();  // and its memory is free
+  if (in_background_) copies_.finish_writes();
   const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
   if (in_background_) {
-    copy_.begin(there, tensor);
+    copies_.write(there, tensor);
   } else {
     copy_or_wait(there, tensor, stream);
   }
@@ -63,9 +63,10 @@ Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
 
 Tensor StoredTape::fetched(const Tensor& kept, const Stream& stream) {
   if (!is_away_) return kept;
-  const Tensor coming = copy_.is_from(kept) ? copy_.target() : Tensor{};
-  if (in_background_) copy_.wait();
-  if (coming) return coming;
+  if (in_background_) {
+    copies_.finish_writes();
+    return copies_.take(kept, stream);
+  }
   const Tensor here = Tensor::empty_like(kept, MemoryKind::kActivations, stream);
   copy_or_wait(here, kept, stream);
   return here;
@@ -73,8 +74,7 @@ Tensor StoredTape::fetched(const Tensor& kept, const Stream& stream) {
 
 /// While backward computes with what it took, the next comes from the file.
 void StoredTape::ahead(const Tensor& kept, const Stream& stream) {
-  if (!in_background_ || copy_.is_from(kept)) return;
-  copy_.begin(Tensor::empty_like(kept, MemoryKind::kActivations, stream), kept);
+  if (in_background_) copies_.expect(kept, stream);
 }
 
 Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {

@@ -29,8 +29,8 @@ std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t mo
   return cuts;
 }
 
-AtHand::AtHand(ExactWeight& weight, StateQueue* queue, const Stream& host)
-    : held_{queue}, weight_(weight) {
+AtHand::AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host)
+    : prefetcher_(prefetcher), weight_(weight) {
   const MemoryLabel label(weight.parameter->name());
   master_ = bring(weight.storage->home_master(), host);
   std::vector<Tensor> state;
@@ -41,10 +41,7 @@ AtHand::AtHand(ExactWeight& weight, StateQueue* queue, const Stream& host)
 }
 
 Tensor AtHand::bring(const Tensor& home, const Stream& host) {
-  if (held_.queue == nullptr) return home;
-  Tensor here = held_.queue->acquire(home, host);
-  ++held_.count;
-  return here;
+  return prefetcher_ == nullptr ? home : held_.emplace_back(*prefetcher_, home, host, true);
 }
 
 AtHand::~AtHand() {

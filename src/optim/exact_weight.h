@@ -1,12 +1,13 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
+#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/nn/live_weight.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "src/optim/sent_gradients.h"
-#include "src/optim/state_queue.h"
 #include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
@@ -57,26 +58,20 @@ struct ExactWeight {
 std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
 /// A weight's master and state in host memory until this is destroyed: where they do not lie there
-/// the queue, which must outlive this, brings them and takes them back.
+/// the prefetcher, which must outlive this, brings them and takes them back.
 class AtHand {
  public:
-  /// `queue`: none where they lie on the host. Throws OutOfMemory, IoError.
-  AtHand(ExactWeight& weight, StateQueue* queue, const Stream& host);
+  /// `prefetcher`: none where they lie on the host. Throws OutOfMemory, IoError.
+  AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host);
   ~AtHand();
   AtHand(const AtHand&) = delete;
   AtHand& operator=(const AtHand&) = delete;
   const Tensor& master() const { return master_; }
 
  private:
-  struct Held {
-    ~Held() {
-      for (; count > 0; --count) queue->release();
-    }
-    StateQueue* queue;
-    int count = 0;
-  };
   Tensor bring(const Tensor& home, const Stream& host);
-  Held held_;
+  Prefetcher* prefetcher_;
+  std::deque<PrefetchedTensor> held_;
   ExactWeight& weight_;
   Tensor master_;
   std::vector<Tensor> homes_;  // of the state

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 ExactWeights::ExactWeights(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                            const SpeculationSettings& settings, const Stream& device,
                            const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : host_(host), queue_(home.pool() != host ? std::make_unique<StateQueue>() : nullptr) {
+    : host_(host), prefetcher_(home.pool() != host ? std::make_unique<Prefetcher>() : nullptr) {
   add_weights(parameters, config, settings, device, home);
   std::vector<Parameter*> exact;
   for (const ExactWeight& weight : weights_) exact.push_back(weight.exact.get());
@@ -102,11 +102,11 @@ void ExactWeights::visit_state(const Optimizer::StateVisitor& visit) {
 
 void ExactWeights::begin_step() {
   optimizer_->begin_step(host_);
-  if (queue_) queue_->begin_update();
+  if (prefetcher_) prefetcher_->begin_pass();
 }
 
 void ExactWeights::end_step() {
-  if (queue_) queue_->end_update();
+  if (prefetcher_) prefetcher_->settle();
   optimizer_->end_step(host_);
 }
 

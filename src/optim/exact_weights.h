@@ -22,7 +22,7 @@ class ExactWeights {
                const std::shared_ptr<MemoryPool>& host, const Stream& home);
 
   const Stream& host() const { return host_; }
-  bool are_on_host() const { return queue_ == nullptr; }
+  bool are_on_host() const { return prefetcher_ == nullptr; }
   Optimizer& optimizer() const { return *optimizer_; }
   std::vector<ExactWeight>& all() { return weights_; }
   const std::vector<ExactWeight>& all() const { return weights_; }
@@ -40,19 +40,19 @@ class ExactWeights {
   /// Around the exact updates of a step.
   void begin_step();
   void end_step();
-  AtHand at_hand(ExactWeight& weight) { return AtHand(weight, queue_.get(), host_); }
+  AtHand at_hand(ExactWeight& weight) { return AtHand(weight, prefetcher_.get(), host_); }
   /// The exact update of a weight that is at hand.
   void update(const ExactWeight& weight, const Tensor& gradient, float learning_rate,
               float gradient_scale);
   /// body(weight, at hand) for each weight; while one is used, the last is written and the next read.
   template <class Body>
   void for_each_at_hand(const Body& body) {
-    if (queue_) queue_->begin_update();
+    if (prefetcher_) prefetcher_->begin_pass();
     for (ExactWeight& weight : weights_) {
       const MemoryLabel label(weight.parameter->name());
       body(weight, at_hand(weight));
     }
-    if (queue_) queue_->end_update();
+    if (prefetcher_) prefetcher_->settle();
   }
   /// The same as one step of exact updates.
   template <class Body>
@@ -67,8 +67,8 @@ class ExactWeights {
                    const SpeculationSettings& settings, const Stream& device, const Stream& home);
   void place_state(const Stream& home);
 
-  Stream host_;                        // the worker's
-  std::unique_ptr<StateQueue> queue_;  // of what does not lie on the host
+  Stream host_;                             // the worker's
+  std::unique_ptr<Prefetcher> prefetcher_;  // of what does not lie on the host
   std::vector<ExactWeight> weights_;
   std::vector<std::size_t> first_piece_;  // of each parameter, and the end
   GivenGradients given_;                  // to the optimizer

@@ -50,7 +50,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
     where.pages = std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent);
   } else if (traffic == StateTraffic::kBeside && is_away &&
              stream.device().type == DeviceType::kCpu) {
-    where.queue = std::make_shared<StateQueue>();
+    where.prefetcher = std::make_shared<Prefetcher>();
   }
   auto made = make_optimizer_of(optimizer_kinds(), config, parameters, stream, where);
   for (const WrapperRow& row : kWrappers) {

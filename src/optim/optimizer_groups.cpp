@@ -91,7 +91,7 @@ GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vect
     : parameters_(std::move(parameters)),
       parts_(std::move(parts)),
       pages_(home.pages),
-      queue_(home.queue),
+      prefetcher_(home.prefetcher),
       places_(parameters_.size()) {
   for (const Part& part : parts_) {
     for (std::size_t i = 0; i < part.members.size(); ++i) places_[part.members[i]] = {&part, i};
@@ -100,7 +100,7 @@ GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vect
 
 void GroupedOptimizer::begin_step(const Stream& stream) {
   if (pages_) pages_->begin_update(stream);
-  if (queue_) queue_->begin_update();
+  if (prefetcher_) prefetcher_->begin_pass();
   for (const Part& part : parts_) part.optimizer->begin_step(stream);
   ++steps_;
 }
@@ -114,7 +114,7 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
 
 void GroupedOptimizer::end_step(const Stream& stream) {
   for (const Part& part : parts_) part.optimizer->end_step(stream);
-  if (queue_) queue_->end_update();
+  if (prefetcher_) prefetcher_->settle();
   if (pages_) pages_->end_update(*stream.pool());
 }
 

@@ -57,7 +57,7 @@ class GroupedOptimizer final : public Optimizer {
   std::vector<Parameter*> parameters_;
   std::vector<Part> parts_;
   std::shared_ptr<StatePages> pages_;
-  std::shared_ptr<StateQueue> queue_;
+  std::shared_ptr<Prefetcher> prefetcher_;
   struct Place {
     const Part* part;
     std::size_t member;

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "src/optim/state_pages.h"
-#include "src/optim/state_queue.h"
 
 namespace hybrid_trainer {
 
@@ -19,16 +20,16 @@ struct StateHome {
   StateHome(const Stream& where) : stream(where) {}
   const Stream& stream;
   std::shared_ptr<StatePages> pages{};
-  std::shared_ptr<StateQueue> queue{};
+  std::shared_ptr<Prefetcher> prefetcher{};
 };
 
 /// What it keeps of that.
 struct StatePlace {
   explicit StatePlace(const StateHome& home)
-      : pool(home.stream.pool()), pages(home.pages), queue(home.queue) {}
+      : pool(home.stream.pool()), pages(home.pages), prefetcher(home.prefetcher) {}
   std::shared_ptr<MemoryPool> pool;
   std::shared_ptr<StatePages> pages;
-  std::shared_ptr<StateQueue> queue;
+  std::shared_ptr<Prefetcher> prefetcher;
 };
 
 /// A state tensor on the stream's pool for the time of one update, wherever its home is.
@@ -36,20 +37,20 @@ class StagedState {
  public:
   StagedState(const Tensor& state, const StatePlace& home, const Stream& stream,
               Use use = Use::kChange)
-      : queue_(state && use == Use::kChange ? home.queue.get() : nullptr),
-        page_(queue_       ? queue_->acquire(state, stream)
+      : prefetched_(state && use == Use::kChange && home.prefetcher
+                        ? std::optional<PrefetchedTensor>(std::in_place, *home.prefetcher, state,
+                                                          stream, true)
+                        : std::optional<PrefetchedTensor>()),
+        page_(prefetched_  ? *prefetched_
               : home.pages ? home.pages->page_of(state, use, stream)
                            : Tensor{}),
         staged_(page_ ? page_ : state, use, stream, !page_ && state.pool() != stream.pool()) {}
-  ~StagedState() {
-    if (queue_ != nullptr) queue_->release();
-  }
   StagedState(const StagedState&) = delete;
   StagedState& operator=(const StagedState&) = delete;
   operator const Tensor&() const { return staged_; }
 
  private:
-  StateQueue* queue_;
+  std::optional<PrefetchedTensor> prefetched_;
   Tensor page_;
   StagedTensor staged_;
 };

@@ -58,11 +58,12 @@ void RoundedUpdates::free_buffers() {
 
 void RoundedUpdates::compose(const Stream& stream) {
   const Flying& now = flying_.back();
+  bases_.begin_pass();
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     const ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.exact->name());
     UpdateForecast forecast = weight.forecasts.front();
-    forecast.exact = forecast.base = wait_for_base(i, stream);
+    forecast.exact = forecast.base = wait_for_base(on_its_way_[i].base, stream);
     std::vector<kernels::GradientInFlight> gradients;
     if (const Tensor gradient = weight.parameter->gradient(); gradient) {
       gradients.push_back({widened(weight.of(gradient), MemoryKind::kWorkspace, stream),
@@ -78,25 +79,10 @@ void RoundedUpdates::compose(const Stream& stream) {
 }
 
 /// From a file, while the one before is composed.
-void RoundedUpdates::read_ahead(std::size_t index, const Stream& stream) {
-  if (index >= exact_.all().size()) return;
-  const Tensor& base = on_its_way_[index].base;
-  Tensor& here = ahead_[index % 2];
-  here = Tensor::empty_like(base, MemoryKind::kWorkspace, stream);
-  if (stream.device().simulated) return;
-  carrier_.submit([&base, &here] { copy_in_this_thread(here, base); });
-  reads_[index % 2] = carrier_.submitted();
-}
-
-Tensor RoundedUpdates::wait_for_base(std::size_t index, const Stream& stream) {
+Tensor RoundedUpdates::wait_for_base(const Tensor& base, const Stream& stream) {
   if (!is_beside_ || home_.pool() == exact_.host().pool())
-    return widened(on_its_way_[index].base, MemoryKind::kWorkspace, stream);
-  if (index == 0) read_ahead(0, stream);
-  carrier_.wait_until_done(reads_[index % 2]);
-  read_ahead(index + 1, stream);
-  const Tensor wide = widened(ahead_[index % 2], MemoryKind::kWorkspace, stream);
-  ahead_[index % 2] = {};
-  return wide;
+    return widened(base, MemoryKind::kWorkspace, stream);
+  return widened(PrefetchedTensor(bases_, base, stream, false), MemoryKind::kWorkspace, stream);
 }
 
 void RoundedUpdates::send(const LateStep&, const Stream& stream) {

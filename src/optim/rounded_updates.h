@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "src/optim/forecast_updates.h"
 
 namespace hybrid_trainer {
@@ -49,17 +47,15 @@ class RoundedUpdates final : public ForecastUpdates {
   Guess guess_of(const ExactWeight& weight, const Tensor& gradient, const LateStep& given,
                  const AtHand& here);
 
-  Tensor wait_for_base(std::size_t index, const Stream& stream);
-  void read_ahead(std::size_t index, const Stream& stream);
+  Tensor wait_for_base(const Tensor& base, const Stream& stream);
   bool measures(std::size_t index, std::int64_t step) const;
 
   const Stream& home_;
   std::vector<OnItsWay> on_its_way_;
-  std::vector<Tensor> leaving_;          // gradients, while the carrier reads them
-  std::array<Tensor, 2> ahead_;          // bases that were read from a file, by index
-  std::array<std::int64_t, 2> reads_{};  // the carrier's jobs
-  const bool is_beside_;      // on a processor: the carrier copies beside the computation
-  BackgroundWorker carrier_;  // stops before the rest goes
+  std::vector<Tensor> leaving_;  // gradients, while the carrier reads them
+  Prefetcher bases_;             // of a file
+  const bool is_beside_;         // on a processor: the carrier copies beside the computation
+  BackgroundWorker carrier_;     // stops before the rest goes
 };
 
 }  // namespace hybrid_trainer

@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "memory/weight_queue.h"
+#include "hybrid_trainer/core/prefetcher.h"
 #include "support/failing_memory.h"
 #include "support/test_tensors.h"
 
 namespace hybrid_trainer {
 namespace {
 
-/// With a queue, as on a processor, and without one, as beside a CUDA device.
+/// With a prefetcher, as on a processor, and without one, as beside a CUDA device.
 class AwayWeightTest : public ::testing::TestWithParam<bool> {
  protected:
   Weight held(Use use) { return {weight_, DType::kF32, use, stream_}; }
@@ -22,7 +22,7 @@ class AwayWeightTest : public ::testing::TestWithParam<bool> {
   Stream home_{testing::failing_pool(fails_)};
   Stream stream_{MemoryPool::create("device")};
   AwayWeight weight_{Tensor::zeros({3}, DType::kF32, MemoryKind::kParameters, home_),
-                     GetParam() ? std::make_shared<WeightQueue>() : nullptr};
+                     GetParam() ? std::make_shared<Prefetcher>() : nullptr};
 };
 INSTANTIATE_TEST_SUITE_P(All, AwayWeightTest, ::testing::Bool());
 

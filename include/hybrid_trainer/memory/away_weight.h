@@ -8,16 +8,17 @@
 
 namespace hybrid_trainer {
 
-class WeightQueue;
+class Prefetcher;
 
 /// A weight whose masters and compute copy lie in host memory or in a file. While it is held, a
 /// copy is in the memory of the stream; what changed goes back at the end. Copies are in stream
-/// order; from and to a file they block on CUDA, and go through the queue elsewhere. Where one to
-/// its home fails, acquire and home_master throw that from then on.
+/// order; from and to a file they block on CUDA, and go through the prefetcher elsewhere. Where one
+/// to its home fails, acquire and home_master throw that from then on.
 class AwayWeight final : public WeightStorage {
  public:
-  /// `master`: f32, where it shall lie; the compute copy joins it in its pool. `queue`: of a file.
-  explicit AwayWeight(Tensor master, std::shared_ptr<WeightQueue> queue = nullptr);
+  /// `master`: f32, where it shall lie; the compute copy joins it in its pool. `prefetcher`: of a
+  /// file.
+  explicit AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher = nullptr);
   ~AwayWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use use, const Stream& stream) noexcept override;
@@ -36,7 +37,7 @@ class AwayWeight final : public WeightStorage {
   Staged& of(DType dtype) { return dtype == DType::kBF16 ? copy_ : master_; }
   void settle() const;
   Stream home_;
-  std::shared_ptr<WeightQueue> queue_;
+  std::shared_ptr<Prefetcher> prefetcher_;
   Staged master_, copy_;
   std::exception_ptr failure_;  // of a write, kept for whoever comes next
 };
