@@ -26,50 +26,30 @@ class NoOffload final : public OffloadStrategy {
   const OffloadUse use_;
 };
 
-std::unique_ptr<OffloadStrategy> none(const PredictAwareMemoryConfig&, Pool, Pool) {
-  return std::make_unique<NoOffload>();
-}
+using Store = std::unique_ptr<ContentStore>;
 
-std::unique_ptr<OffloadStrategy> stored(std::unique_ptr<ContentStore> store,
-                                        const PredictAwareMemoryConfig& config) {
-  return std::make_unique<StoredOffload>(std::move(store), config.async_restore);
-}
-
-std::unique_ptr<OffloadStrategy> to_pool(const PredictAwareMemoryConfig& config, Pool pool,
-                                         Pool staging) {
+Store in_pool(Pool pool, Pool staging) {
   if (staging == pool) staging = nullptr;
-  return stored(std::make_unique<PoolStore>(std::move(pool), Pages::kSwappable, std::move(staging)),
-                config);
+  return std::make_unique<PoolStore>(std::move(pool), Pages::kSwappable, std::move(staging));
 }
 
-std::unique_ptr<OffloadStrategy> to_locked_pages(const PredictAwareMemoryConfig& config, Pool pool,
-                                                 Pool) {
-  return stored(std::make_unique<PoolStore>(std::move(pool), Pages::kLocked), config);
-}
-
-std::unique_ptr<OffloadStrategy> drop_and_reinitialize(const PredictAwareMemoryConfig& config, Pool,
-                                                       Pool) {
-  return stored(std::make_unique<ZeroStore>(), config);
-}
-
-std::unique_ptr<OffloadStrategy> compress_in_place(const PredictAwareMemoryConfig& config, Pool,
-                                                   Pool) {
-  return stored(std::make_unique<CompressedStore>(), config);
+Store in_locked_pages(Pool pool, Pool) {
+  return std::make_unique<PoolStore>(std::move(pool), Pages::kLocked);
 }
 
 struct Row {
   const char* name;
-  std::unique_ptr<OffloadStrategy> (*make)(const PredictAwareMemoryConfig& config, Pool pool,
-                                           Pool staging);
+  Store (*make)(Pool pool, Pool staging);  // none leaves everything in place
 };
 
 constexpr std::array kStrategies{
-    Row{"none", none},
-    Row{"cpu_offload", to_pool},
-    Row{"pinned_cpu_offload", to_locked_pages},
-    Row{"nvme_offload", to_pool},
-    Row{"compress_in_place", compress_in_place},
-    Row{"drop_and_reinitialize", drop_and_reinitialize},
+    Row{"none", nullptr},
+    Row{"cpu_offload", in_pool},
+    Row{"pinned_cpu_offload", in_locked_pages},
+    Row{"nvme_offload", in_pool},
+    Row{"compress_in_place",
+        [](Pool, Pool) -> Store { return std::make_unique<CompressedStore>(); }},
+    Row{"drop_and_reinitialize", [](Pool, Pool) -> Store { return std::make_unique<ZeroStore>(); }},
 };
 
 }  // namespace
@@ -81,8 +61,11 @@ const std::vector<std::string>& offload_strategy_names() {
 
 std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryConfig& config,
                                                        Pool pool, Pool staging) {
-  return named_row(kStrategies, "predict_aware_memory.offload_strategy", config.offload_strategy)
-      .make(config, std::move(pool), std::move(staging));
+  const Row& row =
+      named_row(kStrategies, "predict_aware_memory.offload_strategy", config.offload_strategy);
+  if (row.make == nullptr) return std::make_unique<NoOffload>();
+  return std::make_unique<StoredOffload>(row.make(std::move(pool), std::move(staging)),
+                                         config.async_restore);
 }
 
 Pool offload_pool(const PredictAwareMemoryConfig& config, MemoryPlaces& places) {
