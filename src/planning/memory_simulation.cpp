@@ -68,6 +68,20 @@ HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const Simulat
   return config;
 }
 
+using BytesByKind = std::array<std::size_t, kMemoryKinds>;
+
+void include_larger(BytesByKind& most, const BytesByKind& other) {
+  std::ranges::transform(most, other, most.begin(), std::ranges::max);
+}
+
+/// What is live; of a kind that is not, the most.
+BytesByKind lying(const MemoryUse& use, const BytesByKind& most) {
+  BytesByKind bytes = use.live;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
+    if (bytes[kind] == 0) bytes[kind] = most[kind];
+  return bytes;
+}
+
 /// The peaks of whichever takes more.
 void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   need.device_bytes = std::max(need.device_bytes, other.device_bytes);
@@ -78,9 +92,11 @@ void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   for (std::size_t i = 0; i < kPhases; ++i) {
     PhaseMemory& taken = need.phases[i];
     taken.peak_bytes = std::max(taken.peak_bytes, other.phases[i].peak_bytes);
-    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-      taken.by_kind[kind] = std::max(taken.by_kind[kind], other.phases[i].by_kind[kind]);
+    include_larger(taken.by_kind, other.phases[i].by_kind);
   }
+  include_larger(need.device_by_kind, other.device_by_kind);
+  include_larger(need.host_by_kind, other.host_by_kind);
+  include_larger(need.disk_by_kind, other.disk_by_kind);
 }
 
 /// A run without its data and its files.
@@ -127,8 +143,14 @@ class SimulatedRun {
     evaluate();
     const MemoryUse use = stream_.pool()->use();
     need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
-    need_.disk_bytes = places_->file_use().most_taken;
-    need_.host_bytes = host_.pool()->use().most_taken;
+    BytesByKind most{};
+    for (const PhaseMemory& phase : need_.phases) include_larger(most, phase.by_kind);
+    const MemoryUse in_files = places_->file_use(), on_host = host_.pool()->use();
+    need_.disk_bytes = in_files.most_taken;
+    need_.host_bytes = on_host.most_taken;
+    need_.device_by_kind = lying(use, most);
+    need_.host_by_kind = lying(on_host, on_host.peak);
+    need_.disk_by_kind = lying(in_files, in_files.peak);
     return need_;
   }
 
@@ -188,8 +210,7 @@ class SimulatedRun {
   void add(const MemoryUse& use, Phase phase) {
     PhaseMemory& taken = need_.phases[static_cast<std::size_t>(phase)];
     taken.peak_bytes = std::max(taken.peak_bytes, use.peak_total);
-    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-      taken.by_kind[kind] = std::max(taken.by_kind[kind], use.peak[kind]);
+    include_larger(taken.by_kind, use.peak);
     need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
   }
 

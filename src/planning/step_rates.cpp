@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "hybrid_trainer/config/phase_precision.h"
+#include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/planning/memory_plan.h"
@@ -102,10 +102,8 @@ StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& st
   StepRates rates;
   rates.flops_per_second = measure_flops(config, stream, registry);
   rates.copy_bytes_per_second = kernels::measure_copy_rate(stream, kCopiedBytes);
-  const MemoryConfig& memory = config.memory;
-  const bool uses_files = memory.activations == "file" || config.optimizer_state_home() == "file" ||
-                          DeviceMap(memory).uses("file") || !memory.folder.empty();
-  if (uses_files) measure_files(rates, memory.scratch_folder());
+  if (uses_place(config, "file") || !config.memory.folder.empty())
+    measure_files(rates, config.memory.scratch_folder());
   return rates;
 }
 

@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/config/placement.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/essential_keys.h"
@@ -38,7 +39,9 @@ int config_command(const std::vector<std::string>& arguments) {
                  "All keys of a configuration file, which are also the keys of `--set`. This page "
                  "is what\n"
                  "`hybrid config --markdown` prints; a test compares the two.\n\n"
-              << essential_markdown(config) << "\n## All keys\n\n"
+              << essential_markdown(config) << "\n## Where things lie\n\n"
+              << "Between its uses. `hybrid plan` prints the same of a run, with bytes.\n\n"
+              << placement_markdown() << "\n## All keys\n\n"
               << config_markdown(config);
   } else {
     std::cout << config_json(config);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/config/placement.h"
 #include "src/tools/rank_plan.h"
 
 namespace hybrid_trainer {
@@ -24,6 +25,33 @@ void print_budget(const char* name, std::size_t bytes, const std::optional<std::
   std::printf("%-18s%s%s\n", name, units::bytes(bytes).c_str(), of.c_str());
 }
 
+std::size_t bytes_of(const Placement& placement, const MemoryNeed& need) {
+  std::size_t bytes = 0;
+  for (const MemoryKind kind : placement.kinds)
+    bytes += need.by_kind(placement.place)[static_cast<std::size_t>(kind)];
+  return bytes;
+}
+
+json::array placements_of(const MemoryPlan& plan) {
+  json::array all;
+  for (const Placement& one : placements(plan.config)) {
+    all.push_back(json::object{{"what", one.what},
+                               {"place", one.place},
+                               {"bits", one.bits},
+                               {"bytes", bytes_of(one, plan.need)}});
+  }
+  return all;
+}
+
+void print_placements(const MemoryPlan& plan) {
+  std::printf("%-18s%12s%12s%12s\n", "between its uses", "lies in", "bits", "bytes");
+  for (const Placement& one : placements(plan.config)) {
+    std::printf("  %-16s%12s%12d%12s\n", one.what.c_str(),
+                one.place == "file" ? "a file" : one.place.c_str(), static_cast<int>(one.bits),
+                units::bytes(bytes_of(one, plan.need)).c_str());
+  }
+}
+
 }  // namespace
 
 std::string as_json(const PlanAnswer& answer) {
@@ -38,6 +66,7 @@ std::string as_json(const PlanAnswer& answer) {
                    {"disk_peak_bytes", plan.need.disk_bytes},
                    {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
                    {"phases", phases_of(plan.need)},
+                   {"placements", placements_of(plan)},
                    {"options", options},
                    {"expected_slowdown", plan.expected_slowdown},
                    {"missing_bytes", plan.missing_bytes},
@@ -62,6 +91,7 @@ void print(const PlanAnswer& answer) {
   if (plan.need.disk_bytes > 0) print_budget("files", plan.need.disk_bytes, budgets.disk, "");
   if (!plan.fits) std::printf("missing           %s\n", units::bytes(plan.missing_bytes).c_str());
   print_phases(plan.need);
+  print_placements(plan);
   if (plan.fits) {
     std::printf("a step takes      %s of its time with everything resident, as estimated\n",
                 units::fixed(plan.expected_slowdown, 2).c_str());

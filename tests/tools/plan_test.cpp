@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <fstream>
+#include <map>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "tests/tools/hybrid_process.h"
@@ -43,6 +44,24 @@ TEST_F(Plan, AnswersWithTheKeysThatProgramsReadAndWithItsExitCode) {
   EXPECT_EQ(small.exit_code, 71);
   EXPECT_NE(small.output.find("does not fit"), std::string::npos) << small.output;
   EXPECT_NE(small.output.find("missing"), std::string::npos) << small.output;
+}
+
+TEST_F(Plan, SaysWhereThingsLieAndHowManyBytesOfThem) {
+  const std::vector<std::string> arguments{
+      "--preset", "tiny", "--set", "memory.weights=host", "--set", "memory.activation_bits=16"};
+  const json::object found = answer(arguments);
+  std::map<std::string, json::object> by_kind;
+  for (const json::value& row : found.at("placements").as_array())
+    by_kind[row.at("what").as_string().c_str()] = row.as_object();
+  EXPECT_EQ(by_kind.at("weights").at("place"), "host");
+  EXPECT_EQ(by_kind.at("gradients").at("place"), "device");
+  EXPECT_EQ(by_kind.at("activations").at("bits"), 16);
+  for (const auto& [what, row] : by_kind)
+    EXPECT_GT(row.at("bytes").to_number<double>(), 10'000) << what;
+  EXPECT_LE(by_kind.at("weights").at("bytes").to_number<double>(),
+            found.at("host_peak_bytes").to_number<double>());
+  const std::string text = plan(arguments).output;
+  EXPECT_NE(text.find("between its uses"), std::string::npos) << text;
 }
 
 TEST_F(Plan, WritesAConfigurationThatFits) {

@@ -20,6 +20,9 @@ class DeviceMap {
   const std::string& place_of(const std::string& name) const;
   /// Whether anything may lie at this place.
   bool uses(const std::string& place) const;
+  /// Where what is as large as the weights goes that leaves the device: host memory, or the file where
+  /// any weight is in one, as the host may not hold them all.
+  const char* overflow() const { return uses("file") ? "file" : "host"; }
   /// The place farthest from the device that anything may lie at.
   const std::string& farthest() const;
 

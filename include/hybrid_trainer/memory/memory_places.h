@@ -15,7 +15,7 @@ class MemoryPlaces {
   /// `device` must outlive it.
   MemoryPlaces(const MemoryConfig& config, const Stream& device, std::shared_ptr<MemoryPool> host)
       : folder_(config.scratch_folder()),
-        overflow_(DeviceMap(config).uses("file") ? "file" : "host"),
+        overflow_(DeviceMap(config).overflow()),
         device_(device),
         host_(std::move(host)) {}
   const Stream& device() const { return device_; }
@@ -24,8 +24,7 @@ class MemoryPlaces {
   const Stream& at(const std::string& placement);
   /// A scratch file in the folder, which the config's `key` names. Throws CannotCreate.
   const Stream& file_in(const std::string& folder, const char* key);
-  /// Where what is as large as the weights goes: host memory, or the file where the weights are in
-  /// one, as the host may not hold them.
+  /// See DeviceMap.
   const Stream& overflow() { return at(overflow_); }
   /// Of all its files; the sums of their peaks.
   MemoryUse file_use() const;

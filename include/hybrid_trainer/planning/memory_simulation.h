@@ -28,8 +28,14 @@ struct MemoryNeed {
   std::size_t device_bytes = 0;  // at once; on CUDA in one piece, with the gaps between its blocks
   std::size_t host_bytes = 0;    // beside the device, for what is kept out of its memory
   std::size_t disk_bytes = 0;    // of scratch files
-  StepTransfer transfer;         // over ranks
+  /// Of each kind, what lies there between steps; of what only a step has, the most.
+  std::array<std::size_t, kMemoryKinds> device_by_kind{}, host_by_kind{}, disk_by_kind{};
+  StepTransfer transfer;  // over ranks
   const PhaseMemory& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
+  /// What lies at one of placement_names(), by kind.
+  const std::array<std::size_t, kMemoryKinds>& by_kind(const std::string& place) const {
+    return place == "device" ? device_by_kind : place == "host" ? host_by_kind : disk_by_kind;
+  }
 };
 
 /// Which phases are simulated.

@@ -1,0 +1,95 @@
+#include "hybrid_trainer/config/placement.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/memory/device_map.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using Config = HybridTrainerConfig;
+
+struct PlacementRow {
+  const char* what;
+  const char *place_keys, *places, *bits_key, *bits;  // for readers
+  bool (*lies_at)(const Config& config, const std::string& place);
+  std::int64_t (*bits_of)(const Config& config);
+  std::vector<MemoryKind> kinds;
+};
+
+const std::vector<PlacementRow>& placement_rows() {
+  static const std::vector<PlacementRow> rows{
+      {"weights",
+       "`memory.weights`; of single ones `memory.device_map`",
+       "device, host, file",
+       "`mixed_precision`",
+       "32, and copies in 16 for bf16",
+       [](const Config& config, const std::string& place) {
+         return DeviceMap(config.memory).uses(place);
+       },
+       [](const Config&) -> std::int64_t { return 32; },
+       {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
+      {"gradients",
+       "`memory.gradients`",
+       "keep: device; consume: host, or the weights' file, unless each is updated at once",
+       "`memory.gradient_bits`",
+       "32, 16",
+       [](const Config& config, const std::string& place) {
+         const bool leave = config.memory.gradients == "consume" && !config.updates_at_once();
+         return place == (leave ? DeviceMap(config.memory).overflow() : "device");
+       },
+       [](const Config& config) { return config.memory.gradient_bits; },
+       {MemoryKind::kGradients}},
+      {"optimizer state",
+       "`memory.optimizer_state`, `optimizer.paged`; with late updates `phases.exact_state`, for "
+       "masters too",
+       "device, host, file",
+       "`optimizer.state_bits`",
+       "32, 16, 8",
+       [](const Config& config, const std::string& place) {
+         return place == config.optimizer_state_home();
+       },
+       [](const Config& config) { return config.optimizer.state_bits; },
+       {MemoryKind::kOptimizerState}},
+      {"activations",
+       "`memory.activations`",
+       "device, host, file",
+       "`memory.activation_bits`",
+       "32, 16, 8",
+       [](const Config& config, const std::string& place) {
+         return place == config.memory.activations;
+       },
+       [](const Config& config) { return config.memory.activation_bits; },
+       {MemoryKind::kActivations}},
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Placement> placements(const HybridTrainerConfig& config) {
+  std::vector<Placement> found;
+  for (const PlacementRow& row : placement_rows()) {
+    for (const std::string& place : placement_names()) {
+      if (row.lies_at(config, place))
+        found.push_back({row.what, place, row.bits_of(config), row.kinds});
+    }
+  }
+  return found;
+}
+
+bool uses_place(const HybridTrainerConfig& config, const std::string& place) {
+  return std::ranges::any_of(placement_rows(),
+                             [&](const PlacementRow& row) { return row.lies_at(config, place); });
+}
+
+std::string placement_markdown() {
+  std::string out = "| what | where | one of | bits | one of |\n| --- | --- | --- | --- | --- |\n";
+  for (const PlacementRow& row : placement_rows())
+    out += concat("| ", row.what, " | ", row.place_keys, " | ", row.places, " | ", row.bits_key,
+                  " | ", row.bits, " |\n");
+  return out;
+}
+
+}  // namespace hybrid_trainer
