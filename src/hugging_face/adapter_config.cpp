@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/models/lora.h"
+#include "src/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -22,13 +22,11 @@ bool says_nothing(const json::value& value) {
          (value.is_array() && value.get_array().empty());
 }
 
-std::string shown(const json::value& value) { return json::serialize(value).substr(0, 60); }
-
 /// An adapter_config.json, with all its problems collected. Null is the same as absent.
 class AdapterConfigReader {
  public:
   AdapterConfigReader(const json::object& object, std::string name)
-      : object_(object), name_(std::move(name)) {}
+      : reader_(object), name_(std::move(name)) {}
 
   AdapterConfig read() {
     AdapterConfig config;
@@ -52,9 +50,10 @@ class AdapterConfigReader {
     const json::value base = value("base_model_name_or_path");
     if (base.is_string()) config.base = base.get_string().c_str();
     flag("fan_in_fan_out");
-    sort_others(config);
-    if (!problems_.empty())
-      throw DataError(concat(name_, ": not an adapter that can be read:", problems_));
+    reader_.sort_unread(ForeignFile::kAdapterConfig);
+    config.unknown = reader_.unknown();
+    if (!reader_.problems().empty())
+      throw DataError(concat(name_, ": not an adapter that can be read:", reader_.problems()));
     return config;
   }
 
@@ -123,30 +122,23 @@ class AdapterConfigReader {
                   concat("(?:.*?\\.)?(?:", name, ")\\.(\\d+)\\..*"));
   }
 
-  void sort_others(AdapterConfig& config) {
-    UnreadKeys unread = sort_unread_keys(object_, ForeignFile::kAdapterConfig, read_);
-    for (const std::string& found : unread.problems) problems_ += "\n" + found;
-    config.unknown = std::move(unread.unknown);
-  }
-
   json::value value(const std::string& key) {
-    read_.insert(key);
-    const json::value* found = object_.if_contains(key);
+    const json::value* found = reader_.find(key);
     return found == nullptr ? json::value() : *found;
   }
   bool flag(const std::string& key) {
-    const json::value found = value(key);
-    want(key, found.is_null() || found.is_bool(), "true or false");
-    return found == json::value(true);
+    bool is_set = false;
+    reader_.read(is_set, key, 0);
+    return is_set;
   }
   std::int64_t whole(const std::string& key, const json::value& found) {
     const bool fits = found.is_int64() && found.get_int64() >= 1 && found.get_int64() <= 4096;
-    if (!fits) problem(key, found, "a whole number from 1 to 4096");
+    if (!fits) reader_.refuse(key, found, "a whole number from 1 to 4096");
     return fits ? found.get_int64() : 1;
   }
   double positive(const std::string& key, const json::value& found) {
     const bool fits = found.is_number() && found.to_number<double>() > 0;
-    if (!fits) problem(key, found, "a number above 0");
+    if (!fits) reader_.refuse(key, found, "a number above 0");
     return fits ? found.to_number<double>() : 1;
   }
   std::vector<std::string> texts(const std::string& key, const json::value& found) {
@@ -154,7 +146,7 @@ class AdapterConfigReader {
     std::vector<std::string> all;
     if (list == nullptr ||
         !std::ranges::all_of(*list, [](const auto& x) { return x.is_string(); })) {
-      problem(key, found, "a list of names");
+      reader_.refuse(key, found, "a list of names");
       return all;
     }
     for (const json::value& text : *list) all.emplace_back(text.get_string());
@@ -164,12 +156,12 @@ class AdapterConfigReader {
   void read_numbers(const char* key, ModuleNumbers& numbers, const Read& read) {
     const json::value found = value(key);
     if (says_nothing(found)) return;
-    if (!found.is_object()) return problem(key, found, "an object of numbers");
+    if (!found.is_object()) return reader_.refuse(key, found, "an object of numbers");
     for (const auto& [name, number] : found.get_object()) {
       try {
         numbers.add(std::string(name), read(number));
       } catch (const DataError& error) {
-        problems_ += concat("\n", key, ": ", error.what());
+        reader_.problem(concat(key, ": ", error.what()));
       }
     }
   }
@@ -177,26 +169,21 @@ class AdapterConfigReader {
     try {
       return ModulePattern(text);
     } catch (const DataError& error) {
-      problems_ += concat("\n", key, ": ", error.what());
+      reader_.problem(concat(key, ": ", error.what()));
       return ModulePattern("");
     }
   }
   void add_pattern(std::vector<ModulePattern>& to, const char* key, const std::string& text) {
     if (to.size() == kMostPatterns)
-      problems_ += concat("\n", key, ": has more than ", kMostPatterns, " names");
+      reader_.problem(concat(key, ": has more than ", kMostPatterns, " names"));
     if (to.size() < kMostPatterns) to.push_back(pattern(key, text));
   }
   void want(const std::string& key, bool is_right, const std::string& wanted) {
-    if (!is_right) problem(key, value(key), wanted);
-  }
-  void problem(const std::string& key, const json::value& got, const std::string& wanted) {
-    problems_ += concat("\n", key.substr(0, 60), ": got ", shown(got), ", want ", wanted);
+    if (!is_right) reader_.refuse(key, value(key), wanted);
   }
 
-  const json::object& object_;
+  ConfigReader reader_;
   std::string name_;
-  std::set<std::string> read_;
-  std::string problems_;
 };
 
 }  // namespace
