@@ -108,6 +108,7 @@ class Subject {
   }
 
   DType dtype() const { return trainer_.dtype_of(Phase::kFull); }
+  double flops() { return model_->step_flops(batch_); }
   const MemoryUse& memory() const { return memory_; }
 
  private:
@@ -153,10 +154,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
 
   result.tokens_per_second =
       static_cast<double>(settings.batch * settings.sequence) / result.step_seconds;
-  result.model_flops_per_second =
-      find_family(settings.model.family)
-          .step_flops(settings.model, settings.batch, settings.sequence) /
-      result.step_seconds;
+  result.model_flops_per_second = subject.flops() / result.step_seconds;
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));
   result.copy_bytes_per_second = kernels::measure_copy_rate(stream);

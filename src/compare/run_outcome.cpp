@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
+#include "hybrid_trainer/core/memory_source.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
@@ -68,12 +69,13 @@ std::optional<double> charged_cost(const json::value& summary) {
 
 /// What the steps were charged, in FLOPs of Full steps on batches of the same shape.
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
+  const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
+  const auto model = make_model(config.model, 0, nowhere);
   double flops = 0;
   for_each_record(metrics, [&](const StepRecord& record) {
+    const std::int64_t batch = record.effective_batch;
     flops += record.cost.value_or(0) *
-             find_family(config.model.family)
-                 .step_flops(config.model, record.effective_batch,
-                             record.tokens / std::max<std::int64_t>(1, record.effective_batch));
+             model->flops_of({batch, record.tokens / std::max<std::int64_t>(1, batch)});
   });
   return flops;
 }

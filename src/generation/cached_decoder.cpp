@@ -19,6 +19,7 @@ void CachedDecoder::reserve(std::int64_t tokens) {
 }
 
 std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
+  if (state_ && !state_->can_rewind()) return 0;  // behind drafts that are not taken
   return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
 }
 
@@ -32,7 +33,7 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   const auto alike = std::ranges::mismatch(seen_, window).in1 - seen_.begin();
   const auto known = std::min<std::int64_t>(alike, std::ssize(window) - parts.drafted - 1);
   seen_ = std::move(window);
-  state_->rewind(std::min(state_->position(), known));
+  if (known < state_->position()) state_->rewind(state_->can_rewind() ? known : 0);
   const auto first = seen_.begin() + state_->position();
   const Tensor tokens =
       device_tokens(std::span(first, seen_.end()), {1, seen_.end() - first}, stream_);

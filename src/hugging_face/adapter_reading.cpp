@@ -68,7 +68,7 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, c
 void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
   model.visit_linears([&](Linear& linear) {
-    for (const AdapterPart& part : modules_of(linear, model.config(), layout)) {
+    for (const AdapterPart& part : modules_of(linear, layout)) {
       if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name))
         contents.file().entry(concat(kAdapterPrefix, part.name, ".lora_A.weight"));  // throws
     }
@@ -85,8 +85,8 @@ void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
     if (is_of_adapter(parameter)) return;
     Tensor values;
     std::int64_t row = 0;
-    for (const FileTensor& part : layout.tensors(parameter, model.config())) {
-      const std::string name = (part.prefixed ? layout.prefix : "") + part.name;
+    for (const FileTensor& part : parameter.in_files()) {
+      const std::string name = layout.full_name(part);
       const std::int64_t begin = std::exchange(row, row + part.rows());
       if (left.erase(name) == 0) continue;
       if (!values) {

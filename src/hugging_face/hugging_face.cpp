@@ -17,7 +17,6 @@
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
-#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/quantized_tensors.h"
@@ -31,10 +30,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
-
-std::string full_name(const FileTensor& in_file, const std::string& prefix) {
-  return in_file.prefixed ? prefix + in_file.name : in_file.name;
-}
 
 /// Of the first quantised weight, as lora.base names it; empty where there is none.
 std::string quantization_of(LanguageModel& model) {
@@ -68,12 +63,11 @@ Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
 }
 
 void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
-                   const std::vector<FileTensor>& in_files, const std::string& prefix, DType dtype,
-                   const Stream& stream) {
+                   const HuggingFaceLayout& layout, DType dtype, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
   std::int64_t row = 0;
-  for (const FileTensor& in_file : in_files) {
+  for (const FileTensor& in_file : parameter.in_files()) {
     Tensor tensor = value.rows(row, row + in_file.rows());
     row += in_file.rows();
     if (in_file.transposed) {
@@ -82,7 +76,7 @@ void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
       tensor = turned;
     }
     if (dtype != DType::kF32) tensor = rounded_to_bf16(tensor, host);
-    tensors.push_back({full_name(in_file, prefix), tensor});
+    tensors.push_back({layout.full_name(in_file), tensor});
   }
 }
 
@@ -91,14 +85,14 @@ std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFac
   std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
-    const auto in_files = layout.tensors(parameter, model.config());
+    const std::vector<FileTensor>& in_files = parameter.in_files();
     if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
       for (std::size_t i = 0; i < in_files.size(); ++i)
-        append_quantized(tensors, full_name(in_files[i], layout.prefix), parameter.shape()[1],
+        append_quantized(tensors, layout.full_name(in_files[i]), parameter.shape()[1],
                          weight->parts().at(i), stream);
       return;
     }
-    append_values(tensors, parameter, in_files, layout.prefix, dtype, stream);
+    append_values(tensors, parameter, layout, dtype, stream);
   });
   return tensors;
 }
@@ -196,35 +190,15 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
 /// Throws DataError, which names each size that differs between the folder's model and ours.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
   std::string problems;
-  const auto compare = [&](const char* key, auto their, auto our) {
-    if (their != our)
-      problems +=
-          concat("\nmodel.", key, ": the folder's is ", their, ", the configuration's ", our);
-  };
-  if (theirs.family != ours.family) {
-    problems += concat("\nmodel.family: the folder's is ", theirs.family, ", the configuration's ",
-                       ours.family);
+  const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [key, value] = wanted[i];
+    const bool is_of_training = key == "dropout" || key == "initializer_range";
+    const bool is_copied = key == "tied_head" && !ours.tied_head;
+    if (is_of_training || is_copied || in_folder[i].second == value) continue;
+    problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
+                       ", the configuration's ", value);
   }
-  compare("layers", theirs.layers, ours.layers);
-  compare("heads", theirs.heads, ours.heads);
-  compare("width", theirs.width, ours.width);
-  compare("context", theirs.context, ours.context);
-  compare("vocabulary", theirs.vocabulary, ours.vocabulary);
-  compare("key_heads", theirs.key_heads, ours.key_heads);
-  compare("head_size", theirs.head_size, ours.head_size);
-  compare("inner_width", theirs.inner_width, ours.inner_width);
-  compare("norm_epsilon", theirs.norm_epsilon, ours.norm_epsilon);
-  compare("rope_theta", theirs.rope_theta, ours.rope_theta);
-  compare("rope_scaling", config_json(theirs.rope_scaling), config_json(ours.rope_scaling));
-  compare("attention_bias", theirs.attention_bias, ours.attention_bias);
-  compare("mlp_bias", theirs.mlp_bias, ours.mlp_bias);
-  compare("window", theirs.window, ours.window);
-  compare("window_layers", theirs.window_layers, ours.window_layers);
-  compare("window_rope_theta", theirs.window_rope_theta, ours.window_rope_theta);
-  compare("query_scalar", theirs.query_scalar, ours.query_scalar);
-  compare("attention_cap", theirs.attention_cap, ours.attention_cap);
-  compare("logit_cap", theirs.logit_cap, ours.logit_cap);
-  if (ours.tied_head) compare("tied_head", theirs.tied_head, ours.tied_head);  // else it is a copy
   if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
 }
 
@@ -238,12 +212,11 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
   model.visit_parameters([&](Parameter& parameter) {
-    const auto [entry, added] =
-        in_files.emplace(&parameter, layout.tensors(parameter, model.config()));
+    const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
     for (FileTensor& in_file : entry->second) {
       if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
         in_file.name = layout.tied_head, in_file.prefixed = true;
-      if (in_file.prefixed && folder.weights.contains(full_name(in_file, layout.prefix)))
+      if (in_file.prefixed && folder.weights.contains(layout.full_name(in_file)))
         folder.prefix = layout.prefix;
     }
   });

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/decoder.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -119,7 +120,7 @@ void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLay
   if (layout.window_keys == WindowKeys::kAll) return;
   std::string letters(static_cast<std::size_t>(model.layers), 'w');
   for (std::size_t i = 0; i < letters.size(); ++i)
-    letters[i] = layout.windows[i % layout.windows.size()];
+    letters[i] = kind_of_layer(layout.windows, static_cast<std::int64_t>(i));
   if (layout.window_keys == WindowKeys::kFromLayer) {
     bool used = false;
     std::int64_t first = 28;
@@ -186,9 +187,8 @@ void write_rotary_keys(json::object& config, const ModelConfig& model,
   json::array types;
   std::int64_t first = 0;  // layer with a window
   const bool windows = model.window > 0 || layout.window_rope_theta != nullptr;
-  const std::string& pattern = model.window_layers;
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    const bool window = windows && pattern[static_cast<std::size_t>(i) % pattern.size()] == 'w';
+    const bool window = windows && kind_of_layer(model.window_layers, i) == 'w';
     types.emplace_back(window ? kSliding : kFull);
     if (!window && first == i) ++first;
   }

@@ -11,14 +11,21 @@
 namespace hybrid_trainer {
 namespace {
 
-struct BlockStates final : DecodeState {
+class BlockStates final : public DecodeState {
+ public:
   using DecodeState::DecodeState;
-  std::vector<TransformerBlock::State> blocks;
+  bool can_rewind() const override {
+    return std::ranges::all_of(blocks, [](const ResidualBlock::State& block) {
+      return std::ranges::all_of(
+          block, [](const auto& state) { return state == nullptr || state->can_rewind(); });
+    });
+  }
+  std::vector<ResidualBlock::State> blocks;
 
  private:
   void grow_caches(std::int64_t tokens, const Stream& stream) override {
     const MemoryLabel label("keys and values");
-    for (TransformerBlock::State& block : blocks)
+    for (ResidualBlock::State& block : blocks)
       for (const auto& state : block)
         if (state) state->grow(tokens, stream);
   }
@@ -42,20 +49,9 @@ Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const D
   return wait_for_device(places, stream);
 }
 
-bool has_window(const DecoderSpec& spec, std::int64_t layer) {
-  return spec.windows[static_cast<std::size_t>(layer) % spec.windows.size()] == 'w';
-}
-
-/// Keys that a query of a block sees, on average over a sequence.
-double keys_seen(const DecoderSpec& spec, std::int64_t layer, std::int64_t time) {
-  const auto all = static_cast<double>(time), window = static_cast<double>(spec.block.window);
-  if (window == 0 || window >= all || !has_window(spec, layer)) return all / 2;
-  return window - window * window / (2 * all);
-}
-
 }  // namespace
 
-DecoderDeviations usual_deviations(const ModelConfig& config) {
+FirstDeviations usual_deviations(const ModelConfig& config) {
   constexpr double kUsual = 0.02;
   const double widening = std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
   const double matrix = config.initializer_range.value_or(kUsual * widening);
@@ -64,84 +60,100 @@ DecoderDeviations usual_deviations(const ModelConfig& config) {
           .projection = matrix / std::sqrt(2.0 * static_cast<double>(config.layers))};
 }
 
+void collect_pattern_problems(const std::string& key, const std::string& pattern,
+                              const std::string& letters, const std::string& kinds,
+                              std::int64_t layers, std::vector<std::string>& problems) {
+  if (pattern.find_first_not_of(letters) != std::string::npos)
+    problems.push_back(concat(key, ": got ", pattern, ", want letters ", kinds));
+  if (std::ssize(pattern) > layers) {
+    problems.push_back(concat(key, ": got ", pattern, ", ", pattern.size(), " letters for ", layers,
+                              " layers; want at most one for each layer, fewer are repeated"));
+  }
+}
+
 std::int64_t padded_vocabulary(std::int64_t vocabulary) {
   const std::int64_t multiple = vocabulary >= 512 ? 64 : 16;
   return (vocabulary + multiple - 1) / multiple * multiple;
 }
 
-double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, std::int64_t batch,
-                          std::int64_t time) {
-  const double width = static_cast<double>(config.width),
-               attended = static_cast<double>(spec.block.heads * spec.block.head_size),
-               all_heads = static_cast<double>(spec.block.all_heads() * spec.block.head_size),
-               inner = static_cast<double>((spec.block.gated ? 3 : 2) * spec.block.inner_width),
-               layers = static_cast<double>(config.layers);
-  const double tokens = static_cast<double>(batch * time);
-  const double weights = layers * width * (all_heads + attended + inner) +
-                         static_cast<double>(config.vocabulary) * width;
-  double attention = 0;  // forward 2, backward 4, of 2·keys·heads·size each
-  for (std::int64_t layer = 0; layer < config.layers; ++layer)
-    attention += 12 * keys_seen(spec, layer, time) * attended;
-  return tokens * (6 * weights + attention);
-}
-
-double decoder_recomputed_flops(const ModelConfig& config, const DecoderSpec& spec,
-                                std::int64_t batch, std::int64_t time, double share,
-                                Rebuild least) {
-  const Recomputation again(spec.block, static_cast<std::size_t>(config.layers), share, least);
-  const auto forward_flops = [&](std::size_t layers, std::int64_t width) {
-    ModelConfig part = config;
-    part.vocabulary = 0;
-    part.layers = static_cast<std::int64_t>(layers);
-    part.width = width;
-    return decoder_step_flops(part, spec, batch, time) / 3;
-  };
-  const double products = forward_flops(again.whole_blocks(), config.width);
-  const double attention_alone = forward_flops(again.attended_again() - again.whole_blocks(), 0);
-  return products + attention_alone;
-}
-
 Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
                  const Stream& stream)
     : config_(config),
-      block_(spec.block),
-      embedding_(padded_vocabulary(config.vocabulary), spec.rotary_theta ? 0 : config.context,
-                 config.width, stream, spec.scaled_embedding),
-      final_norm_(make_norm("ln_f", block_, stream)),
+      rotary_(spec.rotary),
+      embedding_(padded_vocabulary(config.vocabulary), spec.positions, config.width, stream,
+                 spec.scaled_embedding),
+      final_norm_(
+          make_norm({"ln_f", spec.files.final_norm}, config.width, spec.residual.norm, stream)),
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),
       head_(head_table(), config.vocabulary, spec.logit_cap) {
-  const std::int64_t head_size = block_.head_size;
-  if (spec.rotary_theta)
-    rotary_.emplace(*spec.rotary_theta, spec.rotary_scaling, config.context, head_size);
-  if (spec.window_theta)
-    window_rotary_.emplace(*spec.window_theta, RotaryScaling{}, config.context, head_size);
-  for (int i = 0; i < config.layers; ++i) {
-    BlockSpec block = block_;
-    const bool window = has_window(spec, i);
-    if (!window) block.window = 0;
-    if (rotary_) block.rotary = window && window_rotary_ ? &*window_rotary_ : &*rotary_;
-    blocks_.push_back(std::make_unique<TransformerBlock>(i, block, stream));
-  }
+  const Shape table{config.vocabulary, config.width};  // without padding
+  embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
+  if (own_head_) own_head_->set_in_files({{own_head_->name(), table, false, /*prefixed=*/false}});
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
+  make_blocks(spec, stream);
   initialize(spec.deviations, seed, stream);
 }
 
-void Decoder::initialize(const DecoderDeviations& deviations, std::uint64_t seed,
-                         const Stream& stream) {
-  visit_parameters([&](Parameter& parameter) {
-    if (parameter.role() == Role::kVector) return;
-    const bool matrix = is_matrix(parameter.role());
-    initialize_normal(parameter, matrix ? deviations.matrix : deviations.embedding, seed, stream);
-  });
-  for (auto& block : blocks_) {
-    for (Linear* projection : block->projections())
-      initialize_normal(projection->weight(), deviations.projection, seed, stream);
+void Decoder::make_blocks(const DecoderSpec& spec, const Stream& stream) {
+  std::uint64_t site = 1;  // of dropout; 0 is the embedding's
+  for (std::int64_t i = 0; i < config_.layers; ++i) {
+    const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, i));
+    require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
+    const std::string index = concat(".", i);
+    blocks_.push_back(
+        std::make_unique<ResidualBlock>(ModuleName("h" + index, spec.files.layers + index),
+                                        spec.residual, kind->second, site, stream));
+    kept_.push_back(blocks_.back()->kept());
+    site += kind->second.size();
   }
+}
+
+void Decoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                         const Stream& stream) {
+  embedding_.visit_parameters(
+      [&](Parameter& table) { initialize_normal(table, deviations.embedding, seed, stream); });
+  if (own_head_) initialize_normal(*own_head_, deviations.embedding, seed, stream);
+  for (auto& block : blocks_) block->initialize(deviations, seed, stream);
   for (Parameter* table : {&embedding_.tokens(), &head_table()}) {
     fill_zero(table->home_master().rows(config_.vocabulary, table->shape()[0]), stream);
   }
+}
+
+double Decoder::flops_of(const Shape& targets) {
+  double per_token = (head_table().trainable() ? 6.0 : 4.0) *
+                     static_cast<double>(config_.vocabulary * config_.width);
+  for (const auto& block : blocks_) {
+    const TokenFlops flops = block->flops(targets[1]);
+    per_token += flops.forward + flops.backward;
+  }
+  return per_token * static_cast<double>(targets.elements());
+}
+
+double Decoder::recomputed_flops(const Shape& targets, double share, Rebuild least) {
+  const Recomputation again(kept_, share, least);
+  double per_token = 0;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const TokenFlops flops = blocks_[i]->flops(targets[1]);
+    if (again.whole(i)) {
+      per_token += flops.forward;
+    } else if (again.rebuild(i) == Rebuild::kAttended) {
+      per_token += flops.attended;
+    }
+  }
+  return per_token * static_cast<double>(targets.elements());
+}
+
+std::vector<std::string> Decoder::parts() const {
+  std::vector<std::string> parts{"w*e.*"};
+  for (const auto& block : blocks_) parts.push_back(block->name() + ".*");
+  if (own_head_) parts.emplace_back("lm_head.*");
+  return parts;
+}
+
+void Decoder::read_documents(const Pass& pass, const Stream& stream) {
+  for (const auto& table : rotary_) table->read_documents(pass.positions, stream);
 }
 
 Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
@@ -149,9 +161,9 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
     throw ShapeMismatch(concat("decoder: a sequence of ", tokens.size(1),
                                " tokens, the context is ", config_.context));
   }
-  if (rotary_) rotary_->read_documents(tape.pass().positions, stream);
+  read_documents(tape.pass(), stream);
   const MemoryLabel label("embedding");  // blocks name what they allocate themselves
-  Tensor x = embedding_.forward(tokens, 0, tape.pass(), stream);
+  Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   drop(x, tape.pass(), stream);
   const Recomputation again = recomputation(tape);
   const Rebuild elsewhere = tape.rebuild();
@@ -177,7 +189,7 @@ Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  if (rotary_) rotary_->read_documents(tape.pass().positions, stream);
+  read_documents(tape.pass(), stream);
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
@@ -193,7 +205,7 @@ void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& s
 
 Recomputation Decoder::recomputation(const ActivationTape& tape) const {
   const double share = tape.keeps() ? tape.pass().recompute : 0;
-  return {block_, blocks_.size(), share, tape.rebuild()};
+  return {kept_, share, tape.rebuild()};
 }
 
 /// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.
@@ -244,7 +256,7 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
     where.each = places.rows(0, 1).view({rows});
     step.positions = places.rows(1, 2).view({batch, time});
   }
-  Tensor x = embedding_.forward(tokens, 0, step, stream);
+  Tensor x = embedding_.forward(tokens, step, stream);
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     x = blocks_[i]->decode(x, where, states.blocks[i], step, stream);
   for (const std::int64_t text : texts) state.advance(time, text);

@@ -81,12 +81,11 @@ std::vector<std::string> LoraConfig::target_names() const {
   return names;
 }
 
-std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
-                                    const HuggingFaceLayout& layout) {
+std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& layout) {
   std::vector<AdapterPart> modules;
   std::int64_t row = 0;
-  for (const FileTensor& tensor : layout.tensors(linear.weight(), config)) {
-    const std::string name = (tensor.prefixed ? layout.prefix : "") + tensor.name;
+  for (const FileTensor& tensor : linear.weight().in_files()) {
+    const std::string name = layout.full_name(tensor);
     modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed});
     row += tensor.rows();
   }
@@ -101,7 +100,7 @@ void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t 
                    std::uint64_t{1} << 32};
   model.visit_linears([&](Linear& linear) {
     std::vector<AdapterPart> parts;
-    for (AdapterPart& module : modules_of(linear, model.config(), layout)) {
+    for (AdapterPart& module : modules_of(linear, layout)) {
       if (targets.include(module.name)) parts.push_back(std::move(module));
     }
     if (parts.empty()) return;

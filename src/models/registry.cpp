@@ -18,7 +18,36 @@ std::string unknown(const std::string& name, const ModelRegistry& registry) {
   return choice_problem("model.family", name, names_of(registry));
 }
 
+/// Whether the family has the key, or the group that it is of.
+bool has_key(const ModelFamily& family, const std::string& key) {
+  const std::string group = key.substr(0, key.find('.'));
+  const auto is_in = [&](const auto& keys) { return std::ranges::find(keys, group) != keys.end(); };
+  static const std::vector<std::string> common{"family", "layers", "width", "context",
+                                               "vocabulary"};
+  return is_in(common) || is_in(family.keys);
+}
+
+template <FieldStruct T>
+void add_texts(const T& config, const std::string& group,
+               std::vector<std::pair<std::string, std::string>>& texts) {
+  T::visit_fields(config, [&]<class Value>(const Field<Value>& field) {
+    if constexpr (FieldStruct<std::remove_const_t<Value>>) {
+      add_texts(field.value, field.name + std::string("."), texts);
+    } else if constexpr (kIsOptional<std::remove_const_t<Value>>) {
+      texts.emplace_back(group + field.name, concat(field.value.value_or(0)));
+    } else {
+      texts.emplace_back(group + field.name, concat(field.value));
+    }
+  });
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  add_texts(config, "", texts);
+  return texts;
+}
 
 const ModelRegistry& model_families() {
   static const ModelRegistry families{
@@ -34,7 +63,7 @@ const ModelFamily& find_family(const std::string& name, const ModelRegistry& reg
 
 ModelConfig resolved_model_config(const ModelConfig& config, const ModelRegistry& registry) {
   const ModelFamily& family = find_family(config.family, registry);
-  return family.resolved == nullptr ? config : family.resolved(config);
+  return !family.resolved ? config : family.resolved(config);
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
@@ -56,31 +85,13 @@ void collect_model_problems(const ModelConfig& config, std::vector<std::string>&
     problems.push_back(unknown(config.family, registry));
     return;
   }
-  const auto& keys = family->keys;
-  const auto refuse = [&](const char* key, auto value, auto normal) {
-    if (value == normal || std::find(keys.begin(), keys.end(), key) != keys.end()) return;
+  const auto given = texts_of_keys(config), defaults = texts_of_keys(ModelConfig{});
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto& [key, value] = given[i];
+    if (value == defaults[i].second || has_key(*family, key)) continue;
     problems.push_back(concat("model.", key, ": got ", value, ", and the family ", family->name,
                               " has no such key; leave it out"));
-  };
-  const ModelConfig defaults;
-  refuse("heads", config.heads, defaults.heads);
-  refuse("dropout", config.dropout, defaults.dropout);
-  refuse("initializer_range", config.initializer_range.value_or(0), 0.0);
-  refuse("key_heads", config.key_heads, defaults.key_heads);
-  refuse("head_size", config.head_size, defaults.head_size);
-  refuse("inner_width", config.inner_width, defaults.inner_width);
-  refuse("norm_epsilon", config.norm_epsilon, defaults.norm_epsilon);
-  refuse("rope_theta", config.rope_theta, defaults.rope_theta);
-  refuse("rope_scaling", config.rope_scaling.type, defaults.rope_scaling.type);
-  refuse("tied_head", config.tied_head, defaults.tied_head);
-  refuse("attention_bias", config.attention_bias, defaults.attention_bias);
-  refuse("mlp_bias", config.mlp_bias, defaults.mlp_bias);
-  refuse("window", config.window, defaults.window);
-  refuse("window_layers", config.window_layers, defaults.window_layers);
-  refuse("window_rope_theta", config.window_rope_theta, defaults.window_rope_theta);
-  refuse("query_scalar", config.query_scalar, defaults.query_scalar);
-  refuse("attention_cap", config.attention_cap, defaults.attention_cap);
-  refuse("logit_cap", config.logit_cap, defaults.logit_cap);
+  }
   family->collect_problems(config, problems);
 }
 

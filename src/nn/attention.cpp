@@ -22,29 +22,41 @@ struct KeyValueCache final : BranchState {
   }
 };
 
-kernels::AttentionSpec attention_spec(const BlockSpec& spec) {
-  kernels::AttentionSpec heads(spec.heads, spec.key_heads == 0 ? spec.heads : spec.key_heads);
-  heads.scale = spec.attention_scale;
-  heads.cap = spec.attention_cap;
-  heads.window = spec.window;
-  return heads;
+/// Keys that a query sees, on average over a sequence.
+double keys_seen(std::int64_t window, std::int64_t time) {
+  const auto all = static_cast<double>(time), most = static_cast<double>(window);
+  return window == 0 || window >= time ? all / 2 : most - most * most / (2 * all);
 }
 
 }  // namespace
 
-Attention::Attention(const std::string& name, const BlockSpec& spec, const Stream& stream)
-    : heads_(attention_spec(spec)),
+Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : TwoProductBranch{Linear(name / "c_attn", spec.width, spec.heads.all() * spec.head_size,
+                              stream, spec.biases),
+                       Linear(name / "c_proj", spec.heads.queries * spec.head_size, spec.width,
+                              stream, spec.output_bias)},
+      heads_(spec.heads),
       head_size_(spec.head_size),
       rotary_(spec.rotary),
-      norm_(rms_norm_spec(spec)),
-      query_key_value_(name + ".c_attn", spec.width, heads_.all() * head_size_, stream,
-                       spec.biases),
-      projection_(name + ".c_proj", inner(), spec.width, stream,
-                  spec.output_bias.value_or(spec.biases)) {
-  query_key_value_.weight().set_blocks(heads_.all());
-  if (!spec.query_key_norm) return;
-  query_norm_.emplace(rms_norm_gain(name + ".q_norm", head_size_, norm_, stream));
-  key_norm_.emplace(rms_norm_gain(name + ".k_norm", head_size_, norm_, stream));
+      norm_(spec.query_key_norm) {
+  const std::int64_t keys = heads_.keys * head_size_;
+  set_files(name, spec.files, {inner(), keys, keys});
+  first_.weight().set_blocks(heads_.all());
+  if (!norm_) return;
+  query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
+  key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
+}
+
+TokenFlops Attention::flops(std::int64_t time) const {
+  const double products = 4 * keys_seen(heads_.window, time) * static_cast<double>(inner());
+  return TwoProductBranch::flops(time) +
+         TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
+}
+
+KeptNumbers Attention::kept() const {
+  const auto product = static_cast<double>(heads_.all() * head_size_),
+             attended = static_cast<double>(inner());
+  return {product + attended, product + attended, product + attended, product};
 }
 
 Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
@@ -84,9 +96,9 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
   }
   if (query_norm_) {
     kernels::rms_norm_heads_forward(qkv, {0, heads_.queries}, query_norm_->acquire_master(stream),
-                                    norm_, stream);
+                                    *norm_, stream);
     kernels::rms_norm_heads_forward(qkv, {heads_.queries, heads_.keys},
-                                    key_norm_->acquire_master(stream), norm_, stream);
+                                    key_norm_->acquire_master(stream), *norm_, stream);
   }
   rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
   return qkv;
@@ -96,7 +108,7 @@ void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const S
   const auto part = [&](Parameter& gain, kernels::HeadRange heads) {
     GradientContribution dgain(gain, stream);
     kernels::rms_norm_heads_backward(dqkv, dgain.gradient_or_scratch(), dgain.next_mode(), product,
-                                     heads, gain.acquire_master(stream), norm_, stream);
+                                     heads, gain.acquire_master(stream), *norm_, stream);
   };
   part(*query_norm_, {0, heads_.queries});
   part(*key_norm_, {heads_.queries, heads_.keys});
@@ -105,7 +117,7 @@ void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const S
 /// What is kept is the product where it is normed, and is prepared anew, else what was made of it.
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
-  const Tensor product = query_key_value_.forward(x, tape, stream);
+  const Tensor product = first_.forward(x, tape, stream);
   const bool in_place = !query_norm_ || !tape.keeps();
   const Tensor qkv =
       prepared(product, angles(x.size(1), tape.pass(), stream), tape.pass(), in_place, stream);
@@ -131,7 +143,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
                               stream);
   rotate(dqkv, turns, tape.pass(), kernels::Rotation::kBackward, stream);
   if (query_norm_) norm_backward(dqkv, product, stream);
-  return query_key_value_.backward(dqkv, tape, stream);
+  return first_.backward(dqkv, tape, stream);
 }
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
@@ -142,7 +154,7 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const RotaryTable::Angles turns = rotary_ != nullptr && texts.each
                                         ? rotary_->by_step(cache.keys.size(1), stream)
                                         : angles(time, pass, stream);
-  const Tensor qkv = prepared(query_key_value_.forward(x, tape, stream), turns, pass, true, stream);
+  const Tensor qkv = prepared(first_.forward(x, tape, stream), turns, pass, true, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   if (!texts.each) {
@@ -173,14 +185,9 @@ std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
 }
 
 void Attention::visit_parameters(const ParameterVisitor& visit) {
-  query_key_value_.visit_parameters(visit);
+  first_.visit_parameters(visit);
   if (query_norm_) visit(*query_norm_), visit(*key_norm_);
   projection_.visit_parameters(visit);
-}
-
-void Attention::visit_linears(const LinearVisitor& visit) {
-  visit(query_key_value_);
-  visit(projection_);
 }
 
 }  // namespace hybrid_trainer

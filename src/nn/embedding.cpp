@@ -14,15 +14,13 @@ Embedding::Embedding(std::int64_t rows, std::int64_t positions, std::int64_t wid
     positions_.emplace("wpe.weight", Shape{positions, width}, Role::kEmbedding, stream);
 }
 
-Tensor Embedding::forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass,
-                          const Stream& stream) {
+Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& stream) {
   Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_.shape()[1]}, pass.dtype,
                            MemoryKind::kActivations, stream);
   const bool apart = positions_ && pass.positions;  // a look-up of its own, by documents
   kernels::embedding_forward(
       y, tokens, tokens_.acquire(pass.dtype, stream),
-      positions_ && !apart ? positions_->acquire(pass.dtype, stream) : Weight{}, first_position,
-      stream);
+      positions_ && !apart ? positions_->acquire(pass.dtype, stream) : Weight{}, 0, stream);
   if (apart) {
     const Tensor place = Tensor::empty_like(y, MemoryKind::kActivations, stream);
     kernels::embedding_forward(place, pass.positions, positions_->acquire(pass.dtype, stream),

@@ -4,29 +4,33 @@
 
 namespace hybrid_trainer {
 
-FeedForward::FeedForward(const std::string& name, const BlockSpec& spec, const Stream& stream)
-    : expansion_(name + ".c_fc", spec.width, spec.inner_width, stream,
-                 spec.feed_forward_biases.value_or(spec.biases)),
-      projection_(name + ".c_proj", spec.inner_width, spec.width, stream,
-                  spec.feed_forward_biases.value_or(spec.biases)) {}
+FeedForward::FeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : TwoProductBranch{Linear(name / "c_fc", spec.width, spec.inner_width, stream, spec.biases),
+                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases)} {
+  set_files(name, spec.files, {});
+}
+
+KeptNumbers FeedForward::kept() const {
+  const auto inner = static_cast<double>(projection_.weight().shape()[1]);
+  return {2 * inner, inner, inner, inner};
+}
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                             const Stream& stream) {
-  const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1),
-                         expansion_.weight().shape()[0]};
+  const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1), first_.weight().shape()[0]};
   const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
   Tensor pre_activation;
-  if (tape.keeps() && expansion_.adapter() == nullptr)
+  if (tape.keeps() && first_.adapter() == nullptr)
     pre_activation = Tensor::empty_like(active, MemoryKind::kActivations, stream);
-  if (expansion_.adapter() == nullptr) {
+  if (first_.adapter() == nullptr) {
     kernels::linear_gelu_forward(active, pre_activation, x.as_rows(),
-                                 expansion_.weight().acquire(x.dtype(), stream),
-                                 expansion_.acquire_bias(stream), stream);
+                                 first_.weight().acquire(x.dtype(), stream),
+                                 first_.acquire_bias(stream), stream);
   } else {
-    pre_activation = expansion_.product(x.as_rows(), Tensor{}, tape.pass(), stream);
+    pre_activation = first_.product(x.as_rows(), Tensor{}, tape.pass(), stream);
     kernels::gelu_forward(active, pre_activation, stream);
   }
-  tape.save({ActivationRole::kProductInput, expansion_.kept(x), true}, stream);
+  tape.save({ActivationRole::kProductInput, first_.kept(x), true}, stream);
   tape.save({ActivationRole::kPreActivation, pre_activation, true}, stream);
   tape.can_rebuild(active, Rebuild::kActivated, pre_activation, *this);
   tape.save({ActivationRole::kActivated, projection_.kept(active), true}, stream);
@@ -55,23 +59,7 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
       kernels::gelu_backward(dpre_activation, dpre_activation, pre_activation, stream);
     }
   }
-  return expansion_.backward(dpre_activation, tape, stream);
-}
-
-Tensor FeedForward::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
-                           BranchState*, const Pass& pass, const Stream& stream) {
-  ForwardOnlyTape tape(pass);
-  return forward(x, residual, tape, stream);
-}
-
-void FeedForward::visit_parameters(const ParameterVisitor& visit) {
-  expansion_.visit_parameters(visit);
-  projection_.visit_parameters(visit);
-}
-
-void FeedForward::visit_linears(const LinearVisitor& visit) {
-  visit(expansion_);
-  visit(projection_);
+  return first_.backward(dpre_activation, tape, stream);
 }
 
 }  // namespace hybrid_trainer

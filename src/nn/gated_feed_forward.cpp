@@ -4,13 +4,17 @@
 
 namespace hybrid_trainer {
 
-GatedFeedForward::GatedFeedForward(const std::string& name, const BlockSpec& spec,
-                                   const Stream& stream)
-    : expansion_(name + ".c_fc", spec.width, 2 * spec.inner_width, stream,
-                 spec.feed_forward_biases.value_or(spec.biases)),
-      projection_(name + ".c_proj", spec.inner_width, spec.width, stream,
-                  spec.feed_forward_biases.value_or(spec.biases)),
-      gate_(spec.gate) {}
+GatedFeedForward::GatedFeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : TwoProductBranch{Linear(name / "c_fc", spec.width, 2 * spec.inner_width, stream, spec.biases),
+                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases)},
+      gate_(spec.gate) {
+  set_files(name, spec.files, {spec.inner_width, spec.inner_width});
+}
+
+KeptNumbers GatedFeedForward::kept() const {
+  const auto inner = static_cast<double>(projection_.weight().shape()[1]);
+  return {3 * inner, 2 * inner, 2 * inner, 2 * inner};
+}
 
 Tensor GatedFeedForward::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
   Tensor active = Tensor::empty({source.size(0), source.size(1) / 2}, source.dtype(),
@@ -21,9 +25,9 @@ Tensor GatedFeedForward::rebuild(const Tensor& source, const Pass&, const Stream
 
 Tensor GatedFeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                                  const Stream& stream) {
-  const Tensor wide = expansion_.product(x.as_rows(), Tensor{}, tape.pass(), stream);
+  const Tensor wide = first_.product(x.as_rows(), Tensor{}, tape.pass(), stream);
   const Tensor active = rebuild(wide, tape.pass(), stream);
-  tape.save({ActivationRole::kProductInput, expansion_.kept(x), true}, stream);
+  tape.save({ActivationRole::kProductInput, first_.kept(x), true}, stream);
   tape.save({ActivationRole::kPreActivation, wide, true}, stream);
   tape.can_rebuild(active, Rebuild::kActivated, wide, *this);
   tape.save({ActivationRole::kActivated, projection_.kept(active), true}, stream);
@@ -42,23 +46,7 @@ Tensor GatedFeedForward::backward(const Tensor& dy, ActivationTape& tape, const 
     gradients.write_input_gradient(dactive);
     kernels::gated_backward(wide, dactive, wide, gate_, stream);
   }
-  return expansion_.backward(wide, tape, stream);
-}
-
-Tensor GatedFeedForward::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
-                                BranchState*, const Pass& pass, const Stream& stream) {
-  ForwardOnlyTape tape(pass);
-  return forward(x, residual, tape, stream);
-}
-
-void GatedFeedForward::visit_parameters(const ParameterVisitor& visit) {
-  expansion_.visit_parameters(visit);
-  projection_.visit_parameters(visit);
-}
-
-void GatedFeedForward::visit_linears(const LinearVisitor& visit) {
-  visit(expansion_);
-  visit(projection_);
+  return first_.backward(wide, tape, stream);
 }
 
 }  // namespace hybrid_trainer

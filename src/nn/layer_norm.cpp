@@ -5,10 +5,10 @@
 
 namespace hybrid_trainer {
 
-LayerNorm::LayerNorm(const std::string& name, std::int64_t width, float epsilon,
+LayerNorm::LayerNorm(const ModuleName& name, std::int64_t width, float epsilon,
                      const Stream& stream)
-    : weight_(name + ".weight", {width}, Role::kVector, stream),
-      bias_(name + ".bias", {width}, Role::kVector, stream),
+    : weight_(name / "weight", {width}, Role::kVector, stream),
+      bias_(name / "bias", {width}, Role::kVector, stream),
       epsilon_(epsilon) {
   initialize_constant(weight_, 1.0f, stream);
 }
@@ -42,8 +42,8 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
   return y;
 }
 
-void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
-                         ActivationTape& tape, const Stream& stream) {
+void LayerNorm::write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                               ActivationTape& tape, const Stream& stream) {
   const Tensor rstd = tape.take(stream), mean = tape.take(stream), x = tape.take(stream);
   const Shape rows{mean.elements(), weight_.elements()};
   GradientContribution dweight(weight_, stream), dbias(bias_, stream);
@@ -51,17 +51,6 @@ void LayerNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Ten
   kernels::layer_norm_backward(dx.view(rows), mode, dweight.gradient_or_scratch(),
                                dbias.gradient_or_scratch(), parameter_mode, dy.view(rows),
                                x.view(rows), mean, rstd, weight_.acquire_master(stream), stream);
-}
-
-Tensor LayerNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  Tensor dx = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
-  backward(dx, kernels::GradientMode::kOverwrite, dy, tape, stream);
-  return dx;
-}
-
-void LayerNorm::backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
-                              const Stream& stream) {
-  backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
 }
 
 void LayerNorm::visit_parameters(const ParameterVisitor& visit) {

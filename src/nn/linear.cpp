@@ -16,10 +16,31 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 
 }  // namespace
 
-Linear::Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs,
+Linear::Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs,
                const Stream& stream, bool has_bias)
-    : weight_(name + ".weight", {outputs, inputs}, Role::kMatrix, stream) {
-  if (has_bias) bias_.emplace(name + ".bias", Shape{outputs}, Role::kVector, stream);
+    : weight_(name / "weight", {outputs, inputs}, Role::kMatrix, stream) {
+  if (has_bias) bias_.emplace(name / "bias", Shape{outputs}, Role::kVector, stream);
+}
+
+TokenFlops Linear::flops() const {
+  const auto weights = static_cast<double>(weight_.elements());
+  const auto adapted =
+      static_cast<double>(adapter_ ? adapter_->a().elements() + adapter_->b().elements() : 0);
+  return {.forward = 2 * (weights + adapted),
+          .backward = (weight_.trainable() ? 4 : 2) * weights + 4 * adapted};
+}
+
+void Linear::set_in_files(const std::vector<std::string>& modules,
+                          const std::vector<std::int64_t>& rows, bool transposed) {
+  const std::int64_t inputs = weight_.shape()[1];
+  std::vector<FileTensor> weights, biases;
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    weights.push_back({modules[i] + ".weight",
+                       transposed ? Shape{inputs, rows[i]} : Shape{rows[i], inputs}, transposed});
+    biases.push_back({modules[i] + ".bias", {rows[i]}});
+  }
+  weight_.set_in_files(std::move(weights));
+  if (bias_) bias_->set_in_files(std::move(biases));
 }
 
 Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {

@@ -22,13 +22,14 @@ const std::vector<std::string>& role_names() {
   return names;
 }
 
-Parameter::Parameter(std::string name, const Shape& shape, Role role, const Stream& stream)
+Parameter::Parameter(const ModuleName& name, const Shape& shape, Role role, const Stream& stream)
     : Parameter(name, shape, role,
-                std::make_unique<ResidentWeight>(make_master(name, shape, stream))) {}
+                std::make_unique<ResidentWeight>(make_master(name.here, shape, stream))) {}
 
-Parameter::Parameter(std::string name, const Shape& shape, Role role,
+Parameter::Parameter(const ModuleName& name, const Shape& shape, Role role,
                      std::unique_ptr<WeightStorage> storage)
-    : name_(std::move(name)),
+    : name_(name.here),
+      in_files_{{name.in_files, shape}},
       shape_(shape),
       role_(role),
       blocks_(role == Role::kVector ? std::min<std::int64_t>(1, shape.elements()) : shape[0]),

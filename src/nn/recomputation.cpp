@@ -1,39 +1,19 @@
 #include "hybrid_trainer/nn/recomputation.h"
 
-#include <algorithm>
-#include <cmath>
-
 namespace hybrid_trainer {
-namespace {
 
-/// Numbers that a block keeps for a token where it goes without what each level names; statistics
-/// of rows are left out.
-std::array<double, 5> kept_numbers(const BlockSpec& spec) {
-  const auto width = static_cast<double>(spec.width),
-             heads = static_cast<double>(spec.heads * spec.head_size),
-             all_heads = static_cast<double>(spec.all_heads() * spec.head_size),
-             inner = static_cast<double>(spec.inner_width);
-  const double all =
-      (spec.sandwich ? 6 : 4) * width + all_heads + heads + (spec.gated ? 3 : 2) * inner;
-  return {all, all - inner, all - inner - 2 * width, all - inner - 2 * width - heads, width};
-}
-
-}  // namespace
-
-Recomputation::Recomputation(const BlockSpec& spec, std::size_t blocks, double share, Rebuild least)
+Recomputation::Recomputation(std::span<const BlockKept> blocks, double share, Rebuild least)
     : least_(least) {
-  const std::array<double, kLevels> kept = kept_numbers(spec);
   const auto first = static_cast<std::size_t>(least);
-  const auto all_blocks = static_cast<double>(blocks);
-  double wanted = share * all_blocks * (kept[first] - kept.back());
-  for (std::size_t level = 0; level <= first; ++level) counts_[level] = blocks;
+  double all = 0;
+  for (const BlockKept& kept : blocks) all += kept[first] - kept.back();
+  constexpr double kRoundingErrors = 1e-9;  // of the sums here
+  double wanted = share * all - kRoundingErrors * all;
+  for (std::size_t level = 0; level <= first; ++level) counts_[level] = blocks.size();
   for (std::size_t level = first + 1; level < kLevels; ++level) {
-    const double saved = kept[level - 1] - kept[level];
-    constexpr double kRoundingErrors = 1e-9;  // of the sums here
-    const double count =
-        std::clamp(std::ceil(wanted / saved - kRoundingErrors * all_blocks), 0.0, all_blocks);
-    counts_[level] = static_cast<std::size_t>(count);
-    wanted -= count * saved;
+    std::size_t& count = counts_[level];
+    for (; count < blocks.size() && wanted > 0; ++count)
+      wanted -= blocks[count][level - 1] - blocks[count][level];
   }
 }
 

@@ -5,18 +5,14 @@
 
 namespace hybrid_trainer {
 
-kernels::RmsNormSpec rms_norm_spec(const BlockSpec& spec) {
-  return {spec.norm_epsilon, spec.norm == NormKind::kRootMeanSquareOnePlus};
-}
-
-Parameter rms_norm_gain(const std::string& name, std::int64_t width, kernels::RmsNormSpec spec,
+Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
                         const Stream& stream) {
-  Parameter weight(name + ".weight", {width}, Role::kVector, stream);
+  Parameter weight(name / "weight", {width}, Role::kVector, stream);
   initialize_constant(weight, spec.one_plus ? 0.0f : 1.0f, stream);
   return weight;
 }
 
-RmsNorm::RmsNorm(const std::string& name, std::int64_t width, kernels::RmsNormSpec spec,
+RmsNorm::RmsNorm(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
                  const Stream& stream)
     : weight_(rms_norm_gain(name, width, spec, stream)), spec_(spec) {}
 
@@ -45,8 +41,8 @@ Tensor RmsNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& str
   return y;
 }
 
-void RmsNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
-                       ActivationTape& tape, const Stream& stream) {
+void RmsNorm::write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                             ActivationTape& tape, const Stream& stream) {
   const Tensor rstd = tape.take(stream), x = tape.take(stream);
   const Shape rows{rstd.elements(), weight_.elements()};
   GradientContribution dweight(weight_, stream);
@@ -55,22 +51,11 @@ void RmsNorm::backward(const Tensor& dx, kernels::GradientMode mode, const Tenso
                              weight_.acquire_master(stream), spec_, stream);
 }
 
-Tensor RmsNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  Tensor dx = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
-  backward(dx, kernels::GradientMode::kOverwrite, dy, tape, stream);
-  return dx;
-}
-
-void RmsNorm::backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
-                            const Stream& stream) {
-  backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
-}
-
-std::unique_ptr<Norm> make_norm(const std::string& name, const BlockSpec& spec,
+std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
                                 const Stream& stream) {
-  if (spec.norm == NormKind::kLayer)
-    return std::make_unique<LayerNorm>(name, spec.width, spec.norm_epsilon, stream);
-  return std::make_unique<RmsNorm>(name, spec.width, rms_norm_spec(spec), stream);
+  if (spec.kind == NormKind::kLayer)
+    return std::make_unique<LayerNorm>(name, width, spec.epsilon, stream);
+  return std::make_unique<RmsNorm>(name, width, spec.of_root_mean_square(), stream);
 }
 
 }  // namespace hybrid_trainer

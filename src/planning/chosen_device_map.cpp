@@ -3,18 +3,11 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
 
 namespace hybrid_trainer {
 namespace {
-
-/// Patterns of the weights' names, in the order of use.
-std::vector<std::string> parts_in_order(std::int64_t layers) {
-  std::vector<std::string> parts{"w*e.*"};
-  for (std::int64_t i = 0; i < layers; ++i) parts.push_back(concat("h.", i, ".*"));
-  parts.emplace_back("lm_head.*");
-  return parts;
-}
 
 std::string map_of(const std::vector<std::string>& parts, std::int64_t on_device,
                    std::int64_t on_host) {
@@ -50,7 +43,8 @@ HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device de
                                     const MemoryBudgets& budgets, const ModelRegistry& registry) {
   if (config.memory.device_map != "auto") return config;
   HybridTrainerConfig chosen = config;
-  const std::vector<std::string> parts = parts_in_order(config.model.layers);
+  const Stream nowhere(make_device_pool({device.type, device.index, true}));
+  const std::vector<std::string> parts = make_model(config.model, 0, nowhere, registry)->parts();
   const auto need = [&](std::int64_t on_device, std::int64_t on_host) {
     chosen.memory.device_map = map_of(parts, on_device, on_host);
     HybridTrainerConfig unlimited = chosen;

@@ -34,7 +34,8 @@ constexpr double kRebuiltElementwise = 0.4;
 StepCost::StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
                    const StepRates& rates, const ModelRegistry& registry)
     : rates_(rates),
-      family_(find_family(config.model.family, registry)),
+      nowhere_(make_device_pool({device.type, device.index, true})),
+      model_(make_run_model(config, {}, nowhere_, registry)),
       least_(least_rebuild(device)) {
   weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
   compute_bytes_ = live(as_given, MemoryKind::kParameters);
@@ -42,18 +43,16 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   activation_bits_ = config.memory.activation_bits;
   state_bits_ = static_cast<double>(config.optimizer.state_bits);
   activation_bytes_ = live(as_given, MemoryKind::kActivations);
-  const Stream nowhere(make_device_pool({device.type, device.index, true}));
-  const auto model = make_run_model(config, {}, nowhere, registry);
-  model->visit_parameters([&](Parameter& parameter) {
+  model_->visit_parameters([&](Parameter& parameter) {
     if (parameter.role() != Role::kVector)
       weights_.emplace_back(parameter.name(), static_cast<double>(parameter.elements()));
   });
   if (config.phases.delays_updates()) return;  // late updates are made beside the step
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
-  const std::vector<Parameter*> parameters = trainable_parameters(*model);
+  const std::vector<Parameter*> parameters = trainable_parameters(*model_);
   for (Parameter* parameter : parameters)
-    parameter->compute_in(precision.of(Phase::kFull), nowhere);
-  update_flops_ = update_flops(config.optimizer, parameters, nowhere);
+    parameter->compute_in(precision.of(Phase::kFull), nowhere_);
+  update_flops_ = update_flops(config.optimizer, parameters, nowhere_);
 }
 
 double StepCost::there(double bytes, const std::string& placement) const {
@@ -84,11 +83,10 @@ double StepCost::weight_transfers(const MemoryConfig& memory, double passes) con
 }
 
 double StepCost::products(const HybridTrainerConfig& config) const {
-  const std::int64_t size = config.data.batch_size * config.gradient_accumulation.micro_batches,
-                     length = config.data.sequence_length;
+  const Shape batch{config.data.batch_size * config.gradient_accumulation.micro_batches,
+                    config.data.sequence_length};
   const double flops =
-      family_.step_flops(config.model, size, length) +
-      family_.recomputed_flops(config.model, size, length, config.memory.recompute, least_);
+      model_->flops_of(batch) + model_->recomputed_flops(batch, config.memory.recompute, least_);
   const double rebuilt_bytes =
       std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
   return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <memory>
+
 #include "hybrid_trainer/memory/device_map.h"
+#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/planning/memory_plan.h"
 
 namespace hybrid_trainer {
@@ -29,7 +32,8 @@ class StepCost {
   double weight_transfers(const MemoryConfig& memory, double passes) const;
 
   StepRates rates_;
-  const ModelFamily& family_;
+  Stream nowhere_;
+  std::unique_ptr<LanguageModel> model_;  // simulated
   Rebuild least_;
   std::int64_t activation_bits_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;

@@ -37,6 +37,7 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
     model.width = kWidest;
   }
   model.layers = 1;
+  model.window_layers = model.window_layers.substr(0, 1);
   model.vocabulary = 256;
   sample.memory = {};
   sample.data.sequence_length = std::min<std::int64_t>(config.data.sequence_length, 256);
@@ -69,8 +70,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
     if (run > 0) seconds.push_back(seconds_since(begin));
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return find_family(sample.model.family, registry).step_flops(sample.model, shape[0], shape[1]) /
-         seconds[kRuns / 2];
+  return model->flops_of(shape) / seconds[kRuns / 2];
 }
 
 /// As tensors move that lie there.

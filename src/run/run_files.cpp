@@ -196,8 +196,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
       wait_for_copy(parameter.home_master(), saved, stream);
     }
   });
-  if (frozen_form && !run.config.lora.is_on())
-    hold_all_frozen(*run.model, *frozen_form, stream, registry);
+  if (frozen_form && !run.config.lora.is_on()) hold_all_frozen(*run.model, *frozen_form, stream);
   return run;
 }
 
@@ -238,11 +237,10 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   } catch (const ConfigError& error) {
     throw DataError(concat(folder.string(), ": ", error.what()));
   }
-  const HuggingFaceLayout& layout = find_family(run.config.model.family, registry).hugging_face;
-  read_adapter_weights(
-      folder, *run.model, stream, registry, [&](Parameter& parameter, const Tensor& values) {
-        hold_frozen(parameter, values, run.config.lora.base, *run.model, layout, stream);
-      });
+  read_adapter_weights(folder, *run.model, stream, registry,
+                       [&](Parameter& parameter, const Tensor& values) {
+                         hold_frozen(parameter, values, run.config.lora.base, stream);
+                       });
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   run.token_ids = token_ids_in(run.base);
   return run;

@@ -22,26 +22,22 @@ std::unique_ptr<QuantizedWeight> quantized(const Tensor& values, const std::stri
 }  // namespace
 
 void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
-                 const LanguageModel& model, const HuggingFaceLayout& layout, const Stream& home) {
+                 const Stream& home) {
   const MemoryLabel label(parameter.name());
   parameter.freeze();
-  if (is_quantized_base(form) && is_matrix(parameter.role())) {
-    return parameter.set_storage(
-        quantized(values, form, layout.tensors(parameter, model.config()), home));
-  }
+  if (is_quantized_base(form) && is_matrix(parameter.role()))
+    return parameter.set_storage(quantized(values, form, parameter.in_files(), home));
   const bool is_short = form != "fp32" && parameter.role() != Role::kVector;
   parameter.set_storage(
       std::make_unique<FrozenRealWeight>(values, is_short ? DType::kBF16 : DType::kF32, home));
 }
 
 void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
-                 const std::string& form_of_folder, const LanguageModel& model,
-                 const HuggingFaceLayout& layout, const Stream& home) {
+                 const std::string& form_of_folder, const Stream& home) {
   const bool are_alike = is_quantized_base(form) && form == form_of_folder;
   if (!are_alike || !is_matrix(parameter.role()))
-    return hold_frozen(parameter, weight.values(), form, model, layout, home);
-  if (!weight.is_quantized())
-    return hold_frozen(parameter, weight.values(), "bf16", model, layout, home);
+    return hold_frozen(parameter, weight.values(), form, home);
+  if (!weight.is_quantized()) return hold_frozen(parameter, weight.values(), "bf16", home);
   const MemoryLabel label(parameter.name());
   parameter.freeze();
   parameter.set_storage(
@@ -57,12 +53,10 @@ std::string form_held(const std::filesystem::path& folder, const std::string& as
                          " or give the folder that they were made from"));
 }
 
-void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream& stream,
-                     const ModelRegistry& registry) {
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream& stream) {
   model.visit_parameters([&](Parameter& parameter) {
     const Tensor values = wait_for_host(parameter.home_master(), stream);
-    hold_frozen(parameter, values, form, model, layout, stream);
+    hold_frozen(parameter, values, form, stream);
   });
 }
 

@@ -4,24 +4,22 @@
 #include <string>
 
 #include "hybrid_trainer/hugging_face/folder_weight.h"
-#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/models/language_model.h"
 
 namespace hybrid_trainer {
 
 /// Freezes the model's parameter, its `values` (f32 on the host, or simulated) held at `home` in the
-/// form that lora.base names; a quantised matrix module by module, as the layout's files have them.
+/// form that lora.base names; a quantised matrix module by module (see Parameter::in_files).
 void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
-                 const LanguageModel& model, const HuggingFaceLayout& layout, const Stream& home);
+                 const Stream& home);
 
 /// The same for all weights of a model, which are in f32.
-void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream& stream,
-                     const ModelRegistry& registry);
+void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream& stream);
 
 /// The same of a weight in a folder, whose codes are taken as they are where they are of that form:
 /// beside them a matrix that the folder does not quantise stays in bf16.
 void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
-                 const std::string& form_of_folder, const LanguageModel& model,
-                 const HuggingFaceLayout& layout, const Stream& home);
+                 const std::string& form_of_folder, const Stream& home);
 
 /// In which form a folder's weights are held where `asked` is asked for: those that are quantised
 /// stay as they are where only a precision is asked for. Throws MissingInput, DataError.

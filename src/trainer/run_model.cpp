@@ -23,21 +23,17 @@ std::unique_ptr<LanguageModel> make_frozen(const HybridTrainerConfig& config,
   const Stream first(has_values ? MemoryPool::create("host")
                                 : MemoryPool::create("nowhere", {}, simulated_memory({})));
   auto model = make_model(config.model, seed, first, registry);
-  const HuggingFaceLayout& layout = find_family(config.model.family, registry).hugging_face;
   if (folder) {
     if (is_quantized_base(config.lora.base)) form_held(*folder, config.lora.base);  // or throws
     const std::string in_folder = quantization_of_hugging_face(*folder);
     const auto take = [&](Parameter& parameter, const FolderWeight& weight) {
-      hold_frozen(parameter, weight, config.lora.base, in_folder, *model, layout,
-                  home_of(parameter));
+      hold_frozen(parameter, weight, config.lora.base, in_folder, home_of(parameter));
     };
     read_hugging_face_weights(*folder, *model, take, registry);
   } else {
-    const auto hold = [&](Parameter& parameter, const Tensor& values) {
-      hold_frozen(parameter, values, config.lora.base, *model, layout, home_of(parameter));
-    };
-    model->visit_parameters(
-        [&](Parameter& parameter) { hold(parameter, parameter.home_master()); });
+    model->visit_parameters([&](Parameter& parameter) {
+      hold_frozen(parameter, parameter.home_master(), config.lora.base, home_of(parameter));
+    });
   }
   return model;
 }

@@ -44,8 +44,8 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
   std::vector<double> gradient_of(const Parameter& parameter) const {
     const HuggingFaceLayout& layout = find_family(config_.family).hugging_face;
     std::vector<double> values;
-    for (const FileTensor& part : layout.tensors(parameter, config_)) {
-      const auto more = values_of(load("grad." + (part.prefixed ? layout.prefix : "") + part.name));
+    for (const FileTensor& part : parameter.in_files()) {
+      const auto more = values_of(load("grad." + layout.full_name(part)));
       values.insert(values.end(), more.begin(), more.end());
     }
     values.resize(static_cast<std::size_t>(parameter.elements()), 0.0);

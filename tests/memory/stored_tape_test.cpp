@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/nn/transformer_block.h"
 #include "support/gradient_check.h"
+#include "support/layers.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -22,8 +22,7 @@ class StoredTapeTest : public ::testing::TestWithParam<const char*> {
     const Pass pass{.dtype = dtype};
     MemoryPlaces places({}, stream_, MemoryPool::create("host"));
     const Stream& home = places.at(where);
-    TransformerBlock block(0, {.width = kWidth, .heads = 2, .head_size = 8, .inner_width = 64},
-                           stream_);
+    ResidualBlock block("h.0", {.width = kWidth}, plain_layer(kWidth, 2, 64), 1, stream_);
     const auto visit_all = [&](const ParameterVisitor& visit) { block.visit_parameters(visit); };
     randomize(visit_all, stream_);
     visit_all([&](Parameter& parameter) { parameter.compute_in(dtype, stream_); });

@@ -35,7 +35,7 @@ Names tensors_of(const ModelConfig& config) {
   const auto model = family.make(config, 1, stream);
   Names names;
   model->visit_parameters([&](const Parameter& parameter) {
-    for (const FileTensor& tensor : family.hugging_face.tensors(parameter, config)) {
+    for (const FileTensor& tensor : parameter.in_files()) {
       const std::string_view layer = "layers.0.";
       names.insert(
           concat(tensor.name.starts_with(layer) ? tensor.name.substr(layer.size()) : tensor.name,
@@ -184,7 +184,8 @@ TEST(Families, CountTheOperationsOfAStepByTheKeysThatAQuerySees) {
     ModelConfig config = small(family);
     config.layers = layers;
     config.window = window;
-    return find_family(family).step_flops(config, 2, 16);
+    const Stream stream = test_stream();
+    return make_model(config, 1, stream)->flops_of({2, 16});
   };
   const double weights = 6 * (7680 + 1280), all = 12 * 8 * 32, few = 12 * 3.5 * 32;
   EXPECT_DOUBLE_EQ(flops("llama", 1, 0), 32 * (weights + all));
@@ -229,9 +230,11 @@ TEST(Families, SayWhichSizesDoNotGoTogether) {
   config.rope_scaling.low_frequency = 1;
   EXPECT_EQ(problems_of(config), 0u);
   ModelConfig mistral = small("mistral");
+  mistral.layers = 2;
   mistral.window_layers = "wa";
   EXPECT_EQ(problems_of(mistral), 1u);
   ModelConfig gemma = small("gemma2");
+  gemma.layers = 2;
   gemma.window_layers = "wb";
   EXPECT_EQ(problems_of(gemma), 1u);
   gemma.window_layers = "aw";
@@ -261,7 +264,7 @@ TEST(Families, OnlyTheProductsOfGpt2LieTransposedInFiles) {
     if (family.name == "gpt2") config.key_heads = config.head_size = config.inner_width = 0;
     Names transposed;
     family.make(config, 1, test_stream())->visit_parameters([&](const Parameter& parameter) {
-      for (const FileTensor& tensor : family.hugging_face.tensors(parameter, config))
+      for (const FileTensor& tensor : parameter.in_files())
         if (tensor.transposed) transposed.insert(concat(tensor.name, " ", tensor.shape.text()));
     });
     const Names products{"h.0.attn.c_attn.weight (32, 96)", "h.0.attn.c_proj.weight (32, 32)",

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "hybrid_trainer/core/memory_source.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "support/parameters.h"
@@ -235,7 +236,8 @@ TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
   const ModelConfig config{
       .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257, .dropout = 0};
   const double per_token = 6.0 * (12 * 12 * 768.0 * 768 + 50257.0 * 768) + 12 * 6 * 256.0 * 768;
-  EXPECT_DOUBLE_EQ(find_family("gpt2").step_flops(config, 4, 256), 4 * 256 * per_token);
+  const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
+  EXPECT_DOUBLE_EQ(make_model(config, 1, nowhere)->flops_of({4, 256}), 4 * 256 * per_token);
 }
 
 TEST(Gpt2, IsNotMadeOfAConfigurationWithMistakes) {

@@ -12,8 +12,7 @@ namespace {
 template <class Module>
 Tensor input_gradient(bool frozen) {
   const Stream stream = test_stream();
-  const BlockSpec spec{.width = 16, .heads = 2, .head_size = 8, .inner_width = 24};
-  Module module("mlp", spec, stream);
+  Module module("mlp", {.width = 16, .inner_width = 24}, stream);
   const auto visit_all = [&](const ParameterVisitor& visit) { module.visit_parameters(visit); };
   randomize(visit_all, stream);
   if (frozen) visit_all([](Parameter& parameter) { parameter.freeze(); });

@@ -3,16 +3,13 @@
 #include <memory>
 
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/embedding.h"
-#include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/gated_feed_forward.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/layer_norm.h"
 #include "hybrid_trainer/nn/rms_norm.h"
 #include "hybrid_trainer/nn/rotary_table.h"
-#include "hybrid_trainer/nn/transformer_block.h"
 #include "support/gradient_check.h"
+#include "support/layers.h"
 
 // What every module keeps to; each is a row of kCases.
 namespace hybrid_trainer::testing {
@@ -71,111 +68,111 @@ Differentiable layer_norm_onto(const Stream& stream) {
   return f;
 }
 
-/// Attention and FeedForward: y = residual + branch(x).
-template <class Branch, class... Arguments>
-Differentiable branch(const Stream& stream, const Arguments&... arguments) {
+/// y = residual + branch(x).
+template <class Branch>
+Differentiable branch(const Stream& stream, const typename Branch::Spec& spec) {
   const Shape shape{kBatch, kTime, kWidth};
   const Tensor residual = normal_tensor(shape, 4, stream);
-  return of_module(std::make_shared<Branch>("branch", arguments..., stream), shape, stream,
+  return of_module(std::make_shared<Branch>("branch", spec, stream), shape, stream,
                    [=, &stream](Branch& module, const Tensor& x, ActivationTape& tape) {
                      return module.forward(x, residual, tape, stream);
                    });
 }
 
 Differentiable attention(const Stream& stream) {
-  return branch<Attention>(
-      stream, BlockSpec{.width = kWidth, .heads = kHeads, .head_size = kWidth / kHeads});
+  return branch<Attention>(stream,
+                           {.width = kWidth, .heads = kHeads, .head_size = kWidth / kHeads});
 }
 Differentiable feed_forward(const Stream& stream) {
-  return branch<FeedForward>(stream, BlockSpec{.width = kWidth, .inner_width = 4 * kWidth});
+  return branch<FeedForward>(stream, {.width = kWidth, .inner_width = 4 * kWidth});
 }
 
-Differentiable block(float dropout, BlockOrder order, const Stream& stream) {
-  const BlockSpec spec{kWidth, kHeads, kWidth / kHeads, 4 * kWidth, true, dropout, order};
-  Differentiable f = of_module(std::make_shared<TransformerBlock>(1, spec, stream),
+Differentiable block(const ResidualSpec& residual, const LayerSpec& layer, const Stream& stream) {
+  Differentiable f = of_module(std::make_shared<ResidualBlock>("h.1", residual, layer, 3, stream),
                                {kBatch, kTime, kWidth}, stream);
   f.pass.seed = 5;
   f.pass.step = 9;
   return f;
 }
-Differentiable transformer_block(const Stream& stream) {
-  return block(0, BlockOrder::kSequential, stream);
+LayerSpec plain() { return plain_layer(kWidth, kHeads, 4 * kWidth); }
+Differentiable plain_block(const Stream& stream) {
+  return block({.width = kWidth}, plain(), stream);
 }
-Differentiable transformer_block_with_dropout(const Stream& stream) {
-  return block(0.25f, BlockOrder::kSequential, stream);
-}
-Differentiable parallel_block(const Stream& stream) {
-  return block(0, BlockOrder::kParallel, stream);
-}
-Differentiable parallel_block_with_dropout(const Stream& stream) {
-  return block(0.25f, BlockOrder::kParallel, stream);
+Differentiable plain_block_with_dropout(const Stream& stream) {
+  return block({.width = kWidth, .dropout = 0.25f}, plain(), stream);
 }
 Differentiable linear_without_bias(const Stream& stream) {
   return of_module(std::make_shared<Linear>("linear", kWidth, 7, stream, false), {kBatch, kTime, 7},
                    stream);
 }
 Differentiable attention_without_biases(const Stream& stream) {
-  return branch<Attention>(
-      stream, BlockSpec{.width = kWidth, .heads = kHeads, .head_size = kWidth, .biases = false});
+  return branch<Attention>(stream, {.width = kWidth,
+                                    .heads = kHeads,
+                                    .head_size = kWidth,
+                                    .biases = false,
+                                    .output_bias = false});
 }
 Differentiable feed_forward_without_biases(const Stream& stream) {
-  return branch<FeedForward>(
-      stream, BlockSpec{.width = kWidth, .inner_width = 3 * kWidth, .biases = false});
+  return branch<FeedForward>(stream, {.width = kWidth, .inner_width = 3 * kWidth, .biases = false});
 }
 
-BlockSpec llama_like() {
-  static RotaryTable rotary(100, {}, kTime, 6);
+const NormSpec kLlamaNorm{NormKind::kRootMeanSquare, 0.1f};
+Attention::Spec llama_attention() {
+  static const auto rotary = std::make_shared<RotaryTable>(100, RotaryScaling{}, kTime, 6);
   return {.width = kWidth,
-          .heads = 4,
+          .heads = {4, 2},
           .head_size = 6,
-          .inner_width = 9,
           .biases = false,
-          .norm_epsilon = 0.1f,
-          .norm = NormKind::kRootMeanSquare,
-          .key_heads = 2,
-          .gated = true,
-          .rotary = &rotary};
+          .output_bias = false,
+          .rotary = rotary};
+}
+GatedFeedForward::Spec llama_feed_forward() {
+  return {.width = kWidth, .inner_width = 9, .biases = false};
+}
+LayerSpec llama_layer() {
+  return layer_of<GatedFeedForward>(llama_attention(), llama_feed_forward());
 }
 Differentiable rms_norm(const Stream& stream) {
   return of_module(std::make_shared<RmsNorm>("norm", kWidth, kernels::RmsNormSpec{0.1f}, stream),
                    {kBatch, kTime, kWidth}, stream);
 }
 Differentiable grouped_attention(const Stream& stream) {
-  return branch<Attention>(stream, llama_like());
+  return branch<Attention>(stream, llama_attention());
 }
 Differentiable gated_feed_forward(const Stream& stream) {
-  return branch<GatedFeedForward>(stream, llama_like());
+  return branch<GatedFeedForward>(stream, llama_feed_forward());
 }
 Differentiable llama_block(const Stream& stream) {
-  return of_module(std::make_shared<TransformerBlock>(1, llama_like(), stream),
-                   {kBatch, kTime, kWidth}, stream);
+  return block({kWidth, kLlamaNorm}, llama_layer(), stream);
 }
 
 /// With all that tells families apart.
-BlockSpec gemma_like() {
-  BlockSpec spec = llama_like();
-  spec.norm = NormKind::kRootMeanSquareOnePlus;
-  spec.gate = kernels::Gate::kGelu;
+const NormSpec kGemmaNorm{NormKind::kRootMeanSquareOnePlus, 0.1f};
+Attention::Spec gemma_attention() {
+  Attention::Spec spec = llama_attention();
   spec.biases = true;
-  spec.output_bias = spec.feed_forward_biases = false;
-  spec.query_key_norm = spec.sandwich = true;
-  spec.attention_scale = 0.7f;
-  spec.attention_cap = 1.5f;
-  spec.window = 3;
+  spec.query_key_norm = kGemmaNorm.of_root_mean_square();
+  spec.heads.scale = 0.7f;
+  spec.heads.cap = 1.5f;
+  spec.heads.window = 3;
   return spec;
 }
+LayerSpec gemma_layer() {
+  GatedFeedForward::Spec feed_forward = llama_feed_forward();
+  feed_forward.gate = kernels::Gate::kGelu;
+  LayerSpec layer = layer_of<GatedFeedForward>(gemma_attention(), feed_forward);
+  layer[0].last_norm = "ln_3";
+  layer[1].last_norm = "ln_4";
+  return layer;
+}
 Differentiable normed_attention(const Stream& stream) {
-  return branch<Attention>(stream, gemma_like());
+  return branch<Attention>(stream, gemma_attention());
 }
 Differentiable gemma_block(const Stream& stream) {
-  return of_module(std::make_shared<TransformerBlock>(1, gemma_like(), stream),
-                   {kBatch, kTime, kWidth}, stream);
+  return block({kWidth, kGemmaNorm}, gemma_layer(), stream);
 }
 Differentiable gemma_block_with_dropout(const Stream& stream) {
-  BlockSpec spec = gemma_like();
-  spec.dropout = 0.25f;
-  return of_module(std::make_shared<TransformerBlock>(1, spec, stream), {kBatch, kTime, kWidth},
-                   stream);
+  return block({kWidth, kGemmaNorm, 0.25f}, gemma_layer(), stream);
 }
 
 /// Outputs 0–3 and 6 have adapters, whose inputs are dropped.
@@ -205,8 +202,9 @@ Differentiable adapted_linear_with_magnitudes(const Stream& stream) {
 }
 
 /// Each linear map has an adapter, the first one in two parts; their weights are frozen.
-Differentiable with_adapters(const BlockSpec& spec, const Stream& stream) {
-  const auto block = std::make_shared<TransformerBlock>(1, spec, stream);
+Differentiable with_adapters(const NormSpec& norm, const LayerSpec& layer, const Stream& stream) {
+  const auto block =
+      std::make_shared<ResidualBlock>("h.1", ResidualSpec{kWidth, norm}, layer, 3, stream);
   block->visit_linears([&](Linear& linear) {
     const std::int64_t rows = linear.weight().shape()[0];
     linear.set_adapter({{"first", 0, rows / 3}, {"last", rows / 2, rows - rows / 2}},
@@ -223,11 +221,9 @@ Differentiable with_adapters(const BlockSpec& spec, const Stream& stream) {
   };
   return f;
 }
-Differentiable adapted_block(const Stream& stream) {
-  return with_adapters({kWidth, kHeads, kWidth / kHeads, 4 * kWidth}, stream);
-}
+Differentiable adapted_block(const Stream& stream) { return with_adapters({}, plain(), stream); }
 Differentiable adapted_llama_block(const Stream& stream) {
-  return with_adapters(llama_like(), stream);
+  return with_adapters(kLlamaNorm, llama_layer(), stream);
 }
 
 Differentiable embedding(const Stream& stream) {
@@ -235,7 +231,7 @@ Differentiable embedding(const Stream& stream) {
   const Tensor tokens = random_tokens({kBatch, kTime}, 11, 1, stream);
   Differentiable f;
   f.forward = [=, &stream](ActivationTape& tape) {
-    return projected(table->forward(tokens, 0, tape.pass(), stream), stream);
+    return projected(table->forward(tokens, tape.pass(), stream), stream);
   };
   f.backward = [=, &stream](ActivationTape& tape) {
     table->backward(projection_gradient({kBatch, kTime, kWidth}, stream), tokens, tape.pass(),
@@ -285,10 +281,8 @@ constexpr Case kCases[] = {
     {"LayerNormOnto", layer_norm_onto},
     {"Attention", attention},
     {"FeedForward", feed_forward},
-    {"TransformerBlock", transformer_block},
-    {"TransformerBlockWithDropout", transformer_block_with_dropout},
-    {"ParallelBlock", parallel_block},
-    {"ParallelBlockWithDropout", parallel_block_with_dropout},
+    {"PlainBlock", plain_block},
+    {"PlainBlockWithDropout", plain_block_with_dropout},
     {"LinearWithoutBias", linear_without_bias},
     {"AttentionWithoutBiases", attention_without_biases},
     {"FeedForwardWithoutBiases", feed_forward_without_biases},

@@ -7,12 +7,19 @@ namespace {
 
 /// GPT-2's shape: 16 numbers of its width a token, of which 4 are activations, 2 norms' outputs, 1
 /// attention's, and 1 is the block's input.
-constexpr BlockSpec kBlock{.width = 64, .heads = 4, .head_size = 16, .inner_width = 256};
+constexpr BlockKept kBlock{16, 12, 10, 9, 1};
+constexpr std::array kBlocks{kBlock, kBlock, kBlock, kBlock};
 constexpr double kAll = 15;
+
+std::size_t whole_blocks(const Recomputation& again) {
+  std::size_t count = 0;
+  while (count < 4 && again.whole(count)) ++count;
+  return count;
+}
 
 TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
   const auto level = [](double share, std::size_t block) {
-    return Recomputation(kBlock, 4, share, Rebuild::kNothing).rebuild(block);
+    return Recomputation(kBlocks, share, Rebuild::kNothing).rebuild(block);
   };
   EXPECT_EQ(level(0, 0), Rebuild::kNothing);
   EXPECT_EQ(level(1 / kAll, 0), Rebuild::kActivated) << "one block's";
@@ -25,7 +32,7 @@ TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
 
 TEST(Recomputation, TakesWholeBlocksLast) {
   const auto whole = [](double share) {
-    return Recomputation(kBlock, 4, share, Rebuild::kNothing).whole_blocks();
+    return whole_blocks(Recomputation(kBlocks, share, Rebuild::kNothing));
   };
   EXPECT_EQ(whole(7 / kAll), 0u);
   EXPECT_EQ(whole(9 / kAll), 1u);
@@ -34,14 +41,31 @@ TEST(Recomputation, TakesWholeBlocksLast) {
 }
 
 TEST(Recomputation, CountsOnlyWhatIsSavedBeyondTheLeast) {
-  const Recomputation none(kBlock, 4, 0, Rebuild::kActivated);
+  const Recomputation none(kBlocks, 0, Rebuild::kActivated);
   EXPECT_EQ(none.rebuild(3), Rebuild::kActivated);
-  const Recomputation some(kBlock, 4, 2 / 11.0, Rebuild::kActivated);
+  const Recomputation some(kBlocks, 2 / 11.0, Rebuild::kActivated);
   EXPECT_EQ(some.rebuild(3), Rebuild::kNormalized);
-  EXPECT_EQ(some.whole_blocks(), 0u);
-  const Recomputation all(kBlock, 4, 1, Rebuild::kActivated);
+  EXPECT_EQ(whole_blocks(some), 0u);
+  const Recomputation all(kBlocks, 1, Rebuild::kActivated);
   EXPECT_TRUE(all.whole(3));
   EXPECT_EQ(all.rebuild(3), Rebuild::kActivated);
+}
+
+/// What the first two keep is all that is wanted; of the second kind's levels only two save anything.
+TEST(Recomputation, CountsWhatEachBlockKeeps) {
+  constexpr BlockKept kOther{7, 7, 5, 5, 1};
+  constexpr std::array kMixed{kOther, kBlock, kOther, kBlock};
+  const auto level = [&](double numbers, std::size_t block) {
+    return Recomputation(kMixed, numbers / 42, Rebuild::kNothing).rebuild(block);
+  };
+  EXPECT_EQ(level(4, 1), Rebuild::kActivated) << "the first saves nothing there";
+  EXPECT_EQ(level(4, 2), Rebuild::kNothing);
+  EXPECT_EQ(level(8, 3), Rebuild::kActivated);
+  EXPECT_EQ(level(10, 0), Rebuild::kNormalized);
+  EXPECT_EQ(level(10, 1), Rebuild::kActivated);
+  EXPECT_EQ(whole_blocks({kMixed, 18 / 42.0, Rebuild::kNothing}), 0u);
+  EXPECT_EQ(whole_blocks({kMixed, 22 / 42.0, Rebuild::kNothing}), 1u);
+  EXPECT_EQ(whole_blocks({kMixed, 30 / 42.0, Rebuild::kNothing}), 2u);
 }
 
 }  // namespace

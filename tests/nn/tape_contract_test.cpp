@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/checkpointed_module.h"
-#include "hybrid_trainer/nn/transformer_block.h"
 #include "support/gradient_check.h"
+#include "support/layers.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -89,13 +89,8 @@ class TapeContract : public ::testing::TestWithParam<TapeCase> {
     return std::make_unique<PlainTape>(pass, rebuilds ? Rebuild::kAttended : Rebuild::kNothing);
   }
   Result run(Kind kind) {
-    TransformerBlock block(0,
-                           BlockSpec{.width = kChannels,
-                                     .heads = 2,
-                                     .head_size = kChannels / 2,
-                                     .inner_width = 64,
-                                     .dropout = 0.2f},
-                           stream_);
+    ResidualBlock block("h.0", {.width = kChannels, .dropout = 0.2f}, plain_layer(kChannels, 2, 64),
+                        1, stream_);
     CheckpointedModule checkpointed(block);
     Module* const module =
         kind == Kind::kCheckpointed ? static_cast<Module*>(&checkpointed) : &block;
@@ -195,14 +190,11 @@ class WatchingTape final : public PlainTape {
 /// What is most of their memory may be compressed; what small errors would grow in, may not.
 TEST(Tape, SavesLossyWhatBackwardStandsSmallErrorsIn) {
   const Stream stream = test_stream();
-  for (const bool gated : {false, true}) {
-    TransformerBlock block(0,
-                           BlockSpec{.width = kChannels,
-                                     .heads = 2,
-                                     .head_size = kChannels / 2,
-                                     .inner_width = 64,
-                                     .gated = gated},
-                           stream);
+  const Attention::Spec attention{.width = kChannels, .heads = 2, .head_size = kChannels / 2};
+  for (const LayerSpec& layer :
+       {plain_layer(kChannels, 2, 64),
+        layer_of<GatedFeedForward>(attention, {.width = kChannels, .inner_width = 64})}) {
+    ResidualBlock block("h.0", {.width = kChannels}, layer, 1, stream);
     WatchingTape tape{Pass{}};
     block.forward(normal_tensor({2, kPositions, kChannels}, 5, stream), tape, stream);
     using Role = ActivationRole;

@@ -10,6 +10,8 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/attention.h"
+#include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -19,42 +21,42 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Branches in parallel, no biases, an untied head, two wide heads whatever the config says, another epsilon.
-DecoderSpec spec_of(const ModelConfig& config) {
-  return {.block = {.width = config.width,
-                    .heads = 2,
-                    .head_size = 24,
-                    .inner_width = 3 * config.width,
-                    .biases = false,
-                    .order = BlockOrder::kParallel,
-                    .norm_epsilon = 1e-3f},
-          .tied_head = false,
-          .deviations = {.embedding = 0.02, .matrix = 0.1, .projection = 0.05}};
+/// No biases, an untied head, two wide heads whatever the config says, another epsilon, the branches in
+/// another order, and none but a feed-forward branch in each second layer.
+std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
+                                    const Stream& stream) {
+  const Attention::Spec attention{
+      .width = config.width, .heads = 2, .head_size = 24, .biases = false, .output_bias = false};
+  const FeedForward::Spec feed_forward{
+      .width = config.width, .inner_width = 3 * config.width, .biases = false};
+  const BranchSpec first{
+      .name = "mlp", .norm = "norm", .make = branch_of<FeedForward>(feed_forward)},
+      second{.name = "attn", .norm = "other_norm", .make = branch_of<Attention>(attention)};
+  const DecoderSpec spec{
+      .residual = {.width = config.width, .norm = {.epsilon = 1e-3f}},
+      .kinds = {{'b', {first, second}}, {'f', {first}}},
+      .pattern = "bf",
+      .positions = config.context,
+      .tied_head = false,
+      .deviations = {.embedding = 0.02, .matrix = 0.1, .projection = 0.05},
+      .files = {.layers = "twin.layers", .tokens = "twin.tokens", .final_norm = "twin.norm"}};
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 HuggingFaceLayout layout() {
   using Fixed = HuggingFaceLayout::Fixed;
   const auto none = [](const ModelConfig&) { return std::vector<Fixed>(); };
-  return {
-      .model_type = "twin",
-      .architecture = "TwinForCausalLM",
-      .prefix = "model.",
-      .members = {{"num_hidden_layers", &ModelConfig::layers},
-                  {"hidden_size", &ModelConfig::width},
-                  {"max_position_embeddings", &ModelConfig::context},
-                  {"vocab_size", &ModelConfig::vocabulary}},
-      .fixed = {{"use_parallel_residual", {true}}},
-      .derived = none,
-      .written = none,
-      .tensors = [](const Parameter& parameter,
-                    const ModelConfig& config) -> std::vector<FileTensor> {
-        Shape shape = parameter.shape();
-        if (parameter.role() == Role::kHead || parameter.name() == "wte.weight")
-          shape = {config.vocabulary, config.width};
-        const bool is_head = parameter.role() == Role::kHead;
-        return {{is_head ? parameter.name() : "twin." + parameter.name(), shape, false, !is_head}};
-      },
-      .tied_head = ""};
+  return {.model_type = "twin",
+          .architecture = "TwinForCausalLM",
+          .prefix = "model.",
+          .members = {{"num_hidden_layers", &ModelConfig::layers},
+                      {"hidden_size", &ModelConfig::width},
+                      {"max_position_embeddings", &ModelConfig::context},
+                      {"vocab_size", &ModelConfig::vocabulary}},
+          .fixed = {{"use_twin_branches", {true}}},
+          .derived = none,
+          .written = none,
+          .tied_head = ""};
 }
 
 ModelFamily twin_family() {
@@ -62,19 +64,7 @@ ModelFamily twin_family() {
           .title = "Twin",
           .keys = {},
           .collect_problems = [](const ModelConfig&, std::vector<std::string>&) {},
-          .make = [](const ModelConfig& config, std::uint64_t seed,
-                     const Stream& stream) -> std::unique_ptr<LanguageModel> {
-            return std::make_unique<Decoder>(config, spec_of(config), seed, stream);
-          },
-          .step_flops =
-              [](const ModelConfig& config, std::int64_t batch, std::int64_t time) {
-                return decoder_step_flops(config, spec_of(config), batch, time);
-              },
-          .recomputed_flops =
-              [](const ModelConfig& config, std::int64_t batch, std::int64_t time, double share,
-                 Rebuild least) {
-                return decoder_recomputed_flops(config, spec_of(config), batch, time, share, least);
-              },
+          .make = make,
           .presets = {{.name = "twin-small",
                        .model = {.layers = 2, .width = 32, .context = 16},
                        .batch_size = 4,
@@ -141,8 +131,8 @@ TEST_F(SecondFamily, TrainsThroughAllPhases) {
 
 TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {
   const auto model = make_model(config_.model, 1, stream_, registry());
-  const std::int64_t block = 4 * 32 * 2 * 24 + 2 * 3 * 32 * 32 + 4 * 32;
-  EXPECT_EQ(model->parameter_count(), 2 * 50 * 32 + 16 * 32 + 2 * block + 2 * 32);
+  const std::int64_t attention = 4 * 32 * 2 * 24 + 2 * 32, other = 2 * 3 * 32 * 32 + 2 * 32;
+  EXPECT_EQ(model->parameter_count(), 2 * 50 * 32 + 16 * 32 + attention + 2 * other + 2 * 32);
   const testing::StepGradients step(
       [&](const ParameterVisitor& visit) { model->visit_parameters(visit); }, stream_);
   PlainTape tape{Pass{}};

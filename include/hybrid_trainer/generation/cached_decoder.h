@@ -34,7 +34,8 @@ class CachedDecoder {
   /// Vocabulary values, valid until the next call of see.
   std::span<const float> logits(std::int64_t i = 0) const;
 
-  /// Tokens that may be drafted behind a text of `tokens` without outgrowing the context.
+  /// Tokens that may be drafted behind a text of `tokens` without outgrowing the context; none where
+  /// the model cannot go back behind those that are not taken.
   std::int64_t room_for_drafts(std::int64_t tokens, std::int64_t pinned) const;
   /// Tokens that the last logits depend on.
   std::int64_t window() const { return std::ssize(seen_); }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,40 +10,49 @@
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/nn/residual_block.h"
 #include "hybrid_trainer/nn/rotary_table.h"
-#include "hybrid_trainer/nn/transformer_block.h"
 
 namespace hybrid_trainer {
 
-/// Standard deviations of the first weights.
-struct DecoderDeviations {
-  double embedding = 0.02;
-  double matrix = 0.02;
-  double projection = 0.02;  // of the products that end the branches
-};
-
 /// Those of GPT-2 at config.initializer_range; where that is left out, 0.02, below width 768 matrices
 /// other than the tables larger by √(768/width).
-DecoderDeviations usual_deviations(const ModelConfig& config);
+FirstDeviations usual_deviations(const ModelConfig& config);
 
 /// What tells one decoder from another, beside the sizes of its ModelConfig.
 struct DecoderSpec {
-  BlockSpec block;                       // without `rotary`, which the decoder sets
-  std::optional<double> rotary_theta{};  // positions by rotation instead of a table
-  RotaryScaling rotary_scaling{};
-  /// Letters, repeated over the layers: blocks of 'w' have `block`'s window, those of 'a' none.
-  std::string windows = "w";
-  std::optional<double> window_theta{};  // of the layers 'w', without scaling
-  bool scaled_embedding = false;         // by √width
-  float logit_cap = 0;                   // see LanguageHead
-  bool tied_head = true;                 // the head shares the token table
-  DecoderDeviations deviations;
+  ResidualSpec residual;
+  /// Kinds of layers by letter, and which layer is of which kind: letters, repeated over the layers.
+  std::map<char, LayerSpec> kinds;
+  std::string pattern;
+  std::int64_t positions = 0;  // rows of a table of positions; 0: branches know positions
+  /// The tables of angles that branches turn by.
+  std::vector<std::shared_ptr<RotaryTable>> rotary{};
+  bool scaled_embedding = false;  // by √width
+  float logit_cap = 0;            // see LanguageHead
+  bool tied_head = true;          // the head shares the token table
+  FirstDeviations deviations;
+  /// Names in a Hugging Face folder.
+  struct Files {
+    std::string layers = "h", tokens = "wte", final_norm = "ln_f";
+  } files{};
 };
 
-/// A decoder: token and, unless blocks rotate, position embedding, pre-norm blocks, a final norm and a
-/// head over the vocabulary. Parameters bear GPT-2's names, "lm_head.weight" an untied head's; matrices are
-/// stored (outputs, inputs). The rows of token table and head are padded (see padded_vocabulary);
-/// padding rows are 0 and stay 0.
+/// The kind of a layer by a pattern of letters, which is repeated over the layers.
+inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
+  return pattern[static_cast<std::size_t>(layer) % pattern.size()];
+}
+
+/// Problems of the pattern that a config's `key` gives: letters of no kind, or more letters than
+/// layers, some of which would be of none. `kinds` tells people what the `letters` mean.
+void collect_pattern_problems(const std::string& key, const std::string& pattern,
+                              const std::string& letters, const std::string& kinds,
+                              std::int64_t layers, std::vector<std::string>& problems);
+
+/// A decoder: token embedding, table of positions unless branches know them, blocks of residual
+/// branches, a final norm and a head over the vocabulary. Parameters bear GPT-2's names,
+/// "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token table
+/// and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
 class Decoder final : public LanguageModel {
  public:
   /// Weights drawn from `seed`. Throws OutOfMemory.
@@ -53,6 +64,11 @@ class Decoder final : public LanguageModel {
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
+  /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
+  /// add, as causal attention's products (half of the full square).
+  double flops_of(const Shape& targets) override;
+  double recomputed_flops(const Shape& targets, double share, Rebuild least) override;
+  std::vector<std::string> parts() const override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
                                                  const Stream& stream) const override;
@@ -62,16 +78,18 @@ class Decoder final : public LanguageModel {
   std::int64_t parameter_count() override;
 
  private:
-  void initialize(const DecoderDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void make_blocks(const DecoderSpec& spec, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  void read_documents(const Pass& pass, const Stream& stream);
   ModelConfig config_;
-  std::optional<RotaryTable> rotary_, window_rotary_;
-  BlockSpec block_;
+  std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;
-  std::vector<std::unique_ptr<TransformerBlock>> blocks_;
+  std::vector<std::unique_ptr<ResidualBlock>> blocks_;
+  std::vector<BlockKept> kept_;  // by block
   std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;
@@ -79,14 +97,5 @@ class Decoder final : public LanguageModel {
 
 /// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.
 std::int64_t padded_vocabulary(std::int64_t vocabulary);
-
-/// Floating-point operations of forward and backward for one batch: 6 per token and weight of every
-/// matrix product, plus causal attention's products (half of the full square).
-double decoder_step_flops(const ModelConfig& config, const DecoderSpec& spec, std::int64_t batch,
-                          std::int64_t time);
-/// Those that backward adds where `share` is computed again (see Recomputation); activation functions
-/// and norms, which are bytes rather than operations, not counted.
-double decoder_recomputed_flops(const ModelConfig& config, const DecoderSpec& spec,
-                                std::int64_t batch, std::int64_t time, double share, Rebuild least);
 
 }  // namespace hybrid_trainer

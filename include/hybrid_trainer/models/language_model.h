@@ -2,15 +2,17 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_config.h"
-#include "hybrid_trainer/nn/branch.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {
 
-/// What a model keeps between the tokens of texts that grow: caches of keys and values.
+/// What a model keeps between the tokens of texts that grow, as caches of keys and values.
 class DecodeState {
  public:
   explicit DecodeState(TextRoom room)
@@ -26,8 +28,14 @@ class DecodeState {
   /// Tokens seen of a text since its start.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
+  /// Whether a text can go back to any of its tokens; else only to its start.
+  virtual bool can_rewind() const = 0;
   /// Forgets all but the first of them; the memory stays.
-  void rewind(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] = tokens; }
+  void rewind(std::int64_t tokens, std::int64_t text = 0) {
+    require(tokens == 0 || tokens == position(text) || can_rewind(),
+            "decoding: this model's state goes back to the start of a text alone");
+    positions_[index(text)] = tokens;
+  }
   void restart(std::int64_t text = 0) { rewind(0, text); }
 
  private:
@@ -55,6 +63,18 @@ class LanguageModel : public LossModel {
                              const Stream& stream) = 0;
   /// Its linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
+  /// Floating-point operations of forward and backward for a batch with targets of this shape.
+  virtual double flops_of(const Shape& targets) = 0;
+  double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }
+  /// Operations that backward adds where `share` of a batch's activations is computed again (see
+  /// Recomputation); activation functions and norms, which are bytes rather than operations, not
+  /// counted.
+  virtual double recomputed_flops(const Shape& /*targets*/, double /*share*/, Rebuild /*least*/) {
+    return 0;
+  }
+  /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
+  /// different places (see DeviceMap).
+  virtual std::vector<std::string> parts() const { return {"*"}; }
   virtual const ModelConfig& config() const = 0;
 };
 

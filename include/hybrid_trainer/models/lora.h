@@ -10,8 +10,7 @@ bool has_root_scale(const std::string& variant);
 bool is_decomposed(const std::string& variant);
 
 /// The modules of a Hugging Face folder that a linear map consists of, in the order of its rows.
-std::vector<AdapterPart> modules_of(Linear& linear, const ModelConfig& config,
-                                    const HuggingFaceLayout& layout);
+std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& layout);
 
 /// Gives each linear map that config.targets name an adapter: A uniform in ±1/√inputs, drawn from
 /// the seed, B zero, so that the model computes what it did. The names are those of the family's

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,15 +21,6 @@ struct ModelPreset {
   std::string optimizer;
   double learning_rate;
   std::int64_t vocabulary = 4096;  // of benchmarks, which have no data
-};
-
-/// How a parameter, or consecutive rows of one, is stored in a Hugging Face folder.
-struct FileTensor {
-  std::string name;
-  Shape shape;              // there
-  bool transposed = false;  // (inputs, outputs) there, (outputs, inputs) here
-  bool prefixed = true;     // bears the layout's prefix; an untied head does not
-  std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
 };
 
 /// By which keys of config.json a window of attention is told.
@@ -56,15 +49,14 @@ struct HuggingFaceLayout {
   };
   std::string model_type;    // "gpt2"
   std::string architecture;  // "GPT2LMHeadModel"
-  std::string prefix;        // of every tensor's name, or not: files without it are read too
+  /// Of the names of tensors (see Parameter::in_files), or not: files without it are read too.
+  std::string prefix;
   std::vector<Member> members;
   std::vector<Fixed> fixed;
   /// Keys that depend on the sizes, with their only values; null is accepted as well.
   std::vector<Fixed> (*derived)(const ModelConfig& config);
   /// What is only written.
   std::vector<Fixed> (*written)(const ModelConfig& config);
-  /// The parts of a parameter, in the order of its rows; rows after them are padding.
-  std::vector<FileTensor> (*tensors)(const Parameter& parameter, const ModelConfig& config);
   /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
   /// of its own.
   std::string tied_head;
@@ -79,6 +71,10 @@ struct HuggingFaceLayout {
   std::vector<Member> nullable{};
   /// Where layers with a window rotate by a base of their own.
   double ModelConfig::*window_rope_theta = nullptr;
+
+  std::string full_name(const FileTensor& tensor) const {
+    return tensor.prefixed ? prefix + tensor.name : tensor.name;
+  }
 };
 
 /// All that the rest of the project knows of a kind of language model.
@@ -88,17 +84,14 @@ struct ModelFamily {
   /// Keys of the `model` group that it has, besides family, layers, width, context and vocabulary.
   std::vector<std::string> keys;
   /// Problems that the keys' ranges cannot express, with JSON paths under "model".
-  void (*collect_problems)(const ModelConfig& config, std::vector<std::string>& problems);
-  /// The config with the values that its zeros stand for; null where none stands for another.
-  ModelConfig (*resolved)(const ModelConfig& config) = nullptr;
+  std::function<void(const ModelConfig& config, std::vector<std::string>& problems)>
+      collect_problems;
+  /// The config with the values that its zeros stand for; empty where none stands for another.
+  std::function<ModelConfig(const ModelConfig& config)> resolved{};
   /// A model with weights drawn from the seed. Throws OutOfMemory.
-  std::unique_ptr<LanguageModel> (*make)(const ModelConfig& config, std::uint64_t seed,
-                                         const Stream& stream);
-  /// Floating-point operations of forward and backward for one batch.
-  double (*step_flops)(const ModelConfig& config, std::int64_t batch, std::int64_t time);
-  /// Those that backward adds where memory.recompute is `share`.
-  double (*recomputed_flops)(const ModelConfig& config, std::int64_t batch, std::int64_t time,
-                             double share, Rebuild least);
+  std::function<std::unique_ptr<LanguageModel>(const ModelConfig& config, std::uint64_t seed,
+                                               const Stream& stream)>
+      make;
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face;
 };
@@ -122,6 +115,9 @@ ModelConfig resolved_model_config(const ModelConfig& config,
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream,
                                           const ModelRegistry& registry = model_families());
+
+/// Each key of a config with its value as messages show it; those of groups as "rope_scaling.type".
+std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config);
 
 /// Problems of the `model` group: an unknown family, a key that the family does not have, and what
 /// the family finds. None with an empty registry: the model is somebody else's matter.

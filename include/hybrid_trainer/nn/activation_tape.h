@@ -47,6 +47,7 @@ struct Activation {
 /// What is not kept, as its module computes it again from something else that is kept. In the order
 /// of the work for a byte; each includes those before.
 enum class Rebuild { kNothing, kActivated, kNormalized, kAttended };
+inline constexpr std::size_t kRebuilds = 4;
 
 /// Computes an activation again from one that is kept, to the same bits on a processor.
 class Rebuilder {

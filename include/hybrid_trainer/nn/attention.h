@@ -1,9 +1,10 @@
 #pragma once
 
-#include <string>
+#include <memory>
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/rotary.h"
+#include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rms_norm.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
@@ -12,9 +13,20 @@ namespace hybrid_trainer {
 /// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
 /// queries, all keys, all values. Between the two, where the spec says so, each head's query and key
 /// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
-class Attention final : public Branch, public Rebuilder {
+class Attention final : public TwoProductBranch, public Rebuilder {
  public:
-  Attention(const std::string& name, const BlockSpec& spec, const Stream& stream);
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    kernels::AttentionSpec heads{1};
+    std::int64_t head_size = 0;  // of each query, key and value
+    bool biases = true;          // of c_attn
+    bool output_bias = true;     // of c_proj
+    std::optional<kernels::RmsNormSpec> query_key_norm{};
+    std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
+    ProductFiles files{};                   // the parts: queries, keys, values
+  };
+
+  Attention(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
@@ -25,9 +37,9 @@ class Attention final : public Branch, public Rebuilder {
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
+  TokenFlops flops(std::int64_t time) const override;
+  KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
-  Linear& projection() override { return projection_; }
 
  private:
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
@@ -43,10 +55,9 @@ class Attention final : public Branch, public Rebuilder {
               kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
   std::int64_t head_size_;
-  RotaryTable* rotary_;
-  kernels::RmsNormSpec norm_;
+  std::shared_ptr<RotaryTable> rotary_;
+  std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
   std::optional<Parameter> query_norm_, key_norm_;
-  Linear query_key_value_, projection_;
 };
 
 }  // namespace hybrid_trainer

@@ -14,10 +14,9 @@ class Embedding {
   /// `positions`: max T; 0 for none. `scaled`: the sum is multiplied by √width as its dtype holds it.
   Embedding(std::int64_t rows, std::int64_t positions, std::int64_t width, const Stream& stream,
             bool scaled = false);
-  /// tokens: (B, T) i32 at the pass's positions, else first_position…; the result is (B, T, C) in the
-  /// pass's dtype.
-  Tensor forward(const Tensor& tokens, std::int64_t first_position, const Pass& pass,
-                 const Stream& stream);
+  /// tokens: (B, T) i32 at the pass's positions, else from 0 on; the result is (B, T, C) in the pass's
+  /// dtype.
+  Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
   /// Overwrites dy where the embedding is scaled.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);

@@ -1,29 +1,31 @@
 #pragma once
 
-#include <string>
-
-#include "hybrid_trainer/nn/branch.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {
 
 /// The gated perceptron: y = residual + c_proj(f(gate)·up), where one product, c_fc, makes gate
 /// and up: its weight is (2·inner, C), the gate's rows first.
-class GatedFeedForward final : public Branch, public Rebuilder {
+class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
  public:
-  GatedFeedForward(const std::string& name, const BlockSpec& spec, const Stream& stream);
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    std::int64_t inner_width = 0;
+    bool biases = true;
+    kernels::Gate gate = kernels::Gate::kSilu;  // f
+    ProductFiles files{};                       // the parts: gate, up
+  };
+
+  GatedFeedForward(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// f(gate)·up from both.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
-                BranchState* state, const Pass& pass, const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
-  Linear& projection() override { return projection_; }
+  KeptNumbers kept() const override;
 
  private:
-  Linear expansion_, projection_;
   kernels::Gate gate_;
 };
 

@@ -6,6 +6,13 @@
 
 namespace hybrid_trainer {
 
+/// Standard deviations of a model's first weights.
+struct FirstDeviations {
+  double embedding = 0.02;
+  double matrix = 0.02;
+  double projection = 0.02;  // of the products that end the branches
+};
+
 /// Fills the parameter with normally distributed values of the given standard deviation, drawn from
 /// (seed, parameter's name).
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,

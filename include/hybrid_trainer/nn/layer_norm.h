@@ -8,19 +8,16 @@ namespace hybrid_trainer {
 /// "<name>.bias" (0 at first); `epsilon` joins the variance.
 class LayerNorm final : public Norm, public Rebuilder {
  public:
-  LayerNorm(const std::string& name, std::int64_t width, float epsilon, const Stream& stream);
+  LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
-                     const Stream& stream) override;
   /// y from x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
   Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);
-  void backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
-                ActivationTape& tape, const Stream& stream);
+  void write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                      ActivationTape& tape, const Stream& stream) override;
   Parameter weight_, bias_;
   float epsilon_;
 };

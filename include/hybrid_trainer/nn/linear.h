@@ -10,11 +10,20 @@
 
 namespace hybrid_trainer {
 
+/// Floating-point operations for a token.
+struct TokenFlops {
+  double forward = 0, backward = 0;
+  double attended = 0;  // those of forward that Rebuild::kAttended adds to backward
+  TokenFlops operator+(const TokenFlops& more) const {
+    return {forward + more.forward, backward + more.backward, attended + more.attended};
+  }
+};
+
 /// y = x·wᵀ + bias over the last dimension, and what an adapter adds, if there is one. weight:
 /// (outputs, inputs), bias: (outputs) or none, named "<name>.weight|bias".
 class Linear final : public Module {
  public:
-  Linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
+  Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
          bool has_bias = true);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// The same with `residual` (shape of y, or undefined) added to y.
@@ -27,6 +36,13 @@ class Linear final : public Module {
   Tensor kept(const Tensor& x) const { return weight_.trainable() || adapter_ ? x : Tensor{}; }
   void visit_parameters(const ParameterVisitor& visit) override;
   Parameter& weight() { return weight_; }
+  const Parameter& weight() const { return weight_; }
+  /// Two for each weight and product, of which a frozen weight's gradient is none.
+  TokenFlops flops() const;
+  /// In a Hugging Face folder it consists of these modules, with so many of its rows each;
+  /// `transposed`: their weights lie as (inputs, outputs).
+  void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
+                    bool transposed);
   /// The bias for a product; no values where there is none.
   Weight acquire_bias(const Stream& stream) const {
     return bias_ ? bias_->acquire_master(stream) : Weight{};

@@ -19,9 +19,20 @@ class Module {
 /// A normalisation at the entry of a branch.
 class Norm : public Module {
  public:
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) final {
+    Tensor dx = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+    write_backward(dx, kernels::GradientMode::kOverwrite, dy, tape, stream);
+    return dx;
+  }
   /// Adds the gradient of x to dx, which holds the gradient of the residual stream.
-  virtual void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
-                             const Stream& stream) = 0;
+  void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
+                     const Stream& stream) {
+    write_backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
+  }
+
+ private:
+  virtual void write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                              ActivationTape& tape, const Stream& stream) = 0;
 };
 
 }  // namespace hybrid_trainer

@@ -3,9 +3,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/nn/gradient_sink.h"
+#include "hybrid_trainer/nn/module_name.h"
 #include "hybrid_trainer/nn/weight.h"
 
 namespace hybrid_trainer {
@@ -28,12 +30,16 @@ const std::vector<std::string>& role_names();
 class Parameter {
  public:
   /// Zeros in the stream's pool.
-  Parameter(std::string name, const Shape& shape, Role role, const Stream& stream);
-  Parameter(std::string name, const Shape& shape, Role role,
+  Parameter(const ModuleName& name, const Shape& shape, Role role, const Stream& stream);
+  Parameter(const ModuleName& name, const Shape& shape, Role role,
             std::unique_ptr<WeightStorage> storage);
 
   const std::string& name() const { return name_; }
   const Shape& shape() const { return shape_; }
+  /// The tensors of a Hugging Face folder that it consists of, in the order of its rows; rows after
+  /// them are padding. At first one of the same shape.
+  const std::vector<FileTensor>& in_files() const { return in_files_; }
+  void set_in_files(std::vector<FileTensor> tensors) { in_files_ = std::move(tensors); }
   std::int64_t elements() const { return shape_.elements(); }
   Role role() const { return role_; }
   /// Equal parts of consecutive elements whose gradients are of one size: the heads of a matrix that
@@ -99,6 +105,7 @@ class Parameter {
   void contributed(const Stream& stream);
 
   std::string name_;
+  std::vector<FileTensor> in_files_;
   Shape shape_;
   Role role_;
   std::int64_t blocks_;

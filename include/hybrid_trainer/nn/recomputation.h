@@ -1,9 +1,10 @@
 #pragma once
 
 #include <array>
+#include <span>
 
 #include "hybrid_trainer/nn/activation_tape.h"
-#include "hybrid_trainer/nn/branch.h"
+#include "hybrid_trainer/nn/residual_block.h"
 
 namespace hybrid_trainer {
 
@@ -20,17 +21,14 @@ inline Rebuild least_rebuild(Device device) {
 class Recomputation {
  public:
   /// `least`: what no block keeps in any case; saves nothing towards the share.
-  Recomputation(const BlockSpec& spec, std::size_t blocks, double share, Rebuild least);
+  Recomputation(std::span<const BlockKept> blocks, double share, Rebuild least);
   Rebuild rebuild(std::size_t block) const;
   /// The block keeps its input alone (CheckpointedModule), and what is rebuilt in any case is
   /// while it runs again.
   bool whole(std::size_t block) const { return block < counts_.back(); }
-  std::size_t whole_blocks() const { return counts_.back(); }
-  /// Blocks whose attention runs again, be it alone or with the rest.
-  std::size_t attended_again() const { return counts_[kLevels - 2]; }
 
  private:
-  static constexpr std::size_t kLevels = 5;  // of Rebuild, and whole blocks
+  static constexpr std::size_t kLevels = kRebuilds + 1;  // the last: whole blocks
   Rebuild least_;
   std::array<std::size_t, kLevels> counts_{};  // by level, the first blocks that are at least there
 };

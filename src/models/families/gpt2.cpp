@@ -1,35 +1,34 @@
-#include "src/models/families/families.h"
-
 #include "hybrid_trainer/models/decoder.h"
+#include "hybrid_trainer/nn/attention.h"
+#include "hybrid_trainer/nn/feed_forward.h"
+#include "src/models/families/families.h"
 
 namespace hybrid_trainer {
 namespace {
 
-constexpr float kNormEpsilon = 1e-5f;
 constexpr std::int64_t kVocabulary = 50257;
-
-DecoderSpec spec_of(const ModelConfig& config) {
-  return {.block = {.width = config.width,
-                    .heads = static_cast<int>(config.heads),
-                    .head_size = config.width / config.heads,
-                    .inner_width = 4 * config.width,
-                    .dropout = static_cast<float>(config.dropout),
-                    .norm_epsilon = kNormEpsilon},
-          .deviations = usual_deviations(config)};
-}
 
 std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
                                     const Stream& stream) {
-  return std::make_unique<Decoder>(config, spec_of(config), seed, stream);
-}
-
-double step_flops(const ModelConfig& config, std::int64_t batch, std::int64_t time) {
-  return decoder_step_flops(config, spec_of(config), batch, time);
-}
-
-double recomputed_flops(const ModelConfig& config, std::int64_t batch, std::int64_t time,
-                        double share, Rebuild least) {
-  return decoder_recomputed_flops(config, spec_of(config), batch, time, share, least);
+  const auto files = [](const char* first) {
+    return ProductFiles{.first = {first}, .last = "c_proj", .transposed = true};
+  };
+  const Attention::Spec attention{.width = config.width,
+                                  .heads = static_cast<int>(config.heads),
+                                  .head_size = config.width / config.heads,
+                                  .files = files("c_attn")};
+  const FeedForward::Spec feed_forward{
+      .width = config.width, .inner_width = 4 * config.width, .files = files("c_fc")};
+  const LayerSpec layer{
+      {.name = "attn", .norm = "ln_1", .make = branch_of<Attention>(attention)},
+      {.name = "mlp", .norm = "ln_2", .make = branch_of<FeedForward>(feed_forward)}};
+  const DecoderSpec spec{
+      .residual = {.width = config.width, .dropout = static_cast<float>(config.dropout)},
+      .kinds = {{'a', layer}},
+      .pattern = "a",
+      .positions = config.context,
+      .deviations = usual_deviations(config)};
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 void collect_problems(const ModelConfig& config, std::vector<std::string>& problems) {
@@ -73,19 +72,6 @@ std::vector<Fixed> written_keys(const ModelConfig& config) {
           {"initializer_range", {config.initializer_range.value_or(0.02)}}};
 }
 
-/// Parameters have Hugging Face's names, so only layout and padding differ.
-std::vector<FileTensor> file_tensors(const Parameter& parameter, const ModelConfig& config) {
-  static constexpr const char* kConv1d[] = {".attn.c_attn.weight", ".attn.c_proj.weight",
-                                            ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
-  const std::string& name = parameter.name();
-  const Shape& shape = parameter.shape();
-  for (const char* ending : kConv1d) {
-    if (name.ends_with(ending)) return {{name, {shape[1], shape[0]}, true}};
-  }
-  if (name == "wte.weight") return {{name, {config.vocabulary, config.width}}};
-  return {{name, shape}};
-}
-
 HuggingFaceLayout hugging_face() {
   return {.model_type = "gpt2",
           .architecture = "GPT2LMHeadModel",
@@ -105,7 +91,6 @@ HuggingFaceLayout hugging_face() {
                     {"add_cross_attention", {false}}},
           .derived = derived_keys,
           .written = written_keys,
-          .tensors = file_tensors,
           .tied_head = "wte.weight",
           .ignored = {".attn.bias", ".attn.masked_bias"}};
 }
@@ -118,8 +103,6 @@ ModelFamily gpt2_family() {
           .keys = {"heads", "dropout", "initializer_range"},
           .collect_problems = collect_problems,
           .make = make,
-          .step_flops = step_flops,
-          .recomputed_flops = recomputed_flops,
           .presets = presets(),
           .hugging_face = hugging_face()};
 }

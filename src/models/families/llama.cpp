@@ -25,17 +25,17 @@ std::vector<ModelPreset> llama_presets() {
           {"llama-1b", billion, 4, 1024, "adamw", 3e-4, 128256}};
 }
 
-constexpr RotaryDecoder kLlama{.name = "llama",
-                               .title = "Llama",
-                               .model_type = "llama",
-                               .architecture = "LlamaForCausalLM",
-                               .attention_bias = true,
-                               .mlp_bias = true,
-                               .file_context = 2048,
-                               .presets = llama_presets};
-
 }  // namespace
 
-ModelFamily llama_family() { return rotary_decoder_family<kLlama>(); }
+ModelFamily llama_family() {
+  return rotary_decoder_family({.name = "llama",
+                                .title = "Llama",
+                                .model_type = "llama",
+                                .architecture = "LlamaForCausalLM",
+                                .attention_bias = true,
+                                .mlp_bias = true,
+                                .file_context = 2048,
+                                .presets = llama_presets()});
+}
 
 }  // namespace hybrid_trainer

@@ -2,19 +2,16 @@
 #include "src/models/families/rotary_decoder.h"
 
 namespace hybrid_trainer {
-namespace {
 
-constexpr RotaryDecoder kMistral{.name = "mistral",
-                                 .title = "Mistral",
-                                 .model_type = "mistral",
-                                 .architecture = "MistralForCausalLM",
-                                 .windows = "w",
-                                 .file_key_heads = 8,
-                                 .file_context = 131072,
-                                 .window_keys = WindowKeys::kAll};
-
-}  // namespace
-
-ModelFamily mistral_family() { return rotary_decoder_family<kMistral>(); }
+ModelFamily mistral_family() {
+  return rotary_decoder_family({.name = "mistral",
+                                .title = "Mistral",
+                                .model_type = "mistral",
+                                .architecture = "MistralForCausalLM",
+                                .windows = "w",
+                                .file_key_heads = 8,
+                                .file_context = 131072,
+                                .window_keys = WindowKeys::kAll});
+}
 
 }  // namespace hybrid_trainer

@@ -20,32 +20,33 @@ std::vector<ModelPreset> qwen3_presets() {
   return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
 }
 
-constexpr RotaryDecoder kQwen2{.name = "qwen2",
-                               .title = "Qwen2",
-                               .model_type = "qwen2",
-                               .architecture = "Qwen2ForCausalLM",
-                               .biased_queries = true,
-                               .windows = "w",
-                               .file_key_heads = 32,
-                               .file_context = 32768,
-                               .window_keys = WindowKeys::kFromLayer};
-
-constexpr RotaryDecoder kQwen3{.name = "qwen3",
-                               .title = "Qwen3",
-                               .model_type = "qwen3",
-                               .architecture = "Qwen3ForCausalLM",
-                               .query_key_norm = true,
-                               .windows = "w",
-                               .attention_bias = true,
-                               .file_key_heads = 32,
-                               .file_head_size = 128,
-                               .file_context = 32768,
-                               .window_keys = WindowKeys::kFromLayer,
-                               .presets = qwen3_presets};
-
 }  // namespace
 
-ModelFamily qwen2_family() { return rotary_decoder_family<kQwen2>(); }
-ModelFamily qwen3_family() { return rotary_decoder_family<kQwen3>(); }
+ModelFamily qwen2_family() {
+  return rotary_decoder_family({.name = "qwen2",
+                                .title = "Qwen2",
+                                .model_type = "qwen2",
+                                .architecture = "Qwen2ForCausalLM",
+                                .biased_queries = true,
+                                .windows = "w",
+                                .file_key_heads = 32,
+                                .file_context = 32768,
+                                .window_keys = WindowKeys::kFromLayer});
+}
+
+ModelFamily qwen3_family() {
+  return rotary_decoder_family({.name = "qwen3",
+                                .title = "Qwen3",
+                                .model_type = "qwen3",
+                                .architecture = "Qwen3ForCausalLM",
+                                .query_key_norm = true,
+                                .windows = "w",
+                                .attention_bias = true,
+                                .file_key_heads = 32,
+                                .file_head_size = 128,
+                                .file_context = 32768,
+                                .window_keys = WindowKeys::kFromLayer,
+                                .presets = qwen3_presets()});
+}
 
 }  // namespace hybrid_trainer

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "hybrid_trainer/nn/attention.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -24,9 +26,7 @@ std::vector<std::string> config_keys(const RotaryDecoder& kind) {
   return keys;
 }
 
-}  // namespace
-
-ModelConfig resolved_rotary_decoder(const RotaryDecoder& kind, const ModelConfig& given) {
+ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given) {
   ModelConfig config = given;
   if (config.key_heads == 0) config.key_heads = config.heads;
   if (config.head_size == 0) config.head_size = config.width / config.heads;
@@ -45,41 +45,62 @@ ModelConfig resolved_rotary_decoder(const RotaryDecoder& kind, const ModelConfig
   return config;
 }
 
-DecoderSpec rotary_decoder_spec(const RotaryDecoder& kind, const ModelConfig& given) {
-  const ModelConfig config = resolved_rotary_decoder(kind, given);
+/// A layer of the kind 'w' or 'a', with its window and angles.
+LayerSpec layer_of(const RotaryDecoder& kind, const ModelConfig& config, std::int64_t window,
+                   const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
+  Attention::Spec attention{
+      .width = config.width,
+      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
+      .head_size = config.head_size,
+      .biases = config.attention_bias || kind.biased_queries,
+      .output_bias = config.attention_bias,
+      .rotary = rotary,
+      .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"}};
   const double scale = config.query_scalar > 0 ? 1 / std::sqrt(config.query_scalar) : 0;
-  DecoderSpec spec{
-      .block = {.width = config.width,
-                .heads = static_cast<int>(config.heads),
-                .head_size = config.head_size,
-                .inner_width = config.inner_width,
-                .biases = config.attention_bias || kind.biased_queries,
-                .dropout = static_cast<float>(config.dropout),
-                .norm_epsilon = static_cast<float>(config.norm_epsilon),
-                .norm = kind.gemma ? NormKind::kRootMeanSquareOnePlus : NormKind::kRootMeanSquare,
-                .key_heads = static_cast<int>(config.key_heads),
-                .gated = true,
-                .gate = kind.gemma ? kernels::Gate::kGelu : kernels::Gate::kSilu,
-                .output_bias = config.attention_bias,
-                .feed_forward_biases = config.mlp_bias,
-                .query_key_norm = kind.query_key_norm,
-                .sandwich = kind.gemma,
-                .attention_scale = static_cast<float>(scale),
-                .attention_cap = static_cast<float>(config.attention_cap),
-                .window = config.window},
-      .rotary_theta = config.rope_theta,
-      .rotary_scaling = config.rope_scaling,
-      .tied_head = config.tied_head,
-      .deviations = usual_deviations(config)};
-  if (!config.window_layers.empty()) spec.windows = config.window_layers;
-  if (kind.window_rope) spec.window_theta = config.window_rope_theta;
-  spec.scaled_embedding = kind.gemma;
-  spec.logit_cap = static_cast<float>(config.logit_cap);
-  return spec;
+  attention.heads.scale = static_cast<float>(scale);
+  attention.heads.cap = static_cast<float>(config.attention_cap);
+  attention.heads.window = window;
+  if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
+  const GatedFeedForward::Spec feed_forward{
+      .width = config.width,
+      .inner_width = config.inner_width,
+      .biases = config.mlp_bias,
+      .gate = kind.gate,
+      .files = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}};
+  LayerSpec layer{{.name = {"attn", "self_attn"},
+                   .norm = {"ln_1", "input_layernorm"},
+                   .make = branch_of<Attention>(attention)},
+                  {.name = "mlp",
+                   .norm = {"ln_2", "post_attention_layernorm"},
+                   .make = branch_of<GatedFeedForward>(feed_forward)}};
+  if (!kind.last_norms) return layer;
+  layer[0].last_norm = {"ln_3", "post_attention_layernorm"};
+  layer[1].norm = {"ln_2", "pre_feedforward_layernorm"};
+  layer[1].last_norm = {"ln_4", "post_feedforward_layernorm"};
+  return layer;
 }
 
-void collect_rotary_decoder_problems(const RotaryDecoder& kind, const ModelConfig& config,
-                                     std::vector<std::string>& problems) {
+DecoderSpec spec_of(const RotaryDecoder& kind, const ModelConfig& config) {
+  const auto table = [&](double theta, const RotaryScaling& scaling) {
+    return std::make_shared<RotaryTable>(theta, scaling, config.context, config.head_size);
+  };
+  const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
+  const auto angles = table(config.rope_theta, config.rope_scaling);
+  const auto of_windows = kind.window_rope ? table(config.window_rope_theta, {}) : angles;
+  return {.residual = {config.width, norm, static_cast<float>(config.dropout)},
+          .kinds = {{'w', layer_of(kind, config, config.window, of_windows, norm)},
+                    {'a', layer_of(kind, config, 0, angles, norm)}},
+          .pattern = config.window_layers.empty() ? "a" : config.window_layers,
+          .rotary = kind.window_rope ? std::vector{angles, of_windows} : std::vector{angles},
+          .scaled_embedding = kind.scaled_embedding,
+          .logit_cap = static_cast<float>(config.logit_cap),
+          .tied_head = config.tied_head,
+          .deviations = usual_deviations(config),
+          .files = {.layers = "layers", .tokens = "embed_tokens", .final_norm = "norm"}};
+}
+
+void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
+                      std::vector<std::string>& problems) {
   if (config.heads < 1) return;
   if (config.head_size == 0 && config.width % config.heads != 0) {
     problems.push_back(concat("model.heads: got ", config.heads,
@@ -87,7 +108,7 @@ void collect_rotary_decoder_problems(const RotaryDecoder& kind, const ModelConfi
                               "; give model.head_size"));
     return;
   }
-  const ModelConfig whole = resolved_rotary_decoder(kind, config);
+  const ModelConfig whole = resolved_config(kind, config);
   if (whole.heads % whole.key_heads != 0) {
     problems.push_back(concat("model.key_heads: got ", config.key_heads,
                               ", which does not divide model.heads ", config.heads));
@@ -96,9 +117,9 @@ void collect_rotary_decoder_problems(const RotaryDecoder& kind, const ModelConfi
     problems.push_back(concat("model.head_size: got ", whole.head_size,
                               ", want an even number: positions rotate pairs of channels"));
   }
-  if (whole.window_layers.find_first_not_of("wa") != std::string::npos) {
-    problems.push_back(concat("model.window_layers: got ", config.window_layers,
-                              ", want letters w (with a window) and a (without)"));
+  if (whole.window_layers != kind.windows) {
+    collect_pattern_problems("model.window_layers", config.window_layers, "wa",
+                             "w (with a window) and a (without)", config.layers, problems);
   }
   if (kind.window_keys == WindowKeys::kAll && whole.window_layers.find('a') != std::string::npos) {
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
@@ -113,49 +134,12 @@ void collect_rotary_decoder_problems(const RotaryDecoder& kind, const ModelConfi
     problems.push_back("model.rope_scaling.type: dynamic wants a head_size of at least 4");
 }
 
-std::vector<Fixed> rotary_decoder_written_keys(const ModelConfig& config) {
+std::vector<Fixed> written_keys(const ModelConfig& config) {
   return {{"initializer_range", {config.initializer_range.value_or(0.02)}},
           {"attention_dropout", {0.0}}};
 }
 
-/// Fused products fall apart into those of transformers.
-std::vector<FileTensor> rotary_decoder_file_tensors(const RotaryDecoder& kind,
-                                                    const Parameter& parameter,
-                                                    const ModelConfig& config) {
-  const std::string& name = parameter.name();
-  const Shape& shape = parameter.shape();
-  if (name == "lm_head.weight")
-    return {{name, {config.vocabulary, config.width}, false, /*prefixed=*/false}};
-  if (name == "wte.weight") return {{"embed_tokens.weight", {config.vocabulary, config.width}}};
-  if (name == "ln_f.weight") return {{"norm.weight", shape}};
-  const std::size_t part = name.find('.', 2);  // "h.0.attn.c_attn.weight"
-  const std::size_t last = name.rfind('.');
-  const std::string layer = "layers." + name.substr(2, part - 1),
-                    rest = name.substr(part + 1, last - part - 1), end = name.substr(last);
-  const auto rows = [&](const char* of, std::int64_t count) {
-    return FileTensor{layer + of + end,
-                      shape.rank() == 1 ? Shape{count} : Shape{count, config.width}};
-  };
-  const auto whole = [&](const char* of) {
-    return std::vector<FileTensor>{{layer + of + end, shape}};
-  };
-  if (rest == "ln_1") return whole("input_layernorm");
-  if (rest == "ln_2")
-    return whole(kind.gemma ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-  if (rest == "ln_3") return whole("post_attention_layernorm");
-  if (rest == "ln_4") return whole("post_feedforward_layernorm");
-  if (rest == "attn.q_norm") return whole("self_attn.q_norm");
-  if (rest == "attn.k_norm") return whole("self_attn.k_norm");
-  if (rest == "attn.c_proj") return whole("self_attn.o_proj");
-  if (rest == "mlp.c_proj") return whole("mlp.down_proj");
-  if (rest == "mlp.c_fc")
-    return {rows("mlp.gate_proj", config.inner_width), rows("mlp.up_proj", config.inner_width)};
-  return {rows("self_attn.q_proj", config.heads * config.head_size),
-          rows("self_attn.k_proj", config.key_heads * config.head_size),
-          rows("self_attn.v_proj", config.key_heads * config.head_size)};
-}
-
-ModelFamily rotary_decoder_row(const RotaryDecoder& kind) {
+HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
   HuggingFaceLayout layout{
       .model_type = kind.model_type,
       .architecture = kind.architecture,
@@ -172,8 +156,7 @@ ModelFamily rotary_decoder_row(const RotaryDecoder& kind) {
                    kind.file_tied_head ? 1.0 : 0.0}},
       .fixed = {},
       .derived = no_keys,
-      .written = rotary_decoder_written_keys,
-      .tensors = nullptr,
+      .written = written_keys,
       .tied_head = "embed_tokens.weight",
       .ignored = {".rotary_emb.inv_freq"},
       .rope_theta = kind.file_theta,
@@ -182,10 +165,10 @@ ModelFamily rotary_decoder_row(const RotaryDecoder& kind) {
   const auto member = [&](const char* key, auto pointer, double missing) {
     layout.members.push_back({key, pointer, missing});
   };
-  if (kind.head_dim) member("head_dim", &ModelConfig::head_size, kind.file_head_size);
+  member("head_dim", &ModelConfig::head_size, kind.file_head_size);
   if (kind.attention_bias) member("attention_bias", &ModelConfig::attention_bias, 0);
   if (kind.mlp_bias) member("mlp_bias", &ModelConfig::mlp_bias, 0);
-  if (kind.gemma) {
+  if (kind.gate == kernels::Gate::kGelu) {
     layout.fixed = {{"hidden_activation", {std::string("gelu_pytorch_tanh")}},
                     {"hidden_act", {std::string("gelu_pytorch_tanh")}}};
   } else {
@@ -200,16 +183,27 @@ ModelFamily rotary_decoder_row(const RotaryDecoder& kind) {
         {"final_logit_softcapping", &ModelConfig::logit_cap, second ? 30.0 : 0.0});
   }
   if (kind.window_rope) layout.window_rope_theta = &ModelConfig::window_rope_theta;
+  return layout;
+}
+
+}  // namespace
+
+ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
   return {.name = kind.name,
           .title = kind.title,
           .keys = config_keys(kind),
-          .collect_problems = nullptr,
-          .resolved = nullptr,
-          .make = nullptr,
-          .step_flops = nullptr,
-          .recomputed_flops = nullptr,
-          .presets = kind.presets == nullptr ? std::vector<ModelPreset>{} : kind.presets(),
-          .hugging_face = layout};
+          .collect_problems =
+              [kind](const ModelConfig& config, std::vector<std::string>& problems) {
+                collect_problems(kind, config, problems);
+              },
+          .resolved = [kind](const ModelConfig& config) { return resolved_config(kind, config); },
+          .make =
+              [kind](const ModelConfig& config, std::uint64_t seed, const Stream& stream) {
+                const DecoderSpec spec = spec_of(kind, resolved_config(kind, config));
+                return std::make_unique<Decoder>(config, spec, seed, stream);
+              },
+          .presets = kind.presets,
+          .hugging_face = layout_of(kind)};
 }
 
 }  // namespace hybrid_trainer

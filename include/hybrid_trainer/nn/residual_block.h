@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/rms_norm.h"
+
+namespace hybrid_trainer {
+
+/// One branch of a layer: x += dropout(last_norm(branch(norm(x)))).
+struct BranchSpec {
+  ModuleName name;                        // in the block: "attn"
+  ModuleName norm;                        // likewise: "ln_1"
+  std::optional<ModuleName> last_norm{};  // of the branch's result; none: as it is
+  BranchMaker make;
+};
+
+/// What a layer consists of, in the order in which x passes.
+using LayerSpec = std::vector<BranchSpec>;
+
+/// The residual stream, which all blocks of a model share.
+struct ResidualSpec {
+  std::int64_t width = 0;  // C
+  NormSpec norm{};
+  float dropout = 0;  // on each branch's result before it joins the stream
+};
+
+/// By what a block does not keep: the levels of Rebuild, and last its input alone.
+using BlockKept = std::array<double, kRebuilds + 1>;
+
+/// A block of pre-norm residual branches.
+class ResidualBlock final : public Module {
+ public:
+  /// What its branches keep while a text is generated.
+  using State = std::vector<std::unique_ptr<BranchState>>;
+
+  /// `first_site`: of the dropout's random numbers, one for each branch.
+  ResidualBlock(const ModuleName& name, const ResidualSpec& residual, const LayerSpec& layer,
+                std::uint64_t first_site, const Stream& stream);
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  /// Overwrites dy: the residual stream's gradient is summed in place.
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor decode(const Tensor& x, const DecodeTexts& texts, const State& state, const Pass& pass,
+                const Stream& stream);
+  const std::string& name() const { return name_; }  // "h.0"
+  State make_state(TextRoom room, DType dtype, const Stream& stream) const;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  /// See ResidualBranch.
+  TokenFlops flops(std::int64_t time) const;
+  BlockKept kept() const;
+  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit);
+
+ private:
+  struct Part {
+    std::string name;  // "h.0.attn", what memory is accounted for
+    std::unique_ptr<Norm> norm;
+    std::unique_ptr<ResidualBranch> branch;
+    std::unique_ptr<Norm> last_norm;  // or null
+    std::uint64_t dropout_site;
+  };
+  template <class Branch>
+  Tensor forward(const Part& part, const Tensor& x, ActivationTape& tape, const Stream& stream,
+                 const Branch& branch);
+  void backward(const Part& part, const Tensor& dx, ActivationTape& tape, const Stream& stream);
+  bool drops(const Pass& pass) const { return residual_.dropout != 0 && pass.training; }
+  std::string name_;
+  ResidualSpec residual_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace hybrid_trainer

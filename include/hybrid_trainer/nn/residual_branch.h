@@ -1,0 +1,107 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/linear.h"
+
+namespace hybrid_trainer {
+
+/// What a branch keeps between tokens while texts are generated.
+struct BranchState {
+  virtual ~BranchState() = default;
+  /// Makes room for so many tokens of each text, and keeps what it holds.
+  virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
+  /// Whether a text may go back to one of its tokens, as where each has a place of its own. A state
+  /// that sums up what it has seen can only begin anew.
+  virtual bool can_rewind() const { return true; }
+};
+
+/// What a state has room for.
+struct TextRoom {
+  std::int64_t texts = 1;
+  std::int64_t tokens = 0;  // of each text
+};
+
+/// Which texts of a state tokens follow, at the positions of Pass::positions.
+struct DecodeTexts {
+  /// Where `each` is undefined: the one that begins with all of the tokens, whatever its state holds.
+  std::int64_t begun = 0;
+  Tensor each{};  // (B·T) i32, each token's; where there are several, T = 1
+};
+
+/// Numbers that a branch or block keeps for a token, in the pass's dtype, by what it does not keep
+/// (Rebuild). Statistics, one number a row, are left out.
+using KeptNumbers = std::array<double, kRebuilds>;
+
+/// A residual branch of a block: y = residual + f(x), x and y (B, T, C). Its last product adds the
+/// residual, so that the sum takes no pass over memory of its own. What several branches share, as
+/// the angles of rotations, their specs hold in common.
+class ResidualBranch {
+ public:
+  virtual ~ResidualBranch() = default;
+  /// `residual`: shape of y, or undefined.
+  virtual Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                         const Stream& stream) = 0;
+  /// Returns the gradient of x; that of the residual is dy.
+  virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
+  /// Generation: forward of tokens that follow those that `state` has seen of their texts. By
+  /// default forward, for a branch that looks at each token alone.
+  virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                        BranchState* state, const Pass& pass, const Stream& stream);
+  /// Null for a branch that keeps nothing.
+  virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
+    return nullptr;
+  }
+  /// Draws the first weights from the seed.
+  virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                          const Stream& stream) = 0;
+  /// Of sequences of `time` tokens.
+  virtual TokenFlops flops(std::int64_t time) const = 0;
+  virtual KeptNumbers kept() const = 0;
+  /// Parameters know their names here and in a Hugging Face folder.
+  virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  /// The linear maps that may get adapters.
+  virtual void visit_linears(const LinearVisitor& visit) = 0;
+};
+
+/// What the two products of a branch are called in a Hugging Face folder.
+struct ProductFiles {
+  std::vector<std::string> first{};  // the module, or those of its parts; none: as here
+  std::string last{};
+  bool transposed = false;  // see Linear::set_in_files
+};
+
+/// A branch that begins and ends with a product: y = residual + projection(f(first(x))).
+class TwoProductBranch : public ResidualBranch {
+ public:
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  TokenFlops flops(std::int64_t time) const override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit) override;
+
+ protected:
+  TwoProductBranch(Linear first, Linear projection);
+  /// `rows`: of the parts.
+  void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
+  Linear first_, projection_;
+};
+
+/// Makes a branch of a name.
+using BranchMaker =
+    std::function<std::unique_ptr<ResidualBranch>(const ModuleName& name, const Stream& stream)>;
+
+/// Of a kind of branch by its spec.
+template <class Branch>
+BranchMaker branch_of(typename Branch::Spec spec) {
+  return [spec](const ModuleName& name, const Stream& stream) -> std::unique_ptr<ResidualBranch> {
+    return std::make_unique<Branch>(name, spec, stream);
+  };
+}
+
+}  // namespace hybrid_trainer

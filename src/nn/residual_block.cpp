@@ -1,0 +1,131 @@
+#include "hybrid_trainer/nn/residual_block.h"
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/dropout.h"
+
+namespace hybrid_trainer {
+
+ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residual,
+                             const LayerSpec& layer, std::uint64_t first_site, const Stream& stream)
+    : name_(name.here), residual_(residual) {
+  const auto norm = [&](const ModuleName& part) {
+    return make_norm(name / part, residual.width, residual.norm, stream);
+  };
+  for (const BranchSpec& spec : layer) {
+    const ModuleName branch = name / spec.name;
+    parts_.push_back({.name = branch.here,
+                      .norm = norm(spec.norm),
+                      .branch = spec.make(branch, stream),
+                      .last_norm = spec.last_norm ? norm(*spec.last_norm) : nullptr,
+                      .dropout_site = first_site++});
+  }
+}
+
+/// Calls branch(normal x, residual). With nothing between, the branch's last product adds the residual
+/// itself; else a last norm and dropout come first.
+template <class Branch>
+Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
+                              const Stream& stream, const Branch& branch) {
+  const MemoryLabel label(part.name);
+  const Tensor normal = part.norm->forward(x, tape, stream);
+  if (!drops(tape.pass()) && !part.last_norm) return branch(normal, x);
+  Tensor y = branch(normal, Tensor{});
+  if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
+  if (drops(tape.pass()))
+    apply_dropout(y, residual_.dropout, tape.pass(), part.dropout_site, stream);
+  // Apart from what the norm made, which the tape may think it can rebuild.
+  const bool is_apart = part.last_norm && tape.keeps();
+  const Tensor sum = is_apart ? Tensor::empty_like(y, MemoryKind::kActivations, stream) : y;
+  kernels::add(sum, y, x, stream);
+  return sum;
+}
+
+/// Adds to dx, the gradient of the residual stream, what comes through the part.
+void ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTape& tape,
+                             const Stream& stream) {
+  const MemoryLabel label(part.name);
+  Tensor dbranch = dx;
+  if (drops(tape.pass())) {
+    dbranch = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
+    copy(dbranch, dx, stream);
+    apply_dropout(dbranch, residual_.dropout, tape.pass(), part.dropout_site, stream);
+  }
+  if (part.last_norm) dbranch = part.last_norm->backward(dbranch, tape, stream);
+  const Tensor dnormal = part.branch->backward(dbranch, tape, stream);
+  part.norm->backward_onto(dx, dnormal, tape, stream);
+}
+
+Tensor ResidualBlock::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  Tensor y = x;
+  for (const Part& part : parts_) {
+    y = forward(part, y, tape, stream, [&](const Tensor& normal, const Tensor& residual) {
+      return part.branch->forward(normal, residual, tape, stream);
+    });
+  }
+  return y;
+}
+
+Tensor ResidualBlock::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  for (std::size_t i = parts_.size(); i-- > 0;) backward(parts_[i], dy, tape, stream);
+  return dy;
+}
+
+Tensor ResidualBlock::decode(const Tensor& x, const DecodeTexts& texts, const State& state,
+                             const Pass& pass, const Stream& stream) {
+  ForwardOnlyTape tape(pass);
+  Tensor y = x;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    y = forward(parts_[i], y, tape, stream, [&](const Tensor& normal, const Tensor& residual) {
+      return parts_[i].branch->decode(normal, residual, texts, state[i].get(), pass, stream);
+    });
+  }
+  return y;
+}
+
+ResidualBlock::State ResidualBlock::make_state(TextRoom room, DType dtype,
+                                               const Stream& stream) const {
+  State state;
+  for (const Part& part : parts_) state.push_back(part.branch->make_state(room, dtype, stream));
+  return state;
+}
+
+void ResidualBlock::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                               const Stream& stream) {
+  for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
+}
+
+TokenFlops ResidualBlock::flops(std::int64_t time) const {
+  TokenFlops sum;
+  for (const Part& part : parts_) sum = sum + part.branch->flops(time);
+  return sum;
+}
+
+/// Each norm keeps its input and, unless that is rebuilt, its output for the branch behind it; what
+/// a last norm makes, nobody reads.
+BlockKept ResidualBlock::kept() const {
+  const auto width = static_cast<double>(residual_.width);
+  BlockKept sum{};
+  sum.back() = width;
+  for (const Part& part : parts_) {
+    const KeptNumbers branch = part.branch->kept();
+    for (std::size_t level = 0; level < kRebuilds; ++level) {
+      const bool output = level < static_cast<std::size_t>(Rebuild::kNormalized);
+      sum[level] += branch[level] + (1 + (output ? 1 : 0) + (part.last_norm ? 1 : 0)) * width;
+    }
+  }
+  return sum;
+}
+
+void ResidualBlock::visit_parameters(const ParameterVisitor& visit) {
+  for (const Part& part : parts_) {
+    part.norm->visit_parameters(visit);
+    part.branch->visit_parameters(visit);
+    if (part.last_norm) part.last_norm->visit_parameters(visit);
+  }
+}
+
+void ResidualBlock::visit_linears(const LinearVisitor& visit) {
+  for (const Part& part : parts_) part.branch->visit_linears(visit);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,44 @@
+#include "hybrid_trainer/nn/residual_branch.h"
+
+namespace hybrid_trainer {
+
+Tensor ResidualBranch::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
+                              BranchState*, const Pass& pass, const Stream& stream) {
+  ForwardOnlyTape tape(pass);
+  return forward(x, residual, tape, stream);
+}
+
+TwoProductBranch::TwoProductBranch(Linear first, Linear projection)
+    : first_(std::move(first)), projection_(std::move(projection)) {}
+
+void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
+                                 std::vector<std::int64_t> rows) {
+  if (files.first.empty()) return;
+  for (std::string& name : files.first) name = (branch / name).in_files;
+  if (files.first.size() == 1) rows = {first_.weight().shape()[0]};
+  first_.set_in_files(files.first, rows, files.transposed);
+  projection_.set_in_files({(branch / files.last).in_files}, {projection_.weight().shape()[0]},
+                           files.transposed);
+}
+
+void TwoProductBranch::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                                  const Stream& stream) {
+  initialize_normal(first_.weight(), deviations.matrix, seed, stream);
+  initialize_normal(projection_.weight(), deviations.projection, seed, stream);
+}
+
+TokenFlops TwoProductBranch::flops(std::int64_t) const {
+  return first_.flops() + projection_.flops();
+}
+
+void TwoProductBranch::visit_parameters(const ParameterVisitor& visit) {
+  first_.visit_parameters(visit);
+  projection_.visit_parameters(visit);
+}
+
+void TwoProductBranch::visit_linears(const LinearVisitor& visit) {
+  visit(first_);
+  visit(projection_);
+}
+
+}  // namespace hybrid_trainer
