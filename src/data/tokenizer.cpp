@@ -5,6 +5,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "src/data/bpe_files.h"
+#include "src/data/character_tokenizer.h"
 #include "src/data/json_file.h"
 #include "src/data/json_place.h"
 

@@ -1,8 +1,8 @@
 #include <iostream>
 
+#include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/config/placement.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/essential_keys.h"

@@ -3,8 +3,8 @@
 #include <boost/json.hpp>
 #include <cstdio>
 
-#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/config/placement.h"
+#include "hybrid_trainer/core/units.h"
 #include "src/tools/rank_plan.h"
 
 namespace hybrid_trainer {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "support/test_files.h"
 
 namespace hybrid_trainer {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
-#include "hybrid_trainer/config/rank_checks.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/core/memory_block.h"
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/core/memory_block.h"
 
 namespace hybrid_trainer {
 

@@ -18,8 +18,6 @@ struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
   /// Highest live bytes of each kind since the last reset_peaks.
   std::array<std::size_t, kMemoryKinds> peak{};
-  /// The bytes in use of each kind that has any, with its name, the largest first.
-  std::vector<std::pair<std::size_t, const char*>> kinds_by_size(const MemoryUse& use);
   std::size_t live_total = 0;
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
   std::size_t extent = 0;      // most of a slab ever in use, including the gaps between blocks
@@ -28,6 +26,9 @@ struct MemoryUse {
   /// Bytes ever taken from the system: unchanged over a step that allocates nothing.
   std::size_t fresh_total = 0;
 };
+
+/// The bytes in use of each kind that has any, with its name, the largest first.
+std::vector<std::pair<std::size_t, const char*>> kinds_by_size(const MemoryUse& use);
 
 /// What a pool held when it could not give what was asked for.
 struct MemoryShortage {
