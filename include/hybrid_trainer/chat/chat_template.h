@@ -23,8 +23,8 @@ struct RenderedChat {
     std::size_t begin = 0, end = 0;
     bool operator==(const Span&) const = default;
   };
-  /// What one round of a loop wrote of one of `messages`: the round's item, or what it looks up by
-  /// its number.
+  /// Text that one round of a loop wrote for one of `messages`: the round's item, or what it looks
+  /// up by its number.
   struct Part {
     std::size_t message = 0;
     Span span;
@@ -62,7 +62,7 @@ class ChatTemplate {
   std::unique_ptr<const Parsed> parsed_;
 };
 
-/// What a model folder says of its chats.
+/// Chat settings of a model folder.
 struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
   std::optional<ChatTemplate> tool_template;  // for chats with tools, where it is another one

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// What became of one run.
+/// Result of one run.
 struct RunOutcome {
   RunPoint point;
   std::string folder;          // from the comparison's: "runs/muon/600-steps-seed-0"
@@ -100,7 +100,7 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRu
 /// result.json.
 std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result);
 
-/// How the figures come about, for people.
+/// Explains to people how the figures are computed.
 std::string statistics_text(const ComparisonSpec& spec);
 
 }  // namespace hybrid_trainer

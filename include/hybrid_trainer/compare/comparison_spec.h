@@ -35,7 +35,7 @@ struct ComparisonPace {
   std::int64_t steps = 0, rounds = 0;
 };
 
-/// What is compared, how often and on what.
+/// The variants to compare, the seeds and budgets, and the data.
 struct ComparisonSpec {
   std::filesystem::path folder;  // the spec's, in which programs run
   std::filesystem::path data;    // absolute

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 const char* precision_name(DType dtype);  // "fp32", "bf16"
 
-/// What "auto" stands for.
+/// Meaning of "auto".
 struct AutomaticPrecision {
   DType dtype = DType::kF32;
   std::string reason;  // one line for the user
@@ -28,7 +28,7 @@ class PhasePrecision {
  public:
   PhasePrecision(const MixedPrecisionConfig& config, std::int64_t width, Device device);
   DType of(Phase phase) const { return dtypes_[static_cast<std::size_t>(phase)]; }
-  /// What was chosen for "auto" and why; empty where no phase asked for it.
+  /// The choice for "auto" and its reason; empty where no phase asked for it.
   const std::string& reason() const { return reason_; }
   void save(State& state) const;
   void load(const State& state);

@@ -74,7 +74,7 @@ struct CudaLookup {
   std::string problem;
 };
 
-/// What this build and machine have. Looked up once; callable from any thread.
+/// Looks for CUDA in this build and machine. Looked up once; callable from any thread.
 const CudaLookup& look_for_cuda();
 
 /// The runtime. Throws DeviceError with look_for_cuda's problem.

@@ -120,7 +120,7 @@ class OutOfMemory : public Error {
         shortage_(std::move(shortage)) {}
   std::size_t requested_bytes() const { return requested_bytes_; }
   std::size_t available_bytes() const { return available_bytes_; }
-  /// What held the memory (core/memory_pool.h); null where no pool was asked.
+  /// The blocks that held the memory (core/memory_pool.h); null where no pool was asked.
   const std::shared_ptr<const MemoryShortage>& shortage() const { return shortage_; }
 
  private:

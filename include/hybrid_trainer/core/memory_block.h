@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// What bytes are for; every allocation is accounted under one kind.
+/// Purpose of bytes; every allocation is accounted under one kind.
 enum class MemoryKind {
   kParameters,
   kGradients,
@@ -43,7 +43,7 @@ struct MemoryBlock {
 };
 
 /// Names what the calling thread allocates while it lives, such as a weight or a part of the model,
-/// for whoever wants to know where memory went. The innermost holds.
+/// so that reports say where memory went. The innermost label counts.
 class MemoryLabel {
  public:
   /// `name` must outlive it.

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 inline constexpr std::size_t kCacheLine = 64;
 
-/// What a MemoryPool takes its bytes from.
+/// Source of a MemoryPool's bytes.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;

@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// What a training step does; see docs/ARCHITECTURE.md.
+/// Kind of a training step; see docs/ARCHITECTURE.md.
 enum class Phase { kWarmup, kFull, kPredict, kCorrect };
 inline constexpr std::size_t kPhases = 4;
 inline constexpr std::array<Phase, kPhases> kAllPhases{Phase::kWarmup, Phase::kFull,
@@ -17,7 +17,7 @@ constexpr const char* name_of(Phase phase) {
   return names[static_cast<std::size_t>(phase)];
 }
 
-/// What became of a prediction.
+/// Result of a prediction.
 enum class Decision { kNone, kAccepted, kShrunk, kReverted };
 inline constexpr std::array<Decision, 4> kAllDecisions{Decision::kNone, Decision::kAccepted,
                                                        Decision::kShrunk, Decision::kReverted};
@@ -28,7 +28,7 @@ constexpr const char* name_of(Decision decision) {
   return names[static_cast<std::size_t>(decision)];
 }
 
-/// What is done about a step that went wrong, the gentlest first.
+/// Actions after a step that went wrong, the gentlest first.
 enum class Recovery {
   kContinue,
   kReduceHorizon,
@@ -51,7 +51,7 @@ constexpr const char* name_of(Recovery recovery) {
   return names[static_cast<std::size_t>(recovery)];
 }
 
-/// What became of the predictions of a run.
+/// Results of the predictions of a run.
 struct PredictionCounts {
   std::int64_t made = 0;  // Predict phases begun
   std::int64_t accepted = 0;

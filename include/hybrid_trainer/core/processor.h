@@ -23,14 +23,14 @@ bool multiplies_bfloat16();
 /// and HYBRID_MAX_ISA does not limit it to avx512 or less.
 bool multiplies_tiles();
 
-/// What the three above answer.
+/// The answers of the three functions above.
 struct ProcessorUse {
   InstructionSet set = InstructionSet::kBaseline;
   bool bfloat16 = false, tiles = false;
   bool operator==(const ProcessorUse&) const = default;
 };
 ProcessorUse processor_use();
-/// What all of several have in common: the least set, tiles where all have them, and BF16 where all
+/// The common part of several: the least set, tiles where all have them, and BF16 where all
 /// multiply it in the same way.
 ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
 /// From now on they answer this, which must not be more than they did. oneDNN is held down to it

@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// What a kernel is for.
+/// Purpose of a kernel.
 enum class Work {
   kProduct,
   kAttention,

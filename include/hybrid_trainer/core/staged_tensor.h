@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// What a computation does with a tensor.
+/// Use of a tensor by a computation.
 enum class Use { kRead, kWrite, kChange };
 
 /// A tensor in the memory of the stream's pool for the time of one computation: itself, or a copy

@@ -22,7 +22,8 @@ class Stream {
   /// On the device of the pool's memory. Throws DeviceError.
   explicit Stream(std::shared_ptr<MemoryPool> pool);
   ~Stream();
-  /// The same queue with another pool on the same device; `queue` must outlive it.
+  /// Uses the queue of another stream with a pool of its own on the same device; `queue` must
+  /// outlive it.
   Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool);
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;

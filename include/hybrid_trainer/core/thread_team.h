@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task);
 
-/// The same for a function.
+/// A task as a function with its context.
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
 void run_task_function(std::int64_t count, TaskFunction task, const void* context);
 

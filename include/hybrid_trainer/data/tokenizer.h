@@ -19,15 +19,15 @@ const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
 /// Whether a text is the start of a document or continues an earlier part of it.
 enum class TextStart { kDocument, kContinuation };
 
-/// What becomes of text that spells a special token, such as "<|endoftext|>": raw data keep it as
-/// text; in a rendered chat, a row of examples and a prompt it becomes the token.
+/// How text is read that spells a special token, such as "<|endoftext|>": raw data keep it as text;
+/// in a rendered chat, a row of examples and a prompt it becomes the token.
 enum class ControlText { kAsText, kAsTokens };
 /// "tokens" and "text", the values of `--control-tokens` and data.control_tokens.
 const std::vector<std::string>& control_text_names();
 /// Throws UsageError for another name.
 ControlText control_text_of(const std::string& name);
 
-/// What may belong to a tokenizer in its folder.
+/// Files that may belong to a tokenizer in its folder.
 inline constexpr std::array kTokenizerFiles{"tokenizer.json",
                                             "tokenizer_config.json",
                                             "special_tokens_map.json",
@@ -72,8 +72,8 @@ class Tokenizer {
   /// The bytes of one token behind others. Throws DataError where the id is not in the vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// What a tokenizer.json's template puts before a document, and behind one: a beginning-of-text
-  /// token for most. Nothing adds them but who asks for them.
+  /// Tokens that a tokenizer.json's template puts before a document, and behind one: a
+  /// beginning-of-text token for most. Nothing adds them but who asks for them.
   virtual std::vector<std::int32_t> template_start() const { return {}; }
   virtual std::vector<std::int32_t> template_end() const { return {}; }
 

@@ -16,7 +16,7 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   /// `ranks` must outlive it. Not `beside`: what begins is done at once.
   BackgroundCommunicator(Communicator& ranks, bool beside)
       : DecoratedCommunicator(ranks), beside_(beside), worker_(1, beside) {}
-  /// Waits for what began; while an exception is on its way it ends that instead (interrupt).
+  /// Waits for what began; during an exception it interrupts that instead.
   ~BackgroundCommunicator() override;
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override;
   void wait_for(CollectiveTicket job, const Stream& stream) override;

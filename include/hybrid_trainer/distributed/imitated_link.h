@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// What a message over a link takes: a part that is always there, and one by its bytes. Each
-/// direction has the whole rate.
+/// Time of a message over a link: a part that is always there, and one by its bytes. Each direction
+/// has the whole rate.
 struct LinkSpeed {
   double bytes_per_second = 0;  // 0: bytes take no time
   std::chrono::duration<double> latency{0};

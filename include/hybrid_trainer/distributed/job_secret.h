@@ -11,13 +11,13 @@ namespace hybrid_trainer {
 /// Reads an environment variable; null where it is not set.
 using EnvironmentVariable = std::function<const char*(const char*)>;
 
-/// The same text for all ranks of a job, which nobody else knows.
+/// Environment variable with a text that all ranks of a job share and nobody else knows.
 inline constexpr const char* kSecretVariable = "HYBRID_SECRET";
 
 /// A secret for one job, of 64 digits.
 std::string drawn_secret();
-/// What the launcher gave to all ranks of this job: HYBRID_SECRET, or the key that mpirun draws. "":
-/// nothing.
+/// Secret that the launcher gave to all ranks of this job: HYBRID_SECRET, or the key that mpirun
+/// draws. "": nothing.
 std::string secret_of_launcher(const EnvironmentVariable& variable);
 /// Beside the folder of a run.
 std::filesystem::path secret_file_of(const std::filesystem::path& run);

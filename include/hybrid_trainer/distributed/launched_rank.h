@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// What a launcher says to one of the processes that it started.
+/// Data that a launcher gives to one of the processes that it started.
 struct LaunchedRank {
   std::string launcher;  // "mpirun", "torchrun", "srun", "hybrid --ranks" or who set the variables
   int rank = 0, size = 1;
@@ -19,10 +19,11 @@ struct LaunchedRank {
   bool operator==(const LaunchedRank&) const = default;
 };
 
-/// What this process's launcher said in variables: mpirun's OMPI_COMM_WORLD_…, RANK, WORLD_SIZE … of
-/// torchrun and of `hybrid --ranks`, or, where there are neither, those of a step of Slurm; else RANK
-/// and a WORLD_SIZE above 1 that anybody has set, where LOCAL_RANK may be missing for 0. None without
-/// any. Throws UsageError where a variable is missing or no number, or two of them disagree.
+/// Reads the variables of this process's launcher: mpirun's OMPI_COMM_WORLD_…, RANK, WORLD_SIZE …
+/// of torchrun and of `hybrid --ranks`, or, where there are neither, those of a step of Slurm; else
+/// RANK and a WORLD_SIZE above 1 that anybody has set, where LOCAL_RANK may be missing for 0. None
+/// without any. Throws UsageError where a variable is missing or no number, or two of them
+/// disagree.
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 

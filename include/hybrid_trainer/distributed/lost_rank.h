@@ -20,13 +20,13 @@ struct LostRankLimits {
   std::chrono::milliseconds farewell{500};
 };
 
-/// How far a rank has come: what it has done, and how many collectives it has entered and left.
+/// Progress of a rank: what it has done, and how many collectives it has entered and left.
 struct RankProgress {
   std::uint64_t work = 0, entered = 0, left = 0;
   bool operator==(const RankProgress&) const = default;
 };
 
-/// What is known of one rank.
+/// Knowledge about one rank.
 struct WatchedRank {
   Clock::time_point heard{}, moved{};  // its last sign of life, and the last one with progress
   RankProgress progress;

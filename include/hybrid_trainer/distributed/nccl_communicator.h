@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// How long is waited for NCCL.
+/// Time limits of NCCL.
 struct NcclLimits {
   std::chrono::milliseconds start{120000};  // until all ranks have met
   std::chrono::milliseconds end{5000};      // until it has ended or aborted

@@ -73,7 +73,7 @@ class OrderedReduction {
   void run(const Tensor& shard, Communicator& ranks, const Stream& stream);
 
  private:
-  /// What each rank sends of one of its nodes, where it has as many.
+  /// The part of one of its nodes that each rank sends, if it has as many.
   struct Round {
     std::vector<std::int64_t> send_counts, receive_counts;  // of elements, by rank
     Tensor sent, received;

@@ -9,12 +9,12 @@
 
 namespace hybrid_trainer {
 
-/// What ranks are watched by, and what is done when one is lost.
+/// How ranks are watched, and the action when one is lost.
 struct RankWatchSettings {
   LostRankLimits limits;
   /// By which ranks know each other, and nobody else does (JobSecret). It is never sent.
   std::string secret;
-  /// What this rank has done; asked in the watch's thread.
+  /// Progress of this rank; asked in the watch's thread.
   std::function<RankProgress()> progress;
   /// On every rank that is left, in the watch's thread: `line` says which one is lost and why. One
   /// of them `speaks` for all: the first that is left.

@@ -17,7 +17,7 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive it.
   explicit SideStreamCommunicator(Communicator& ranks) : DecoratedCommunicator(ranks) {}
-  /// Waits for what began, unless an exception is on its way.
+  /// Waits for pending calls, except during an exception.
   ~SideStreamCommunicator() override;
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override;
   void wait_for(CollectiveTicket job, const Stream& stream) override;

@@ -10,15 +10,15 @@
 
 namespace hybrid_trainer {
 
-/// Where the ranks of a job find each other.
+/// Address at which the ranks of a job find each other.
 struct RankMeeting {
   int rank = 0, size = 1;
   std::string address;          // of rank 0's host: a name or a number
   std::uint16_t port = 0;       // that rank 0 opens
   std::string job;              // who says another is turned away
   bool is_one_machine = false;  // so that no other one is listened to
-  /// What this job's ranks alone know; never sent. Asked before each try: rank 0 may not have left
-  /// it yet, which is "".
+  /// Secret that only this job's ranks know; never sent. Asked before each try: rank 0 may not have
+  /// left it yet, which is "".
   std::function<std::string()> secret{};
   std::chrono::milliseconds limit{60000};  // until all have come
 };

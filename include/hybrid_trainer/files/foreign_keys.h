@@ -19,7 +19,7 @@ enum class ForeignFile {
   kAdapterConfig,       // adapter_config.json
 };
 
-/// What an object in such a file says beside what its reader asked for.
+/// Keys of an object in such a file that its reader did not ask for.
 struct UnreadKeys {
   /// "KEY: got VALUE, want VALUE": they change what is computed, and nothing here honors them.
   std::vector<std::string> problems;

@@ -39,7 +39,7 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 /// Readers see the old file or the new one, also after a crash. Throws IoError (a full disk, for
 /// example) and then leaves the old file as it was, or the new one if only the last fsync failed.
 void replace_file(const std::filesystem::path& path, std::string_view text);
-/// The same with what `write` puts into the file.
+/// Replaces a file by what `write` puts into it.
 void replace_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
 
 }  // namespace hybrid_trainer

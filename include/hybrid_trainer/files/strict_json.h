@@ -18,7 +18,7 @@ struct JsonLimits {
   std::size_t max_depth = 64;
 };
 
-/// Where the keys of a JSON text stand, as error messages about it need it.
+/// Lines of the keys of a JSON text, for error messages.
 struct JsonKeys {
   struct Duplicate {
     std::string path;  // "optimizer.learning_rate"
@@ -34,10 +34,10 @@ struct JsonKeys {
 boost::json::value parse_json_text(std::string_view text, const std::string& name,
                                    const JsonLimits& limits = {});
 
-/// The same, but notes where keys stand; of a key that stands there twice the last value counts.
+/// Parses and notes the lines of keys; of a key that stands there twice the last value counts.
 boost::json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys);
 
-/// What parse_json_text makes of a file. Throws MissingInput, DataError, IoError.
+/// Parses a file as parse_json_text does. Throws MissingInput, DataError, IoError.
 boost::json::value read_json(const std::filesystem::path& path, const JsonLimits& limits = {});
 
 }  // namespace hybrid_trainer

@@ -9,14 +9,14 @@ namespace hybrid_trainer {
 
 /// Files from others are not always plain UTF-8 text.
 
-/// What stands before the text of a UTF-8 file that was saved on Windows.
+/// Byte-order mark before the text of a UTF-8 file that was saved on Windows.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Throws DataError where the first bytes of `path` are those of something that holds no plain text:
 /// compressed data, a table, an archive, a pointer of Git LFS, UTF-32. It says what it is and how to
 /// get the text.
 void refuse_container(std::string_view begin, const std::filesystem::path& path);
-/// The same of a file that is not read otherwise.
+/// Refuses such a file where nothing else reads it.
 void refuse_container(const std::filesystem::path& path);
 
 /// Whether the bytes begin with the mark of UTF-16.

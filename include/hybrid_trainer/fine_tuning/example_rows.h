@@ -25,16 +25,16 @@ struct ExampleRow {
   std::int64_t targets() const;             // tokens that are learnt
 };
 
-/// What is told of examples that are used.
+/// Remarks on examples that are used.
 struct ExampleFindings {
   std::set<std::string> unused_keys{};  // that mean something elsewhere, and nothing here
   /// Keys of what the chat template leaves out, and how often it does.
   std::map<std::string, std::int64_t> unwritten{};
-  /// What chats end with behind the last answer where that is no special token, and how many do.
+  /// Texts after the last answer that are no special token, and how many chats end with each.
   std::map<std::string, std::int64_t> loose_ends{};
 };
 
-/// What a file of examples gives: each of its lines is in one of the two lists, in order.
+/// Contents of a file of examples: each of its lines is in one of the two lists, in order.
 struct ExampleRows {
   struct Refusal {
     std::int64_t line = 0;
@@ -46,11 +46,12 @@ struct ExampleRows {
   bool are_of_array = false;  // whose elements count as lines
   std::string array_key;      // under which the file's one object has that array
 
-  /// What of the examples is not learnt from, a line for each kind; none of the refusals.
+  /// One line for each kind of text that is in the examples and not trained on; refusals are not
+  /// among them.
   std::vector<std::string> notes() const;
 };
 
-/// What makes rows of examples; must outlive nothing but the call.
+/// Settings that turn examples into rows; must outlive nothing but the call.
 struct ExampleFormat {
   const Tokenizer& tokenizer;
   const ChatFiles& chat;
@@ -59,7 +60,8 @@ struct ExampleFormat {
   std::time_t now = 0;  // what a template takes for the time
   /// Tokens of the model, 0 where it is not known; a row with another token is refused.
   std::int64_t vocabulary = 0;
-  /// Of texts, prompts and completions that spell a special token. Chats have their tokens.
+  /// What texts, prompts and completions make of a special token that they spell. Chats have their
+  /// tokens.
   ControlText control = ControlText::kAsTokens;
 };
 

@@ -32,7 +32,7 @@ class BatchDecoder {
   /// those of each text alone. Throws Error, before it sees any, where a row is none of these, has
   /// no text or two tokens.
   void add(std::span<const Next> tokens);
-  /// Of what the row has seen: vocabulary values, valid until it sees more.
+  /// Logits of the next token of the row: vocabulary values, valid until it sees more.
   std::span<const float> logits(std::int64_t row) const;
   std::int64_t vocabulary() const { return model_.config().vocabulary; }
   std::int64_t context() const { return model_.config().context; }

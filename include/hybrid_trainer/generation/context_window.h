@@ -6,9 +6,9 @@
 
 namespace hybrid_trainer {
 
-/// What a model sees of a text that outgrows its context: the first tokens, which are pinned (a
-/// beginning-of-text token, a system message), and the last ones. Each time that the text no longer
-/// fits, half of the tokens behind the pinned ones are dropped.
+/// The part of a text that a model sees if it outgrows the context: the first tokens, which are
+/// pinned (a beginning-of-text token, a system message), and the last ones. Each time that the text
+/// no longer fits, half of the tokens behind the pinned ones are dropped.
 class ContextWindow {
  public:
   /// At most half of the context is pinned.
@@ -26,7 +26,7 @@ class ContextWindow {
   std::int64_t context_, pinned_;
 };
 
-/// What becomes of a text that outgrows the model's context.
+/// Action for a text that outgrows the model's context.
 enum class ContextOverflow { kTruncate, kError };
 
 /// A prompt as the model sees it.

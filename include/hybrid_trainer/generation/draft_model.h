@@ -28,8 +28,8 @@ class DraftModel {
   std::vector<std::int32_t> draft(std::vector<std::int32_t> text, std::size_t words,
                                   const SamplingSettings& sampling, std::uint64_t position,
                                   std::int64_t most);
-  /// What came of it: how many of the tokens were taken, and the seconds in which the model that is
-  /// asked saw them, 0 where it saw a prompt.
+  /// Records the result of a round: how many of the tokens were taken, and the seconds in which the
+  /// model that is asked saw them, 0 where it saw a prompt.
   void learn(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:

@@ -21,7 +21,7 @@ struct EvaluationResult {
 /// same bits whatever their number.
 struct EvaluationShare {
   int index = 0, count = 1;
-  /// What each gave, by index. Called once, by all.
+  /// Gathers the text of each rank, by index. Called once, by all.
   std::function<std::vector<std::string>(std::string_view)> gather{};
   /// A pass is made by all together: each makes as many, of whole batches.
   bool in_step = false;

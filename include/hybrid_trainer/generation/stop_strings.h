@@ -16,7 +16,7 @@ class StopStrings {
   std::string add(std::string_view piece);
   /// Whether one of them came: nothing follows.
   bool reached() const { return reached_; }
-  /// What was held back, where the text ends otherwise.
+  /// The text that was held back, if the text ends without a stop.
   std::string rest();
 
  private:

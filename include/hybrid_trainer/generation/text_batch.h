@@ -31,8 +31,8 @@ struct FittingRows {
   std::function<void(std::int64_t rows)> fewer;  // is told how many it will be instead
 };
 
-/// The same in as many rows as there is memory for: where it runs out on the way, goes on from the
-/// first text that is not done, in half as many. Throws OutOfMemory where one is too many.
+/// Continues texts in as many rows as there is memory for. If memory runs out, goes on from the
+/// first text that is not done with half as many rows. Throws OutOfMemory if one row is too many.
 void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
                     const GenerationSettings& settings, const TextDone& done);

@@ -70,8 +70,8 @@ GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream);
 
-/// The same after the tokens of `text`, not empty; `decoder` keeps what it knows of an earlier text
-/// that begins alike. `draft`, if not null, makes it faster, not another text.
+/// Continues after the tokens of `text`, not empty; `decoder` keeps what it knows of an earlier
+/// text that begins alike. `draft`, if not null, makes it faster, not another text.
 GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
                                const Tokenizer& tokenizer, std::vector<std::int32_t> text,
                                const GenerationSettings& settings,

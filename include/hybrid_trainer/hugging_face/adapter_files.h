@@ -23,17 +23,19 @@ void write_adapter(LanguageModel& model, const LoraConfig& config, const std::st
 bool holds_adapter(const std::filesystem::path& folder);
 
 struct AdapterFolder {
-  /// Of all its adapters: rank is the largest one, targets are names.
+  /// Settings of all its adapters: rank is the largest one, targets are names.
   LoraConfig config;
   std::string base;  // base_model_name_or_path; may be empty
-  /// What it changes beside the adapters of linear maps, by the names in the base's folder: weights
-  /// that were trained whole (modules_to_save), and the adapted head and token table.
+  /// Weights that it changes beside the adapters of linear maps, by their names in the base's
+  /// folder: weights that were trained whole (modules_to_save), and the adapted head and token
+  /// table.
   std::vector<std::string> weights_beside{};
   bool unties_head = false;  // a base's tied head becomes a weight of its own
 };
 
-/// What a folder says. Warns of keys that nobody here knows. Throws MissingInput, or DataError that names every key that asks for something
-/// else than lora, rslora or dora, or a tensor that adapter_config.json does not tell of.
+/// Reads the configuration of an adapter folder. Warns of keys that nobody here knows. Throws
+/// MissingInput, or DataError that names every key that asks for something else than lora, rslora
+/// or dora, or a tensor that adapter_config.json does not tell of.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
 /// Takes f32 values on the host in a weight's shape.
@@ -45,7 +47,7 @@ using ValuesTaker = std::function<void(Parameter& parameter, const Tensor& value
 /// of another shape, or belongs to none, or there are weights_beside.
 void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
                           const Stream& stream, const ModelRegistry& registry = model_families());
-/// The same, and `take` gets each weight that weights_beside change.
+/// Reads the adapters, and gives `take` each weight that weights_beside change.
 void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
                           const Stream& stream, const ModelRegistry& registry,
                           const ValuesTaker& take);

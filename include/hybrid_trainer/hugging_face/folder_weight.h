@@ -22,9 +22,9 @@ class FolderWeight {
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 
-/// How a folder holds its products, by the quantization_config of config.json, as lora.base names it:
-/// nf4, fp4 or int8, quantised by bitsandbytes; empty: not quantised. Throws MissingInput, and
-/// DataError for another way to quantise.
+/// Quantization of a folder's products, by the quantization_config of config.json, as a value of
+/// lora.base: nf4, fp4 or int8, quantised by bitsandbytes; empty: not quantised. Throws
+/// MissingInput, and DataError for another way to quantise.
 std::string quantization_of_hugging_face(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

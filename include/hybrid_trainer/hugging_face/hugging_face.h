@@ -44,7 +44,7 @@ void read_hugging_face_weights(const std::filesystem::path& folder, LanguageMode
 
 /// Takes one weight.
 using WeightTaker = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
-/// The same, one weight after the other: a model whose own weights need no memory.
+/// Reads one weight after the other, for a model whose own weights need no memory.
 void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
                                const WeightTaker& take,
                                const ModelRegistry& registry = model_families());

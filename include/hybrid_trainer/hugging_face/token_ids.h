@@ -8,15 +8,15 @@
 
 namespace hybrid_trainer {
 
-/// What a model folder's config.json says of its special tokens: the text of a JSON object with
-/// those of bos_token_id, eos_token_id and pad_token_id that it has; empty where there is no such
-/// file. Throws DataError.
+/// Special tokens by a model folder's config.json: the text of a JSON object with those of
+/// bos_token_id, eos_token_id and pad_token_id that it has; empty where there is no such file.
+/// Throws DataError.
 std::string token_ids_in(const std::filesystem::path& folder);
 
 /// The tokens that end a text by a folder's generation_config.json and config.json (eos_token_id,
 /// one or a list), in increasing order. Throws DataError.
 std::vector<std::int32_t> end_token_ids_in(const std::filesystem::path& folder);
-/// Those at which transformers stops: of generation_config.json where it names any, else of
+/// Ids at which transformers stops: those of generation_config.json if it names any, else of
 /// config.json.
 std::vector<std::int32_t> generation_end_tokens_in(const std::filesystem::path& folder);
 

@@ -50,7 +50,7 @@ struct SavedCheckpoint {
   std::string path;
   std::size_t bytes = 0;
   double seconds = 0;
-  /// What failed after the checkpoint was safe: older ones or leftovers that could not be removed.
+  /// Failures after the checkpoint was safe: older ones or leftovers that could not be removed.
   std::vector<std::string> warnings;
   double megabytes_per_second() const {
     return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0;
@@ -72,7 +72,7 @@ struct CheckpointSaveOptions {
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
                                 const CheckpointSaveOptions& options);
 
-/// What one of several ranks writes of a state that they have together.
+/// The part that one of several ranks writes of a state that they share.
 struct CheckpointShare {
   /// Ranges of tensors; that of a rank follows those of the ranks before it. Numbers, series and
   /// texts are written as rank 0 has them.
@@ -81,10 +81,9 @@ struct CheckpointShare {
   std::map<std::string, Shape> shapes;
 };
 
-/// The same by several ranks, each of which writes a file of its own; the manifest, which is
-/// written once all have, comes from rank 0. A collective. Where one cannot write, all throw the
-/// IoError that names it, and all earlier checkpoints remain. Each is told of the same path and
-/// bytes, rank 0 of warnings.
+/// Saves a checkpoint of several ranks. Each writes a file of its own; rank 0 writes the manifest
+/// once all have. A collective. Where one cannot write, all throw the IoError that names it, and
+/// all earlier checkpoints remain. Each is told of the same path and bytes, rank 0 of warnings.
 SavedCheckpoint save_checkpoint_share(const std::string& folder, std::int64_t step,
                                       const CheckpointShare& share,
                                       const CheckpointSaveOptions& options,
@@ -122,10 +121,10 @@ CheckpointInfo read_checkpoint_info(const std::string& path);
 
 /// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint);
-/// The same of the files that are `rank`'s to verify, where each rank reads about as much.
+/// Damage in the files that `rank` verifies; each rank reads about as much.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ranks);
 
-/// What a checkpoint holds, by name, whoever wrote it. Throws DataError.
+/// Tensors of a checkpoint, by name, of one rank or several. Throws DataError.
 std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
 
 enum class CheckpointPart { kAll, kWeights, kAverage, kNumbers };
@@ -142,7 +141,7 @@ struct WantedElements {
   Shape shape;
 };
 
-/// The same with some elements of each tensor, of which alone the bytes are read.
+/// Loads some elements of each tensor, and reads only their bytes.
 State load_checkpoint(
     const CheckpointInfo& checkpoint, const Stream& stream,
     const std::function<WantedElements(const std::string&, const StoredTensor&)>& wanted);

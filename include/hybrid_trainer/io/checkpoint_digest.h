@@ -12,7 +12,7 @@ struct TensorDigest {
   std::string checksum;  // of its elements, as Checksum gives it
 };
 
-/// What a checkpoint's tensors hold, whatever files they lie in.
+/// Checksums of a checkpoint's tensors, independent of their files.
 struct CheckpointDigest {
   std::vector<TensorDigest> tensors;  // by name
   std::string all;                    // over names, dtypes, shapes and elements of all of them

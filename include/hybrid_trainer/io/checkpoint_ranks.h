@@ -21,9 +21,9 @@ class CheckpointRanks {
   bool are_several() const { return size_ > 1; }
   /// By rank. A collective of several.
   std::vector<std::string> gather(const std::string& mine) const;
-  /// What `attempt` gave on each rank. Where it fails on one for want of a file or of memory, all
-  /// ranks throw the IoError "rank 2: PROBLEM"; a single rank throws what it met. A collective of
-  /// several.
+  /// Calls `attempt` and gathers the result of each rank. Where it fails on one for want of a file
+  /// or of memory, all ranks throw the IoError "rank 2: PROBLEM"; a single rank throws what it met.
+  /// A collective of several.
   std::vector<std::string> attempt(const std::function<std::string()>& attempt) const;
 
  private:

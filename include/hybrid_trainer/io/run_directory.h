@@ -14,7 +14,7 @@ struct RunPaths {
   std::string timeline() const { return root + "/memory_timeline.json"; }
   std::string summary() const { return root + "/summary.json"; }
   std::string report() const { return root + "/report.html"; }
-  /// Of the OutOfMemory that ended the run last.
+  /// Report of the OutOfMemory that ended the run last.
   std::string shortage() const { return root + "/oom.json"; }
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string lock() const { return root + "/.lock"; }

@@ -13,8 +13,9 @@ namespace hybrid_trainer::kernels {
 
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
 
-/// What the codes stand for, times the block's magnitude: NormalFloat 4, equally likely values of a
-/// normal distribution; or 4-bit floating point of a sign, two bits of exponent and one of fraction.
+/// Levels of the codes, to be multiplied by the block's magnitude: NormalFloat 4, equally likely
+/// values of a normal distribution; or 4-bit floating point of a sign, two bits of exponent and one
+/// of fraction.
 enum class FourBitType { kNormal, kFloat };
 constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                -0.6961928009986877f,

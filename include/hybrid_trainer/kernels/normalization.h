@@ -32,7 +32,7 @@ struct RmsNormSpec {
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream& stream);
 
-/// As layer_norm_backward.
+/// Gradients of rms_norm, written as layer_norm_backward writes them.
 void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                        GradientMode parameter_mode, const Tensor& dy, const Tensor& x,
                        const Tensor& rstd, const Tensor& weight, RmsNormSpec spec,

@@ -14,7 +14,7 @@ struct AdamWSettings {
   float weight_decay = 0;
   float gradient_scale = 1;  // multiplies the gradient first: clipping, mean over micro-batches
   std::int64_t step = 1;     // from 1, for the bias corrections
-  /// Of this tensor and step: what bf16 moments are rounded up or down by.
+  /// Random key of this tensor and step, by which bf16 moments are rounded up or down.
   std::uint32_t rounding_key = 0;
   std::int64_t first_element = 0;  // of these in the tensor, for the same
 };
@@ -65,7 +65,7 @@ struct LionSettings {
 /// sign(0) = 0. Tensors as for adamw_update, m in f32 or bf16. Source: Chen et al. 2023, algorithm 2.
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream);
-/// The same with m quantised by the signed map, as in adamw_update_8bit.
+/// The update of lion_update with m quantized by the signed map, as in adamw_update_8bit.
 void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream);

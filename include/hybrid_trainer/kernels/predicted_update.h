@@ -19,7 +19,7 @@ constexpr std::size_t kMostInFlight = 8;
 void row_and_column_means(const Tensor& rows, const Tensor& columns, const Tensor& x, float scale,
                           bool squares, const Stream& stream);
 
-/// A gradient whose exact update is under way, and what its step's update is made with.
+/// A gradient whose exact update is pending, and the factors of its step's update.
 struct GradientInFlight {
   Tensor gradient;       // f32, shape of the weight
   Tensor rows, columns;  // means of its scaled squares; undefined: its squares themselves are taken
@@ -49,8 +49,8 @@ void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum
                      std::span<const GradientInFlight> gradients, bool decays_base,
                      const AdamWSettings& settings, const Stream& stream);
 
-/// The same for Lion: change_i = −lr_i·sign(β1·m + (1−β1)·s_i·g_i), then m = β2·m + (1−β2)·s_i·g_i.
-/// rows and columns of a gradient are not read.
+/// Predicted weights under Lion: change_i = −lr_i·sign(β1·m + (1−β1)·s_i·g_i), then m = β2·m +
+/// (1−β2)·s_i·g_i. rows and columns of a gradient are not read.
 void predicted_lion(const Tensor& w, const Tensor& base, const StartingMomentum& m,
                     std::span<const GradientInFlight> gradients, bool decays_base,
                     const LionSettings& settings, const Stream& stream);

@@ -30,7 +30,7 @@ class DeviceMap {
   std::vector<std::pair<std::string, std::string>> places_;  // by pattern; the last one is "*"
 };
 
-/// What is wrong with memory.device_map, if anything.
+/// Appends the problems of memory.device_map.
 void collect_device_map_problems(const MemoryConfig& config, std::vector<std::string>& problems);
 
 }  // namespace hybrid_trainer

@@ -12,7 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// How full the device's memory is, by the profile's shares of the budget.
+/// Level of the device's memory use, by the profile's shares of the budget.
 enum class MemoryStatus { kNormal, kTarget, kWarning, kCritical, kEmergency };
 const char* name_of(MemoryStatus status);  // "normal", "target", ...
 

@@ -20,13 +20,14 @@ class MemoryPlaces {
         host_(std::move(host)) {}
   const Stream& device() const { return device_; }
   const Stream& host() const { return host_; }
-  /// Of a placement_names(); the file is made when it is first asked for. Throws CannotCreate.
+  /// The stream of one of placement_names(); the file is made when it is first asked for. Throws
+  /// CannotCreate.
   const Stream& at(const std::string& placement);
   /// A scratch file in the folder, which the config's `key` names. Throws CannotCreate.
   const Stream& file_in(const std::string& folder, const char* key);
   /// See DeviceMap.
   const Stream& overflow() { return at(overflow_); }
-  /// Of all its files; the sums of their peaks.
+  /// Use of all its files; the sums of their peaks.
   MemoryUse file_use() const;
 
  private:

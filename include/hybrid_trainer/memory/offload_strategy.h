@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// How a strategy that rounds may round a slot.
+/// Rounding of a slot by a strategy that rounds.
 enum class SlotRounding {
   kSigned,       // its values have either sign
   kNonNegative,  // they are divided by: what is above 0 stays so
@@ -39,11 +39,11 @@ enum class Whereabouts {
   kReturning,  // being copied into new memory
 };
 
-/// What the slots hold once they are restored.
+/// Contents of the slots after they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
-/// What a strategy has done so far. Where a device copies on a stream of its own, its seconds are
-/// those of the calls.
+/// Work of a strategy so far. Where a device copies on a stream of its own, its seconds are those
+/// of the calls.
 struct OffloadUse {
   std::int64_t times = 0;
   std::size_t bytes = 0;       // moved out, and as many back
@@ -51,10 +51,11 @@ struct OffloadUse {
   double waited_seconds = 0;   // of them, those that wait_until_restored blocked
 };
 
-/// What happens to tensors while a phase does not need them. While they are offloaded, their slots
-/// are undefined and their device memory is free. Called from one thread; at most one background
-/// thread, which ends with the restore or the strategy. On CUDA, copies to and from pinned memory
-/// run on a stream of their own, ordered by events: no call waits for the device.
+/// Moves tensors away while a phase does not need them, and restores them. While they are
+/// offloaded, their slots are undefined and their device memory is free. Called from one thread; at
+/// most one background thread, which ends with the restore or the strategy. On CUDA, copies to and
+/// from pinned memory run on a stream of their own, ordered by events: no call waits for the
+/// device.
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;

@@ -23,7 +23,7 @@ struct PredictAwareMemoryConfig {
   static PredictAwareMemoryConfig conservative();
   /// Offloads to host memory.
   static PredictAwareMemoryConfig balanced();
-  /// The same; what a file holds is read one step before it is needed, not five.
+  /// The defaults, but a file is read one step before it is needed, not five.
   static PredictAwareMemoryConfig aggressive();
 
   template <class Self, class Visitor>

@@ -26,8 +26,7 @@ QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const
 /// they lie.
 void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream);
 
-/// A frozen matrix that is quantised; whoever acquires it gets values made for the time of the
-/// computation.
+/// A frozen matrix that is quantized. Acquiring it makes values for the time of the computation.
 class QuantizedWeight final : public FrozenWeight {
  public:
   /// `parts`: one under the other, all of its rows.

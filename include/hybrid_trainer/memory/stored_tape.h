@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// How a tape keeps what forward saves.
+/// Storage of the activations of a tape.
 struct TapeStorage {
   const Stream& home;      // in whose pool; must outlive the tape
   std::int64_t bits = 32;  // of a number that may be lossy, where it has more: 32, 16 or 8

@@ -29,7 +29,7 @@ class WeightAverage {
   /// device it takes one weight's size.
   void exchange(const std::vector<Parameter*>& parameters, const Stream& stream);
 
-  /// As "average.…"; views, which stay valid until the next update.
+  /// Saves the mean as "average.…": views, which stay valid until the next update.
   void save(State& state, const std::vector<Parameter*>& parameters) const;
   void load(const State& state, const std::vector<Parameter*>& parameters, const Stream& stream);
 
@@ -42,7 +42,7 @@ class WeightAverage {
   std::vector<Tensor> mean_;
 };
 
-/// What the mean of a weight is saved as.
+/// Name under which the mean of a weight is saved.
 std::string average_name(const std::string& weight);
 
 }  // namespace hybrid_trainer

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 class Parameter;
 
-/// Where modules hand gradients to.
+/// Receives the gradients that modules compute.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
@@ -43,7 +43,7 @@ class ResidentGradients final : public GradientSink {
   std::unordered_map<const Parameter*, Tensor> gradients_;
 };
 
-/// What one module adds to one parameter's gradient in one micro-batch; complete when this is
+/// Contribution of one module to one parameter's gradient in one micro-batch; complete when this is
 /// destroyed. For a frozen parameter nothing is wanted, and there is no memory.
 class GradientContribution {
  public:

@@ -20,10 +20,10 @@ class LiveWeight final : public WeightStorage {
   DType compute_dtype() const override { return live_.dtype(); }
   /// From now on what is computed with is the masters' copy.
   void refresh_compute_copy(const Stream& stream) override;
-  /// What is computed with, f32 or bf16, to be written by its owner.
+  /// The values that products read, f32 or bf16, to be written by their owner.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// The same from masters that lie at hand, instead of reading them again: of the rows from
+  /// Refreshes from masters that are loaded, instead of reading them again: of the rows from
   /// `first_row` on, as many as there are.
   void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 

@@ -25,14 +25,14 @@ struct AdapterSpec {
   std::uint64_t site = 0;   // of the dropout's random numbers
 };
 
-/// What is added to a linear map: y += scale·B·A·dropout(x), in each part with its own A (r, inputs)
-/// and B (rows, r). They are one weight each, the parts' one under the other: "<name>.lora_A"
-/// (parts·r, inputs) and "<name>.lora_B" (rows of all parts, r). The parts share the dropped x.
-/// Nothing is kept for backward: A·x is computed again.
-/// Decomposed, the sum is then multiplied by m/n, where n is the norm of the row of W + scale·B·A, a
-/// constant to the gradients, and m, at first W's, "<name>.lora_magnitude_vector" (rows of all parts).
-/// Sources: Hu et al. 2022, "LoRA: low-rank adaptation of large language models"; Liu et al. 2024,
-/// "DoRA: weight-decomposed low-rank adaptation".
+/// Low-rank change of a linear map: y += scale·B·A·dropout(x), in each part with its own A (r,
+/// inputs) and B (rows, r). They are one weight each, the parts' one under the other:
+/// "<name>.lora_A" (parts·r, inputs) and "<name>.lora_B" (rows of all parts, r). The parts share
+/// the dropped x. Nothing is kept for backward: A·x is computed again. Decomposed, the sum is then
+/// multiplied by m/n, where n is the norm of the row of W + scale·B·A, a constant to the gradients,
+/// and m, at first W's, "<name>.lora_magnitude_vector" (rows of all parts). Sources: Hu et al.
+/// 2022, "LoRA: low-rank adaptation of large language models"; Liu et al. 2024, "DoRA:
+/// weight-decomposed low-rank adaptation".
 class LowRankAdapter {
  public:
   /// Zeros. At most DiagonalBlocks::kMost parts, in the order of their rows.

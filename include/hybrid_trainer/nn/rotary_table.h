@@ -79,10 +79,10 @@ class RotaryTable {
   /// Reads the lengths of the documents of a batch (B, T), where angles depend on them: where the
   /// scaling is dynamic, and T is longer than the original context. Waits for the positions there.
   void read_documents(const Tensor& positions, const Stream& stream);
-  /// Of sequences of `length` positions; where these hold several documents, whose positions were
-  /// given to read_documents last, each is turned as if it were alone.
+  /// Angles of sequences of `length` positions; where these hold several documents, whose positions
+  /// were given to read_documents last, each is turned as if it were alone.
   Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
-  /// Of texts that come token by token: row t, below `positions`, is of a sequence of t + 1.
+  /// Angles of texts that come token by token: row t, below `positions`, is of a sequence of t + 1.
   Angles by_step(std::int64_t positions, const Stream& stream);
 
  private:

@@ -15,8 +15,8 @@ class WeightStorage {
   /// compute copy. What changes them says so. Throws Error where there is no such copy.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
-  /// The masters where they lie, for copies to and from them while nobody holds them; whoever
-  /// writes to them makes the compute copy anew. Undefined where a weight that is frozen has none.
+  /// The masters where they lie, for copies to and from them while nobody holds them. After a write
+  /// to them, make the compute copy anew. Undefined for a frozen weight without masters.
   virtual Tensor home_master() const = 0;
   /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;

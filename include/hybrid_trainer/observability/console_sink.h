@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// How the console is written to; from_terminal looks at a file descriptor and at NO_COLOR.
+/// Style of the console; from_terminal looks at a file descriptor and at NO_COLOR.
 struct ConsoleStyle {
   bool rewrites = false;  // one line rewritten with \r; otherwise a line every few seconds
   bool colours = false;

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// What one phase used over a run.
+/// Use of one phase over a run.
 struct PhaseUse {
   std::int64_t steps = 0;
   StepRecord sum;   // its steps as one: the highest peak of each kind, not all at the same moment
@@ -21,7 +21,7 @@ struct PhaseUse {
   std::string precision;  // "fp32", "bf16"
 };
 
-/// What one option keeps out of the device's memory, in bytes; below 0 where it takes more.
+/// Bytes that one option keeps out of the device's memory; below 0 where it takes more.
 struct MemorySaving {
   std::string option, value;  // "memory.weights", "host"
   std::int64_t device_bytes = 0;
@@ -74,7 +74,7 @@ struct RunSummary {
     }
   };
   std::optional<Speculation> speculation;
-  /// What a learning-rate finder did, by the records; absent where there is none.
+  /// Work of a learning-rate finder, by the records; absent where there is none.
   struct RateFinder {
     double factor = 1;         // of the schedule's rate
     double learning_rate = 0;  // the highest of a step
@@ -85,8 +85,8 @@ struct RunSummary {
   /// Measured: the most of each kind that lay in host memory and in the scratch file.
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
   std::vector<MemorySaving> savings;  // by simulation
-  /// Of a run that is one rank of several: how many, what they share, by what, and what this one
-  /// sent and waited, since the program began.
+  /// Figures of a run that is one rank of several: how many, what they share, by what, and what
+  /// this one sent and waited, since the program began.
   struct Distributed {
     std::int64_t ranks = 1;
     std::int64_t zero = 0;
@@ -94,7 +94,7 @@ struct RunSummary {
     std::uint64_t bytes_sent = 0;
     /// In which this one waited for others, or for what they send; not counted on CUDA devices.
     std::optional<double> exposed_seconds{};
-    /// What was imitated, such as "125MB a second, 50 us a call"; empty: none.
+    /// The simulated link, such as "125MB a second, 50 us a call"; empty: none.
     std::string imitated_link{};
     std::string lost_rank{};  // what ended the run, in words
     /// See StepRecord; over all steps since the program began.
@@ -106,8 +106,8 @@ struct RunSummary {
 
   /// Adds a step. A resumed run first adds the records that metrics.jsonl already holds.
   void add(const StepRecord& record);
-  /// What predictions were charged beyond what as many steps of plain training cost, in Full steps:
-  /// below 0 where they saved some.
+  /// Extra cost of predictions over as many steps of plain training, in Full steps: below 0 where
+  /// they saved some.
   double prediction_cost() const;
   /// Times that something of a kind was done.
   std::int64_t& count(Recovery kind) { return recoveries[static_cast<std::size_t>(kind)]; }

@@ -10,8 +10,9 @@
 
 namespace hybrid_trainer {
 
-/// How state comes for its update and goes after it: in the step, or, where the stream computes on
-/// the processor, in a thread beside it, that of one weight while the one before is updated.
+/// How state is loaded for its update and stored after it: in the step, or, where the stream
+/// computes on the processor, in a thread beside it, that of one weight while the one before is
+/// updated.
 enum class StateTraffic { kInStep, kBeside };
 
 /// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of

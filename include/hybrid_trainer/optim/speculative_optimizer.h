@@ -17,15 +17,15 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // L, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
-  /// 16: gradients are given in bf16 (nn/rounded_gradients.h), and what is on its way between the
-  /// two sides is in bf16 and lies with the exact state. Then L is 1 and device_side anticipated or
+  /// 16: gradients are given in bf16 (nn/rounded_gradients.h), and pending data between the two
+  /// sides is in bf16 and lies with the exact state. Then L is 1 and device_side anticipated or
   /// none.
   std::int64_t gradient_bits = 32;
-  /// Of gradients in bf16: AdamW's weights are at hand in pieces of at most so many elements.
+  /// With gradients in bf16: most elements of AdamW's weights that are loaded at once.
   std::int64_t piece_elements = 1 << 20;
 };
 
-/// What one late step was told.
+/// Inputs of one asynchronous step.
 struct LateStep {
   /// Else there is no update by this gradient: all others arrive, live weights are the exact ones,
   /// and the lag begins anew. With "selective" it is left out of its window.
@@ -35,7 +35,7 @@ struct LateStep {
   std::vector<float> rates_to_come;  // of the L updates after this one
 };
 
-/// What arrived in it.
+/// The update that arrived in it.
 struct ArrivedUpdate {
   /// ‖predicted − exact‖/‖exact‖ of the L updates that ended with the one that arrived, over all
   /// weights; absent for a skipped one and for the first L.
@@ -85,7 +85,7 @@ class SpeculativeOptimizer final : public Optimizer {
   /// already.
   void begin_lag(const std::vector<float>& rates, const Stream& stream);
   bool is_late() const;
-  /// The gradients of the step just computed become an update under way; live weights are composed
+  /// Sends the gradients of the step just computed as a pending update; live weights are composed
   /// for the next step. Blocks only where the update of L steps before has not arrived. Throws what
   /// the worker met.
   ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream);
@@ -95,7 +95,7 @@ class SpeculativeOptimizer final : public Optimizer {
   void wait_for_exact_weights(const Stream& stream);
   SpeculationUse use() const;
 
-  /// What is under way, as "speculation.…"; views that stay valid until the next step. After
+  /// Saves pending updates as "speculation.…": views that stay valid until the next step. After
   /// visit_state.
   void save_late(State& state) const;
   /// Continues where save_late stopped; masters and state have been loaded. `rates` as in begin_lag.

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// What is wrong with a measurement. All but kNotFinite are warnings: no Predict may begin, and one
-/// under way ends. Values that are not finite must not reach the weights.
+/// Fault of a measurement. All but kNotFinite are warnings: no Predict may begin, and one in
+/// progress ends. Values that are not finite must not reach the weights.
 enum class Signal { kNone, kNotFinite, kLoss, kExplosion, kVanishing, kOscillation };
 
 struct Verdict {

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// What one step did.
+/// Outcome of one step.
 struct PhaseOutcome {
   Phase phase = Phase::kWarmup;
   double loss = 0;  // mean over the step's batch, at the weights before the step's change
@@ -24,8 +24,8 @@ struct PhaseOutcome {
   std::optional<double> advantage;         // see PredictGate, in Full
   std::int64_t lag = 0;                    // updates under way while the step was computed
   std::optional<double> prediction_error;  // of those that arrived in it
-  /// Of the schedule's learning rate, where a finder may raise it; in a step that probed, where the
-  /// loss was lowest, in updates, and what that was charged, included in `cost`.
+  /// Factor of the schedule's learning rate, if a finder may raise it; in a step that probed, where
+  /// the loss was lowest, in updates, and what that was charged, included in `cost`.
   std::optional<double> rate_factor, probe_position, probe_cost;
   std::optional<double> planning_cost;  // of what dreams horizons, where any does; within `cost`
   Recovery recovery = Recovery::kContinue;  // the gravest that the step took

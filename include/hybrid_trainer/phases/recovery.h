@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// How serious a signal is: kVanishing and kOscillation are cautions, kLoss and kExplosion warnings,
+/// Severity of a signal: kVanishing and kOscillation are cautions, kLoss and kExplosion warnings,
 /// kNotFinite is critical.
 enum class Severity { kNone, kCaution, kWarning, kCritical };
 
@@ -17,7 +17,7 @@ enum class Severity { kNone, kCaution, kWarning, kCritical };
 const char* name_of(Severity severity);
 Severity severity_of(Signal signal);
 
-/// What is to be done about a verdict, with its numbers.
+/// Action for a verdict, with its numbers.
 struct RecoveryAction {
   Recovery kind = Recovery::kContinue;
   Severity severity = Severity::kNone;
@@ -32,8 +32,8 @@ struct RecoveryAction {
   std::string text() const;
 };
 
-/// What the config wants after `warnings_in_a_row` updates with a warning or worse, this one
-/// included; pure.
+/// Chooses the action that the config asks for after `warnings_in_a_row` updates with a warning or
+/// worse, this one included; pure.
 RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_a_row,
                                const DivergenceConfig& config);
 

@@ -41,7 +41,7 @@ struct SplitAdvice {
   double bytes = 0;
 };
 
-/// What brings the state and `activation_bytes` of one device below the budget, one change after
+/// Changes that bring the state and `activation_bytes` of one device below the budget, one after
 /// another; empty where it fits already.
 std::vector<SplitAdvice> advice_to_fit(double parameters, const BytesPerParameter& bytes,
                                        const DeviceSplit& split, double activation_bytes,

@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// How fast this machine does what a step consists of.
+/// Speeds of this machine at a step's parts.
 struct StepRates {
   double flops_per_second = 0;       // of the blocks of a model, forward and backward
   double copy_bytes_per_second = 0;  // read and written, in memory or to and from the device
@@ -29,7 +29,7 @@ struct PlannedOption {
 
 struct MemoryPlan {
   bool fits = false;
-  /// Of the config as given where that fits, else of the options; where nothing fits, of those that
+  /// Need of the config as given if that fits, else of the options; if nothing fits, of those that
   /// take least.
   MemoryNeed need;
   std::vector<PlannedOption> options;  // none where the config fits as given
@@ -43,12 +43,12 @@ struct MemoryPlan {
 
 struct MemoryBudgets {
   std::optional<std::size_t> device{}, host{}, disk{};  // none: no limit
-  /// Of device and host together, where both are the machine's memory.
+  /// Budget of device and host together, if both are the machine's memory.
   std::optional<std::size_t> both{};
 };
 
-/// What the machine has for a run on `device`: on a processor both are its memory, so their sum is
-/// limited, unless the configuration says of each how much there is.
+/// Memory that the machine has for a run on `device`: on a processor both are its memory, so their
+/// sum is limited, unless the configuration says of each how much there is.
 std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device);
 
 /// By how much a need exceeds the budgets: of device, host, disk, and of device and host together.

@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// What each option that the config has on keeps out of the device's memory: the simulated peaks of
-/// the run without that option alone, less those of the run. Options that do the same share it: each
-/// of them saves little where the other stays. `rank`: whose memory.
+/// Bytes that each option of the config keeps out of the device's memory: the simulated peaks of
+/// the run without that option alone, less those of the run. Options that do the same share it:
+/// each of them saves little where the other stays. `rank`: whose memory.
 std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, Device device,
                                            const ModelRegistry& registry = model_families(),
                                            const SimulatedRank& rank = {});

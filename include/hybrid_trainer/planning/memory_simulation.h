@@ -16,13 +16,13 @@ struct PhaseMemory {
   std::array<std::size_t, kMemoryKinds> by_kind{};
 };
 
-/// What one of several ranks sends in a Full step, and the bytes that its link is busy with: of each
+/// Bytes that one of several ranks sends in a Full step, and that its link is busy with: of each
 /// call those sent or received, whichever are more.
 struct StepTransfer {
   std::uint64_t bytes_sent = 0, link_bytes = 0;
 };
 
-/// What a run takes, in bytes.
+/// Need of a run, in bytes.
 struct MemoryNeed {
   std::array<PhaseMemory, kPhases> phases;
   std::size_t device_bytes = 0;  // at once; on CUDA in one piece, with the gaps between its blocks

@@ -23,7 +23,7 @@ struct MergedExport {
 MergedExport export_merged(const std::filesystem::path& run, const std::filesystem::path& output,
                            RunWeights weights, std::optional<DType> dtype = {});
 
-/// The same of a folder of PEFT over `base`, or else over the folder that it names.
+/// Merges a folder of PEFT over `base`, or else over the folder that it names.
 MergedExport export_merged_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& base,
                                    const std::filesystem::path& output,

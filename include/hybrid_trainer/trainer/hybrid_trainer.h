@@ -34,7 +34,7 @@ class DivergedStep : public Diverged {
   StepRecord record;
 };
 
-/// What going back to checkpoints came to.
+/// Counts of roll backs to checkpoints.
 struct RollBacks {
   std::int64_t count = 0, steps = 0;  // steps: given up in all
   std::int64_t target = 0;            // step that the last one went back to
@@ -42,7 +42,7 @@ struct RollBacks {
   double rate_factor = 1;             // on the schedule's learning rate
 };
 
-/// What a checkpoint is for.
+/// Purpose of a checkpoint.
 enum class CheckpointUse {
   kResume,             // because the run stops, or is about to: it may be of any step
   kResumeAndRollBack,  // due by the settings alone, so that a run that never stopped has it, too
@@ -119,7 +119,7 @@ class HybridTrainer {
   /// Where those are under way: whether any rank had called this with true by the step they are of,
   /// the same on all ranks, which each have to call it after each step. Else absent.
   std::optional<bool> late_vote_to_stop(bool asks);
-  /// Called with one line for each phase change, decision and mishap.
+  /// Called with one line for each phase change, decision and warning.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);
   }
