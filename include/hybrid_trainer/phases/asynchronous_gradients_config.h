@@ -21,13 +21,13 @@ struct AsynchronousGradientsConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"delay", self.delay,
-                "Delay of the ranks' sum, and of the exact update by it, in steps.",
+                "Delay in steps of the ranks' summed gradient and the exact update by it.",
                 Range::between(1, 8)});
     visit(Field{"device_side", self.device_side,
-                "How pending updates are predicted. anticipated: the momentum, with this rank's "
+                "How pending updates are predicted. anticipated: by the momentum, with this rank's "
                 "own gradient for that of all ranks. shared, a control: the own gradient for its "
                 "share and the momentum for the rest. momentum, a control: the momentum alone. "
-                "none, a control: no prediction. sketch and selective do not work here.",
+                "none, a control: no prediction. sketch and selective are refused.",
                 Range{}, device_side_names()});
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, as a share of the exact ones' size, above which "

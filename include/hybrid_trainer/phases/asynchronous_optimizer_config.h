@@ -36,7 +36,7 @@ struct AsynchronousOptimizerConfig {
               "the momentum in 8 bits and follows the optimizer's rule. selective, a control "
               "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
               "updated at once on the device, the others by the mean of `delay` steps, `delay` "
-              "steps late. none, a control: no prediction. shared and momentum do not work here.",
+              "steps late. none, a control: no prediction. shared and momentum are refused.",
               Range{}, device_side_names()});
     visit(Field{"exact_state", self.exact_state,
                 "Where masters and optimizer state are: host, or file in memory.folder.", Range{},

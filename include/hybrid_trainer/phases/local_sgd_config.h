@@ -19,10 +19,10 @@ struct LocalSgdConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"steps", self.steps,
-                "Steps that each rank trains by itself between two exchanges of weights. Has to "
-                "be given: 0 chooses none.",
+                "Steps that each rank trains by itself between two exchanges of weights. Must be "
+                "given; 0 is no choice.",
                 Range::between(0, 100000)});
-    visit(Field{"delay", self.delay, "Steps after its beginning at which an exchange arrives.",
+    visit(Field{"delay", self.delay, "Steps between the start of an exchange and its arrival.",
                 Range::between(1, 8)});
     visit(Field{"fragments", self.fragments,
                 "Equal parts of the weights. Each is exchanged by itself, every `steps` at steps "

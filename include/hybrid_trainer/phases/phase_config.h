@@ -50,16 +50,16 @@ struct PhaseConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"method", self.method,
-                "Which expensive part Predict avoids. skip_backward: the backward pass; weights "
-                "move along a predicted direction, with forward passes only. "
-                "asynchronous_optimizer: waiting for the update; masters and optimizer state are "
-                "off the device, and are updated beside the computation while the device predicts "
-                "the pending updates. asynchronous_gradients: waiting for other ranks; each rank "
-                "predicts from its own gradient what they will send. local_sgd: waiting for other "
-                "ranks; each trains by itself, and they exchange how far they came. Each method "
-                "has a group of its name.",
-                Range{}, method_names()});
+    visit(Field{
+        "method", self.method,
+        "Which expensive part of a step Predict avoids. skip_backward: the backward pass; weights "
+        "move along a predicted direction, with forward passes only. asynchronous_optimizer: "
+        "waiting for the update; masters and optimizer state are off the device and updated beside "
+        "the computation, while the device predicts the pending updates. asynchronous_gradients: "
+        "waiting for other ranks; each rank predicts from its own gradient what they will send. "
+        "local_sgd: exchanging gradients; each rank trains by itself, and the ranks exchange "
+        "weights. Each method has a group of its name.",
+        Range{}, method_names()});
     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
                 Range::at_least(0)});
     visit(Field{"full_steps", self.full_steps,
@@ -72,12 +72,12 @@ struct PhaseConfig {
                 Range::at_least(1)});
     visit(Field{"forward_cost", self.forward_cost,
                 "Cost of a forward pass, as a share of a Full step.", Range{0, 1, true, false}});
-    visit(Field{"skip_backward", self.skip_backward, "Where phases.method is skip_backward."});
+    visit(Field{"skip_backward", self.skip_backward, "Settings of the method skip_backward."});
     visit(Field{"asynchronous_optimizer", self.asynchronous_optimizer,
-                "Where phases.method is asynchronous_optimizer."});
+                "Settings of the method asynchronous_optimizer."});
     visit(Field{"asynchronous_gradients", self.asynchronous_gradients,
-                "Where phases.method is asynchronous_gradients."});
-    visit(Field{"local_sgd", self.local_sgd, "Where phases.method is local_sgd."});
+                "Settings of the method asynchronous_gradients."});
+    visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."});
   }
 };
 

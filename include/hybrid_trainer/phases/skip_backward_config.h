@@ -22,8 +22,12 @@ struct PredictionArm {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"predictor", self.predictor, "See phases.skip_backward.predictor.", Range{},
-                predictor_names()});
+    visit(
+        Field{"predictor", self.predictor,
+              "Source of the predicted weight change. momentum continues the optimizer's state; "
+              "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
+              "merged goes from one mean of the weights to the next; random and zero are controls.",
+              Range{}, predictor_names()});
     visit(Field{"steps", self.steps,
                 "Length of its Predict phase, at most phases.max_predict_steps.",
                 Range::at_least(1)});
