@@ -39,7 +39,7 @@ std::span<const OptimizerKind> optimizer_kinds() {
        .predictor = make_adamw_predictor},
       {.name = "sgd", .about = "4", .make = make<Sgd>, .keys = {"momentum"}},
       {.name = "muon",
-       .about = "4; orthogonalises the momentum of matrices and leaves the rest to adamw",
+       .about = "4; orthogonalizes the momentum of matrices and leaves the rest to adamw",
        .make = make<Muon>,
        .keys = {"momentum", "orthogonalization_period", "orthogonalization_blocks"},
        .has_8_bits = true,
@@ -87,8 +87,7 @@ const char* optimizer_name_help() {
     std::vector<std::string> each;
     for (const OptimizerKind& kind : optimizer_kinds())
       each.push_back(concat(kind.name, " (", kind.about, ")"));
-    return concat("The rule of the update, and its bytes of state for a parameter: ", join(each),
-                  ".");
+    return concat("Rule of the update. Bytes of state for a parameter: ", join(each), ".");
   }();
   return help.c_str();
 }

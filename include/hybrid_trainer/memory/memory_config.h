@@ -84,9 +84,9 @@ struct MemoryConfig {
               Range::between(16, 32)});
     visit(Field{"plan",
                 self.plan,
-                "auto: if the run does not fit its budgets, choose the cheapest options of this "
-                "group and of micro-batches that make it fit, once, before the first step. Without "
-                "device_budget, the plan fits the memory that the machine has.",
+                "off, or auto: choose options that make the run fit its budgets. auto takes the "
+                "cheapest options of this group and of micro-batches, once, before the first step. "
+                "Without device_budget it fits the memory that the machine has.",
                 Range{},
                 {"off", "auto"}});
     visit(Field{"profile", self.profile,

@@ -42,34 +42,15 @@ struct OptimizerGroupConfig {
     visit(Field{"match", self.match,
                 "Which weights: a role (matrix, embedding, head, vector, expert) or names with *, "
                 "as h.*.attn.*; each weight may be in one group only."});
-    visit(Field{"name", self.name,
-                "Rule of the update. muon orthogonalizes the momentum of matrices and leaves other "
-                "weights to adamw. Bytes of state for a parameter: adamw 8; adam_mini 4, with one "
-                "second moment for a head, a row or a token; muon, lion and sgd 4; adafactor below "
-                "0.1, with second moments by rows and columns and no momentum to predict from.",
-                Range{}, optimizer_names()});
+    visit(Field{"name", self.name, "See optimizer.name.", Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
-                "Highest learning rate of the schedule. adamw, adam_mini, adafactor and muon need "
-                "about the same rate, lion a third to a tenth of it.",
+                "Highest learning rate; it moves as the schedule says.", Range::at_least(0)});
+    visit(Field{"betas", self.betas, "See optimizer.betas.", Range::fraction()});
+    visit(Field{"epsilon", self.epsilon, "See optimizer.epsilon.", Range::above(0)});
+    visit(Field{"momentum", self.momentum, "See optimizer.momentum.", Range::fraction()});
+    visit(Field{"weight_decay", self.weight_decay, "See optimizer.weight_decay.",
                 Range::at_least(0)});
-    visit(Field{"betas", self.betas,
-                "Two decay factors. adamw and adam_mini: of the mean and of the mean square of the "
-                "gradients. lion: of the momentum whose sign is the update, and of the momentum "
-                "that is kept. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
-                Range::fraction()});
-    visit(Field{"epsilon", self.epsilon, "Added to the denominator of adamw and adam_mini.",
-                Range::above(0)});
-    visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
-                Range::fraction()});
-    visit(Field{"weight_decay", self.weight_decay,
-                "Decoupled weight decay: each step multiplies matrices by 1 - learning_rate * "
-                "weight_decay. Biases and norm gains are not decayed.",
-                Range::at_least(0)});
-    visit(Field{"state_bits", self.state_bits,
-                "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16, rounded "
-                "stochastically; 8 is in blocks of 256 with a scale each. Parameters below 4,096 "
-                "elements and the momentum of muon's matrices keep 32.",
-                Range::between(8, 32)});
+    visit(Field{"state_bits", self.state_bits, "See optimizer.state_bits.", Range::between(8, 32)});
   }
 };
 
@@ -93,32 +74,30 @@ struct OptimizerConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"name", self.name, optimizer_name_help(), Range{}, optimizer_names()});
-    visit(Field{
-        "learning_rate", self.learning_rate,
-        "Highest learning rate of the schedule; adamw, adam_mini, adafactor and muon want the "
-        "same size, lion a third to a tenth of it.",
-        Range::at_least(0)});
-    visit(Field{
-        "betas", self.betas,
-        "Two decay factors: adamw's and adam_mini's of the mean and of the mean square of the "
-        "gradients, lion's of the momentum that is signed with the gradient and of the one "
-        "that stays. adafactor's mean squares decay by 1 - t^-0.8 in step t.",
-        Range::fraction()});
+    visit(Field{"learning_rate", self.learning_rate,
+                "Highest learning rate of the schedule. adamw, adam_mini, adafactor and muon need "
+                "about the same rate, lion a third to a tenth of it.",
+                Range::at_least(0)});
+    visit(Field{"betas", self.betas,
+                "Two decay factors. adamw and adam_mini: of the mean and of the mean square of the "
+                "gradients. lion: of the momentum whose sign is the update, and of the momentum "
+                "that is kept. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
+                Range::fraction()});
     visit(Field{"epsilon", self.epsilon, "Added to the denominator of adamw and adam_mini.",
                 Range::above(0)});
     visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
                 Range::fraction()});
     visit(Field{"weight_decay", self.weight_decay,
-                "Share of a weight, times the learning rate, that each step takes away; vectors "
-                "keep theirs.",
+                "Decoupled weight decay: each step multiplies matrices by 1 - learning_rate * "
+                "weight_decay. Biases and norm gains are not decayed.",
                 Range::at_least(0)});
     visit(Field{"clip_norm", self.clip_norm,
                 "Largest global norm of the gradient; longer gradients are scaled down to it. 0 "
                 "does not clip.",
                 Range::at_least(0)});
     visit(Field{"state_bits", self.state_bits,
-                "Bits of each moment of adamw and lion, 32, 16 or 8: 16 is bf16, rounded "
-                "stochastically, 8 in blocks of 256 with a scale each; parameters below 4,096 "
+                "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16, rounded "
+                "stochastically; 8 is in blocks of 256 with a scale each. Parameters below 4,096 "
                 "elements and the momentum of muon's matrices keep 32.",
                 Range::between(8, 32)});
     visit(Field{"paged", self.paged,

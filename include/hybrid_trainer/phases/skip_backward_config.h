@@ -22,12 +22,8 @@ struct PredictionArm {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        Field{"predictor", self.predictor,
-              "Source of the predicted weight change. momentum continues the optimizer's state; "
-              "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
-              "merged goes from one mean of the weights to the next; random and zero are controls.",
-              Range{}, predictor_names()});
+    visit(Field{"predictor", self.predictor, "See phases.skip_backward.predictor.", Range{},
+                predictor_names()});
     visit(Field{"steps", self.steps,
                 "Length of its Predict phase, at most phases.max_predict_steps.",
                 Range::at_least(1)});
@@ -64,8 +60,12 @@ struct SkipBackwardConfig {
                 Range::fraction()});
     visit(Field{"confidence_window", self.confidence_window,
                 "Gradients that the confidence is estimated from.", Range::at_least(2)});
-    visit(Field{"predictor", self.predictor, "Where the predicted weight change comes from.",
-                Range{}, predictor_names()});
+    visit(
+        Field{"predictor", self.predictor,
+              "Source of the predicted weight change. momentum continues the optimizer's state; "
+              "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
+              "merged goes from one mean of the weights to the next; random and zero are controls.",
+              Range{}, predictor_names()});
     visit(Field{
         "arms", self.arms,
         "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
