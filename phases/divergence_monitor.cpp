@@ -79,7 +79,7 @@ Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const 
   const double correlation = neighbour_correlation(losses_);
   if (used_up_ == 0 && config_.oscillation < 1 && correlation <= -config_.oscillation) {
     return {Signal::kOscillation,
-            concat("the loss oscillates: neighbours correlate by ", brief(correlation))};
+            concat("the loss oscillates: neighbors correlate by ", brief(correlation))};
   }
   return {};
 }

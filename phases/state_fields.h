@@ -51,7 +51,7 @@ void save_tensors(State& state, const std::string& name, const std::vector<Tenso
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
                                  const Stream& stream);
 
-/// The same as directions, all of them; not initialised where none was saved.
+/// The same as directions, all of them; not initialized where none was saved.
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
 
 /// Batches under `name`, as views.

@@ -16,7 +16,7 @@ struct PieceValues {
 };
 constexpr PieceValues kZeros{};
 
-/// Neighbouring elements of one row and one quantisation block.
+/// Neighbouring elements of one row and one quantization block.
 struct Piece {
   std::int64_t block, first, row, column;
   int count;

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// A cuBLASLt algorithm in its serialised form: valid only for the same version of the library.
+/// A cuBLASLt algorithm in its serialized form: valid only for the same version of the library.
 using AlgorithmBits = std::array<std::uint64_t, 8>;
 
 /// The fastest algorithm of each product, by the text of its kind, as measured on one device.

@@ -49,7 +49,7 @@ struct SharedTables {
   SharedTable<QuantizationMap::kUnsigned> of_unsigned;
 };
 
-/// Where the lane's pack number `pack` begins in the quantisation block.
+/// Where the lane's pack number `pack` begins in the quantization block.
 template <int N>
 __device__ int pack_begin(int pack) {
   return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kQuantizingThreads)
 }
 
 /// Enqueues body.at<N>(block, first element, elements of the block, tables), one warp per
-/// quantisation block; with packs if all of `begins`, the arrays of the body, are aligned.
+/// quantization block; with packs if all of `begins`, the arrays of the body, are aligned.
 template <class Body, class... Pointers>
 void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t elements,
                           const Body& body, Pointers... begins) {

@@ -90,7 +90,7 @@ std::string text_of(const Stretch& stretch) {
   return concat(
       stretch.batch.batch_size, " sequences of ", stretch.batch.sequence_length, " tokens",
       stretch.precision ? concat(" in ", precision_name(*stretch.precision)) : "",
-      stretch.orthogonalization_period ? concat(", whole matrices orthogonalised every ",
+      stretch.orthogonalization_period ? concat(", whole matrices orthogonalized every ",
                                                 *stretch.orthogonalization_period, " steps")
                                        : "");
 }

@@ -46,7 +46,7 @@ std::string parse_quantization_config(const json::object& config, const std::str
   throw DataError(concat(name,
                          ": quantization_config: not weights that can be read: want those of ",
                          "bitsandbytes with load_in_4bit or load_in_8bit, or the folder that they ",
-                         "were made from (lora.base quantises them here)", reader.problems()));
+                         "were made from (lora.base quantizes them here)", reader.problems()));
 }
 
 json::object quantization_config(const std::string& form) {

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 /// Matrices as bitsandbytes stores them in safetensors files, by names of lora.base.
 
-/// The tensors that a folder must have beside `name`, X.weight, because it is quantised; none where
+/// The tensors that a folder must have beside `name`, X.weight, because it is quantized; none where
 /// it is not.
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form);

@@ -20,7 +20,7 @@ class Orthogonalizer {
 
   /// An f32 (rows, columns) view of the workspace for the caller to fill, until the next call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
-  /// The orthogonalised `matrix`, which came from input() and is overwritten. Does not block. Zeros
+  /// The orthogonalized `matrix`, which came from input() and is overwritten. Does not block. Zeros
   /// stay zeros. `products`: the dtype that operands of products are rounded to; sums are f32.
   Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
     return orthogonal_blocks(matrix, matrix.size(0), products, stream);

@@ -23,7 +23,7 @@ void require_adapters(const TrainedRun& run) {
 void require_plain_base(const std::filesystem::path& base) {
   const std::string form = base.empty() ? "" : quantization_of_hugging_face(base);
   if (form.empty()) return;
-  throw DataError(concat(base.string(), ": its weights are quantised (", form, "), so adapters ",
+  throw DataError(concat(base.string(), ": its weights are quantized (", form, "), so adapters ",
                          "cannot be merged into them; export them with --adapter"));
 }
 

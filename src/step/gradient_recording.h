@@ -19,7 +19,7 @@ struct PendingGradient {
 };
 
 /// The forward and backward passes of a step as one recording. The first batch of a shape is just
-/// enqueued, so that one-time initialisation of kernels and libraries is done; the second is
+/// enqueued, so that one-time initialization of kernels and libraries is done; the second is
 /// recorded, and later ones replay it.
 class GradientRecording {
  public:

@@ -114,7 +114,7 @@ CommandSyntax export_syntax(ExportOptions& asked) {
           "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
           "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights, as "
           "those\n"
-          "of a folder of PEFT are. A Hugging Face folder is written anew, mostly to quantise it.",
+          "of a folder of PEFT are. A Hugging Face folder is written anew, mostly to quantize it.",
       .operands = {"RUN|HF_DIR|PEFT_DIR"}};
   auto add = syntax.options.add_options();
   add("output", po::value(&asked.output)->required()->value_name("HF_DIR"), "Folder to make.");

@@ -64,7 +64,7 @@ void check_method(const std::string& method, const HybridTrainerConfig& config) 
                             "adapters; want a rank above 0, or --method full"));
   if (method == "qlora" && !is_quantized_base(lora.base))
     throw UsageError(concat("--method qlora and --set lora.base=", lora.base,
-                            ", which is not quantised; want nf4, fp4 or int8, or --method lora"));
+                            ", which is not quantized; want nf4, fp4 or int8, or --method lora"));
 }
 
 }  // namespace hybrid_trainer

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 const std::vector<std::string>& fine_tuning_methods();
 
 /// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
-/// that are quantised already stay so with qlora. Throws UsageError, MissingInput, DataError.
+/// that are quantized already stay so with qlora. Throws UsageError, MissingInput, DataError.
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method);
 
@@ -20,7 +20,7 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
 void check_method(const std::string& method, const HybridTrainerConfig& config);
 
 /// Throws UsageError where a run that goes on was begun by another method; `sets_base`: whether
-/// lora.base is set, so that lora may be beside quantised weights.
+/// lora.base is set, so that lora may be beside quantized weights.
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run, bool sets_base);
 
 }  // namespace hybrid_trainer

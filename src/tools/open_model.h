@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// The model of a run's folder or of a Hugging Face folder, using all cores; skipped checkpoints are
 /// reported on standard error. Of a Hugging Face folder step is 0, data empty, and
 /// config.data.sequence_length at most 1024 of its context. `precision`, a name of lora.base, says how
-/// a folder's weights are held; those of a run only where it is one that quantises them, else they
+/// a folder's weights are held; those of a run only where it is one that quantizes them, else they
 /// stay as they were trained. Throws UsageError for another precision, and like load_trained_run and read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
                       RunWeights weights = RunWeights::kLast,

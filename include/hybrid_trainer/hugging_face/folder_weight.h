@@ -12,19 +12,19 @@ namespace hybrid_trainer {
 class FolderWeight {
  public:
   virtual ~FolderWeight() = default;
-  /// f32 in its shape on the host, padding rows 0; of quantised modules what their codes stand for.
+  /// f32 in its shape on the host, padding rows 0; of quantized modules what their codes stand for.
   /// Throws DataError, IoError, as do the others.
   virtual Tensor values() const = 0;
-  /// Whether a module of it is quantised.
+  /// Whether a module of it is quantized.
   virtual bool is_quantized() const = 0;
-  /// Its modules' codes as the folder has them, in the pool of `home`; a module without is quantised
+  /// Its modules' codes as the folder has them, in the pool of `home`; a module without is quantized
   /// in the folder's form.
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 
 /// Quantization of a folder's products, by the quantization_config of config.json, as a value of
-/// lora.base: nf4, fp4 or int8, quantised by bitsandbytes; empty: not quantised. Throws
-/// MissingInput, and DataError for another way to quantise.
+/// lora.base: nf4, fp4 or int8, quantized by bitsandbytes; empty: not quantized. Throws
+/// MissingInput, and DataError for another way to quantize.
 std::string quantization_of_hugging_face(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 
 /// Writes config.json, generation_config.json and model.safetensors (the family's names and
 /// layouts, no padding rows), tensors rounded to `dtype`, f32 or bf16; adapters are left out; weights that
-/// are quantised as they are held, by bitsandbytes' keys, the others all in bf16 where that
+/// are quantized as they are held, by bitsandbytes' keys, the others all in bf16 where that
 /// rounds none of the vectors, else in f32; and the tokenizer's files where there is one and it is a BPE. Special tokens have the ids that
 /// `token_ids` says, or else that of the end-of-text token (hugging_face/token_ids.h). The
 /// folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty

@@ -59,7 +59,7 @@ struct SavedCheckpoint {
 
 struct CheckpointSaveOptions {
   std::int64_t keep = 3;                  // newest checkpoints that stay, at least 1
-  std::string config_hash;                // to recognise a checkpoint of another configuration
+  std::string config_hash;                // to recognize a checkpoint of another configuration
   std::vector<std::int64_t> also_keep{};  // steps whose checkpoints stay besides
 };
 

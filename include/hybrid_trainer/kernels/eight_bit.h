@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer::kernels {
 
-// A matrix quantised to 8 bits, one magnitude for each row, as LLM.int8() holds weights. Source:
+// A matrix quantized to 8 bits, one magnitude for each row, as LLM.int8() holds weights. Source:
 // Dettmers et al. 2022, "LLM.int8()", section 2.1; without the decomposition of activations that
 // have outliers: products are of what the codes stand for.
 

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer::kernels {
 
-// Numbers quantised to 4 bits each, as bitsandbytes does it: blocks of 64 with one magnitude, which is
-// f32 (0.563 bytes a number) or quantised itself, to one byte beside an offset, in blocks of 256 with
+// Numbers quantized to 4 bits each, as bitsandbytes does it: blocks of 64 with one magnitude, which is
+// f32 (0.563 bytes a number) or quantized itself, to one byte beside an offset, in blocks of 256 with
 // one f32 scale (0.516). Source: Dettmers et al. 2023, "QLoRA", sections 3 and 4.
 
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;

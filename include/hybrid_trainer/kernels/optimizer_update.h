@@ -30,7 +30,7 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream);
 
-/// AdamW's moments of a parameter of N elements, quantised to one byte each by quantize: m with the
+/// AdamW's moments of a parameter of N elements, quantized to one byte each by quantize: m with the
 /// signed map, v with the unsigned one. Codes: u8 of the parameter's shape; scales:
 /// (quantization_blocks(N)) f32. All zeros means zero moments.
 struct QuantizedMoments {
@@ -38,8 +38,8 @@ struct QuantizedMoments {
   Tensor v_codes, v_scales;
 };
 
-/// adamw_update and adamw_direction on quantised moments: these are dequantised, updated in f32,
-/// used for the weights before rounding, and quantised again, in one pass over the memory.
+/// adamw_update and adamw_direction on quantized moments: these are dequantised, updated in f32,
+/// used for the weights before rounding, and quantized again, in one pass over the memory.
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& compute_copy, const AdamWSettings& settings,
                        const Stream& stream);
@@ -70,7 +70,7 @@ void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_sc
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream);
 /// direction = −lr·sign(m): the step that Lion would take with no new gradient and no decay. m: f32,
-/// bf16, or the codes of a quantised one.
+/// bf16, or the codes of a quantized one.
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream);
 

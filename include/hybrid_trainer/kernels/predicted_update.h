@@ -62,7 +62,7 @@ void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> 
                        float momentum, const Stream& stream);
 
 /// w = base + Σ_i −lr_i·update_scale·G_i / √((X_i + squares_i) / min(R, C))·Π_{k>i} kept_k, X_i =
-/// momentum_squares·β^(2(i+1)): to first order what orthogonalising X + G adds to orthogonalising X
+/// momentum_squares·β^(2(i+1)): to first order what orthogonalizing X + G adds to orthogonalizing X
 /// alone. Where X_i and squares_i are both 0, nothing is added. momentum_squares: (1) f64 on the
 /// stream's device, the squared norm of the exact momentum in base's state; squares: of
 /// in_flight_squares, not read without gradients. w: f32 or bf16 (R, C), may be base itself; base:

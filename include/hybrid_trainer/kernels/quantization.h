@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer::kernels {
 
-// Numbers quantised to one byte each, with one f32 scale, the largest magnitude, for each block of
+// Numbers quantized to one byte each, with one f32 scale, the largest magnitude, for each block of
 // 256. Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 
 constexpr std::int64_t kQuantizationBlock = 256;

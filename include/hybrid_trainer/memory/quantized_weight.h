@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 using QuantizedTensors = std::variant<kernels::FourBitTensors, kernels::EightBitTensors>;
 
-/// Consecutive rows of a matrix, quantised by themselves.
+/// Consecutive rows of a matrix, quantized by themselves.
 struct QuantizedRows {
   std::int64_t rows;
   QuantizedTensors tensors;

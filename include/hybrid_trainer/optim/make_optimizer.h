@@ -36,7 +36,7 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
                                     const std::vector<Parameter*>& parameters);
 /// Operations of the products in one update on the stream's device in the dtype that the parameters
-/// compute in, on average over steps: those that orthogonalise.
+/// compute in, on average over steps: those that orthogonalize.
 double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                     const Stream& stream);
 
