@@ -64,15 +64,37 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   parts.full_flops = parts.model.step_flops(batch);
   do {  // in the phase that is due, or in the one that the step turns out to be of
     enter_due_phase(outcome);
-    if (parts.phase == outcome.phase) run(outcome.phase, batch, outcome);
+    if (parts.phase != outcome.phase) continue;
+    switch (outcome.phase) {
+      case Phase::kWarmup:
+        parts.finder.begin_step(parts.model, batch, parts.statistics.steps(), outcome);
+        parts.method->train(batch, outcome);
+        parts.finder.add_updates(outcome.updates);
+        break;
+      case Phase::kFull:
+        parts.method->train(batch, outcome);
+        break;
+      case Phase::kPredict:
+        parts.method->predict(batch, outcome);
+        break;
+      case Phase::kCorrect:
+        parts.method->correct(batch, outcome);
+        break;
+    }
   } while (parts.phase != outcome.phase);
+  finish_step(outcome, seconds_since(start));
+}
+
+/// Counts the step, and chooses the phase of the next one.
+void PhaseMachine::finish_step(PhaseOutcome& outcome, double seconds) {
+  PhaseParts& parts = *parts_;
   if (parts.finder.is_on()) outcome.rate_factor = parts.finder.factor();
   PhaseTotals& totals = parts.statistics.of(outcome.phase);
   ++totals.steps;
   totals.tokens += outcome.tokens;
   totals.cost += outcome.cost;
   advance(outcome);
-  outcome.seconds = seconds_since(start);
+  outcome.seconds = seconds;
   totals.seconds += outcome.seconds;
 }
 
@@ -87,22 +109,6 @@ void PhaseMachine::enter(Phase phase, PhaseOutcome& outcome) {
   if (phase == Phase::kCorrect) return parts_->method->enter_correct(outcome);
   if (phase == Phase::kFull) parts_->finder.leave_warmup(outcome);
   parts_->enter_model(phase);
-}
-
-void PhaseMachine::run(Phase phase, const Batch& batch, PhaseOutcome& outcome) {
-  PhaseParts& parts = *parts_;
-  switch (phase) {
-    case Phase::kWarmup:
-      parts.finder.begin_step(parts.model, batch, parts.statistics.steps(), outcome);
-      parts.method->train(batch, outcome);
-      return parts.finder.add_updates(outcome.updates);
-    case Phase::kFull:
-      return parts.method->train(batch, outcome);
-    case Phase::kPredict:
-      return parts.method->predict(batch, outcome);
-    case Phase::kCorrect:
-      return parts.method->correct(batch, outcome);
-  }
 }
 
 void PhaseMachine::enter_due_phase(PhaseOutcome& outcome) {

@@ -13,17 +13,6 @@ bool FullExecutor::wants_slope() const {
   return to_come <= prediction_.slopes_needed() && prediction_.grant().open;
 }
 
-/// Without what a prediction needs where a step does not fit beside it.
-GradientMeasurement FullExecutor::measure(const Batch& batch, PhaseOutcome& outcome) {
-  try {
-    return parts_.model.wait_for_gradient(batch);
-  } catch (const OutOfMemory& error) {
-    if (!prediction_.predicts()) throw;
-    parts_.give_up_predicting(error, outcome);
-  }
-  return parts_.model.wait_for_gradient(batch);
-}
-
 /// A slope of exactly 0 along a direction that is to move weights says that there is none.
 void FullExecutor::take_slope(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   double slope = 0;
@@ -45,7 +34,15 @@ void FullExecutor::take_slope(const GradientMeasurement& measurement, PhaseOutco
 void FullExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   bool aimed = wants_slope() && prediction_.aim(outcome);
   if (!aimed) prediction_.forget_direction();  // older slopes would mean nothing
-  const GradientMeasurement measurement = measure(batch, outcome);
+  GradientMeasurement measurement;
+  try {
+    measurement = parts_.model.wait_for_gradient(batch);
+  } catch (const OutOfMemory& error) {
+    if (!prediction_.predicts()) throw;
+    parts_.give_up_predicting(error, outcome);
+    measurement =
+        parts_.model.wait_for_gradient(batch);  // without what a prediction needs beside it
+  }
   aimed = aimed && prediction_.predicts();
   outcome.cost += 1;
   if (aimed && measurement.finite()) take_slope(measurement, outcome);

@@ -15,7 +15,6 @@ class FullExecutor {
  private:
   bool wants_slope() const;
   void take_slope(const GradientMeasurement& measurement, PhaseOutcome& outcome);
-  GradientMeasurement measure(const Batch& batch, PhaseOutcome& outcome);
   Prediction& prediction_;
   PhaseParts& parts_;
 };

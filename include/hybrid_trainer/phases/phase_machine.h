@@ -78,7 +78,7 @@ class PhaseMachine {
  private:
   void end_predicting_in_time();
   void enter(Phase phase, PhaseOutcome& outcome);
-  void run(Phase phase, const Batch& batch, PhaseOutcome& outcome);
+  void finish_step(PhaseOutcome& outcome, double seconds);
   void enter_due_phase(PhaseOutcome& outcome);
   void advance(PhaseOutcome& outcome);
   std::unique_ptr<PhaseParts> parts_;
