@@ -81,13 +81,7 @@ const Names kExtensions{".h", ".cpp", ".cu", ".cuh"};
 constexpr int kMostLines = 300;
 constexpr std::size_t kMostOfBothBackends = 5;
 /// Classes that are yet to be split.
-const Names kLargeClasses{"HybridTrainer", "ModelTrainable", "TrainingRun", "TrainingStep"};
-
-struct Include {
-  int line;
-  std::string name;
-  bool quoted;
-};
+const Names kLargeClasses{};
 
 struct SourceFile {
   fs::path path;  // from the root

@@ -134,7 +134,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back("model.rope_scaling.type: dynamic wants a head_size of at least 4");
 }
 
-std::vector<Fixed> written_keys(const ModelConfig& config) {
+std::vector<Fixed> rotary_fixed_keys(const ModelConfig& config) {
   return {{"initializer_range", {config.initializer_range.value_or(0.02)}},
           {"attention_dropout", {0.0}}};
 }
@@ -156,7 +156,7 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
                    kind.file_tied_head ? 1.0 : 0.0}},
       .fixed = {},
       .derived = no_keys,
-      .written = written_keys,
+      .written = rotary_fixed_keys,
       .tied_head = "embed_tokens.weight",
       .ignored = {".rotary_emb.inv_freq"},
       .rope_theta = kind.file_theta,
