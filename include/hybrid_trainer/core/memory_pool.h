@@ -30,7 +30,7 @@ struct MemoryUse {
 /// The bytes in use of each kind that has any, with its name, the largest first.
 std::vector<std::pair<std::size_t, const char*>> kinds_by_size(const MemoryUse& use);
 
-/// What a pool held when it could not give what was asked for.
+/// Contents of a pool when it could not serve a request.
 struct MemoryShortage {
   static constexpr std::size_t kLargest = 10;
   std::string pool;

@@ -51,10 +51,10 @@ class Tensor {
   /// True if a CUDA device can copy to and from it directly.
   bool pinned() const { return buffer_ && buffer_->pinned(); }
 
-  /// The same elements under another shape. Throws ShapeMismatch where the counts differ.
+  /// A view of the elements under another shape. Throws ShapeMismatch if the counts differ.
   Tensor view(const Shape& shape) const;
-  /// The same elements as a matrix: the last dimension and, before it, all others joined. The last
-  /// must not be 0. An undefined tensor stays undefined.
+  /// A view of the elements as a matrix: the last dimension and, before it, all others joined. The
+  /// last must not be 0. An undefined tensor stays undefined.
   Tensor as_rows() const;
   /// Rows [begin, end) of dimension 0, sharing memory.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
@@ -93,9 +93,9 @@ class TensorIdentity {
 /// device and pinned host memory, in stream order. If the copy is enqueued, both sides must stay
 /// unchanged until it is done. Throws Error if it could only be done by blocking.
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// As copy, between any two places. Blocks until it is done.
+/// Copies between any two places, and blocks until it is done.
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// As copy where it can be enqueued, else as wait_for_copy.
+/// Enqueues the copy if it can, else copies and waits.
 void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// Between host memories, without other threads' help, beside which it runs. Throws IoError.
 void copy_in_this_thread(const Tensor& destination, const Tensor& source);

@@ -15,7 +15,7 @@ class BatchSource {
   virtual ~BatchSource() = default;
   /// Memory for any of its batches, from the stream's pool. Throws OutOfMemory.
   virtual Batch empty_batch(const Stream& stream) const = 0;
-  /// How many whole epochs the first `batches` hold; 0 where epochs are not counted.
+  /// Whole epochs in the first `batches`; 0 where epochs are not counted.
   virtual std::int64_t epochs_in(std::int64_t /*batches*/) const { return 0; }
   /// Writes batch `batch_index` into memory of empty_batch and returns it: all of that memory or, of
   /// a smaller batch, views of a part. May run in several threads.
@@ -49,7 +49,7 @@ class BatchLoader {
   /// later.
   BatchLoader(std::unique_ptr<const BatchSource> source, std::int64_t prefetch_depth,
               const Stream& stream);
-  /// Of WindowBatches.
+  /// Loads WindowBatches of the dataset.
   BatchLoader(const TokenDataset& dataset, const BatchSettings& settings, const Stream& stream)
       : BatchLoader(std::make_unique<WindowBatches>(dataset, settings), settings.prefetch_depth,
                     stream) {}

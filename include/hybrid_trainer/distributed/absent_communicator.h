@@ -19,7 +19,7 @@ class AbsentCommunicator final : public Communicator {
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override;
   void barrier() override { count(0, 0); }
-  /// As if all had given the same.
+  /// Returns what this rank gave, once for each rank.
   std::vector<std::string> host_gather(std::string_view bytes) override;
   /// Throws RankLost.
   void abort(const std::string& reason) override;

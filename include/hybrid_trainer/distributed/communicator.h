@@ -37,7 +37,7 @@ struct Shard {
 /// the last ones fewer or none.
 Shard shard_of(std::int64_t elements, int rank, int ranks);
 
-/// What a rank has sent to others and received so far, in bytes of tensors.
+/// Bytes of tensors that a rank has sent and received so far.
 struct CommunicationUse {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;  // on processors alone
@@ -69,14 +69,14 @@ class Communicator {
   /// `values` becomes the shards (shard_of) of all ranks, one after the other. Any dtype. `shard`
   /// may be the rank's own part of `values`.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
-  /// The same for parts of any length, in place: `values` becomes the parts of all ranks, one after
-  /// the other, of counts[r] elements of rank r, whose own is there already. Any dtype. ShapeMismatch
+  /// Gathers parts of any length, in place: `values` becomes the parts of all ranks, one after the
+  /// other, of counts[r] elements of rank r, whose own is there already. Any dtype. ShapeMismatch
   /// where `values` has fewer elements than the counts say.
   virtual void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                             const Stream& stream) = 0;
-  /// Of `sent`, the next send_counts[r] elements go to rank r; `received` gets receive_counts[r]
-  /// elements of rank r, one rank after the other. Any dtype. ShapeMismatch where a tensor has
-  /// fewer elements than its counts say.
+  /// Sends each rank r the next send_counts[r] elements of `sent`; `received` gets
+  /// receive_counts[r] elements of rank r, one rank after the other. Any dtype. ShapeMismatch where
+  /// a tensor has fewer elements than its counts say.
   virtual void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                           const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                           const Stream& stream) = 0;
@@ -96,11 +96,11 @@ class Communicator {
     job(*this, stream);
     return 0;
   }
-  /// What follows on the stream comes after that job, and all before it; blocks on a processor.
-  /// Throws what the job threw.
+  /// Makes the stream wait for that job, and all before it; blocks on a processor. Throws what the
+  /// job threw.
   virtual void wait_for(CollectiveTicket /*job*/, const Stream&) {}
-  /// For a rank that ends by an error: its calls that are under way in another thread, and later
-  /// ones, throw RankLost. Other ranks are not told. Any thread may call it.
+  /// Ends the calls of a rank that met an error: pending ones in another thread, and later ones,
+  /// throw RankLost. Does not tell other ranks. Any thread may call it.
   virtual void interrupt() {}
 
   /// Any thread may ask.

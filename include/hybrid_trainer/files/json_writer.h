@@ -18,7 +18,7 @@ class JsonWriter {
 
   /// The shortest text that reads back as the same double; null for NaN and infinities.
   void number(std::string_view key, double value);
-  /// The same with so many significant digits.
+  /// Writes a number with so many significant digits.
   void number(std::string_view key, double value, int digits);
   void number(std::string_view key, const std::optional<double>& value);
   template <std::integral Integer>

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 /// form that reads back the same, null for NaN and infinities.
 std::string pretty_json(const boost::json::value& value);
 
-/// The same with ".0" behind whole doubles, for readers to whom 3 is no floating-point number.
+/// Pretty JSON with ".0" behind whole doubles, for readers to whom 3 is no floating-point number.
 std::string typed_pretty_json(const boost::json::value& value);
 
 /// On one line, with doubles in the shortest form that reads back the same, null for NaN and

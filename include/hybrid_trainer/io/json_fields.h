@@ -14,8 +14,8 @@
 
 namespace hybrid_trainer {
 
-/// What one field of a config struct holds; std::monostate for a group of fields. An enum is held
-/// as its name, a MemorySize as its text.
+/// Value of one field of a config struct; std::monostate for a group of fields. An enum is held as
+/// its name, a MemorySize as its text.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -162,7 +162,7 @@ FieldNode field_tree(T& config) {
 std::string fields_json(const FieldNode& root);
 /// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
-/// The same of a field; a list is its elements, [{match: embedding, name: sgd}].
+/// The value of a field; a list is its elements, [{match: embedding, name: sgd}].
 std::string field_text(const FieldNode& field);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
@@ -177,7 +177,7 @@ std::string fields_markdown(const FieldNode& root);
 /// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:
 /// path: what is wrong"; the struct may then hold some of the values.
 void read_fields(const FieldNode& root, const std::string& file);
-/// The same from a text; `name` is its name in problems.
+/// Reads a text as read_fields reads a file; `name` is its name in problems.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
 /// Several settings of one source: a key that is set by its own name and by another one must have one
 /// value.

@@ -52,8 +52,8 @@ class SafetensorsFile {
   /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
   /// another shape or dtype, IoError.
   void read(const std::string& name, const Tensor& into) const;
-  /// As many elements as `into`, of the file's dtype, has: those from `first` on, in row-major
-  /// order. Throws DataError where the tensor has another dtype or ends before, IoError.
+  /// Reads elements from `first` on, in row-major order: as many as `into`, of the file's dtype,
+  /// has. Throws DataError where the tensor has another dtype or ends before, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;
   /// A new tensor with the file's dtype, or F32 if a Tensor cannot have that dtype.
   Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;

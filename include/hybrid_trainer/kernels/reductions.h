@@ -26,7 +26,7 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
          const Stream& stream);
 /// result = sum over all k and i of x[k][i]²; NaN or infinity where any element is not finite.
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream);
-/// The same, without memory of its own: `sums` is (dot_chunks of all x) f64.
+/// The sum of squares, without memory of its own: `sums` is (dot_chunks of all x) f64.
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tensor& sums,
                     const Stream& stream);
 /// result = sum of x, f32, over `divisor`.
@@ -37,7 +37,7 @@ Tensor empty_result(const Stream& stream);
 /// The number in a (1) f64 tensor. Blocks until the stream has computed it.
 double wait_for_value(const Tensor& result, const Stream& stream);
 
-/// The same sums as host values. Each blocks.
+/// These sums as host values. Each call blocks.
 double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
 double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
 

@@ -15,7 +15,7 @@ const std::vector<std::string>& placement_names();
 /// Names of MemoryMonitor's profiles: "aggressive", "balanced", "conservative".
 const std::vector<std::string>& memory_profile_names();
 
-/// How much memory a run may take, and what it does to take less. JSON group `memory`.
+/// Memory that a run may take, and how it takes less. JSON group `memory`.
 struct MemoryConfig {
   MemorySize device_budget{};
   MemorySize host_budget{};

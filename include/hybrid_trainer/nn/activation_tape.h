@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// What one forward pass is for.
+/// Purpose of one forward pass.
 struct Pass {
   bool training = true;       // dropout is active
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
@@ -20,11 +20,11 @@ struct Pass {
   /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
   /// work draws new random numbers in each replay.
   Tensor step_words{};
-  /// Of the batch (see Batch), if its sequences are several documents.
+  /// Positions of the batch (see Batch), if its sequences are several documents.
   Tensor positions{};
 };
 
-/// What a saved activation is in its module.
+/// Role of a saved activation in its module.
 enum class ActivationRole {
   kProductInput,  // x of a product, which only its weight's gradient reads
   kNormInput,
@@ -44,8 +44,8 @@ struct Activation {
   bool may_be_lossy = false;  // backward stands small errors in it
 };
 
-/// What is not kept, as its module computes it again from something else that is kept. In the order
-/// of the work for a byte; each includes those before.
+/// Activations that are not kept, because their module computes them again from one that is. In the
+/// order of the work for a byte; each includes those before.
 enum class Rebuild { kNothing, kActivated, kNormalized, kAttended };
 inline constexpr std::size_t kRebuilds = 4;
 
@@ -56,8 +56,8 @@ class Rebuilder {
   virtual Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) = 0;
 };
 
-/// What forward saves and backward takes, last in, first out. Modules keep no activations
-/// themselves, so the tape decides where they live and in what form.
+/// Stack of activations: forward saves, backward takes, last in, first out. Modules keep no
+/// activations themselves, so the tape decides where they live and in what form.
 class ActivationTape {
  public:
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}
@@ -78,8 +78,8 @@ class ActivationTape {
   }
   /// A tensor that is saved again while it lives is kept once.
   virtual void save(Activation activation, const Stream& stream) = 0;
-  /// What was saved last and not taken, in its shape and dtype. Whoever takes a tensor for the last
-  /// time may overwrite it.
+  /// Takes the activation that was saved last, in its shape and dtype. Whoever takes a tensor for
+  /// the last time may overwrite it.
   virtual Tensor take(const Stream& stream) = 0;
 
  private:

@@ -47,7 +47,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
-  /// Of sequences of T positions that go through at once; undefined where nothing is rotated.
+  /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
   void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }

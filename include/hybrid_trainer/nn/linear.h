@@ -26,7 +26,7 @@ class Linear final : public Module {
   Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
          bool has_bias = true);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// The same with `residual` (shape of y, or undefined) added to y.
+  /// Computes y plus `residual` (shape of y, or undefined).
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;

@@ -6,9 +6,10 @@
 
 namespace hybrid_trainer {
 
-/// What the phase machine trains: a model that ends in one loss. A user's own model implements
-/// these three calls. Over several ranks, which weights they acquire and which gradients they complete,
-/// and in which order, must not depend on the batch, nor on how many examples it has.
+/// A model that the phase machine trains: a model that ends in one loss. A user's own model
+/// implements these three calls. Over several ranks, which weights they acquire and which gradients
+/// they complete, and in which order, must not depend on the batch, nor on how many examples it
+/// has.
 class LossModel {
  public:
   virtual ~LossModel() = default;

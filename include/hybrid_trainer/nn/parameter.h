@@ -12,7 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// What a weight is in its model; optimizers and their groups go by it.
+/// Role of a weight in its model; optimizers and their groups go by it.
 enum class Role {
   kMatrix,     // of a linear map
   kEmbedding,  // a table of rows, also where the head shares it

@@ -22,7 +22,7 @@ struct StepFieldUse {
   StepFieldUse named(const char* as) const { return {fold, required, written, as}; }
 };
 
-/// What one training step did, as a value: the trainer makes it, sinks write it.
+/// Record of one training step: the trainer makes it, sinks write it.
 struct StepRecord {
   std::int64_t step = 0;  // from 1
   Phase phase = Phase::kWarmup;
@@ -55,36 +55,38 @@ struct StepRecord {
   std::optional<std::int64_t> planned_steps;
   /// In Full: the loss that predictions have saved so far, less what Full would have at their cost.
   std::optional<double> advantage;
-  /// Exact updates that were under way while the step was computed; absent where none ever is.
+  /// Exact updates that were pending while the step was computed; absent without asynchronous
+  /// updates.
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the late updates that had arrived by its end.
   std::optional<double> prediction_error;
-  /// What a learning-rate finder multiplies the schedule's rate by; absent where there is none. In a
-  /// step that probed, where the loss was lowest, in updates (0: none lower), and what that was
-  /// charged, in Full steps.
+  /// Factor by which a learning-rate finder multiplies the schedule's rate; absent where there is
+  /// none. In a step that probed, where the loss was lowest, in updates (0: none lower), and what
+  /// that was charged, in Full steps.
   std::optional<double> rate_factor, probe_position, probe_cost;
-  /// What the models that dream horizons were charged, in Full steps, within `cost`; absent where
-  /// there are none.
+  /// Cost of the models behind horizon dreamt, in Full steps, within `cost`; absent where there are
+  /// none.
   std::optional<double> planning_cost;
-  /// Of several ranks the one for which the others wait, such as "2 on HOST", and its ratio of
-  /// computing seconds to the mean of theirs, over the last ten steps or so; "" and absent where none
-  /// takes a tenth longer, or they do not tell.
+  /// The rank for which the others wait, such as "2 on HOST", and its ratio of computing seconds to
+  /// the mean of theirs, over the last ten steps or so; "" and absent where none takes a tenth
+  /// longer, or they do not tell.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
   Decision decision = Decision::kNone;
-  /// Of the predicted change: 1 accepted, in between shrunk, 0 reverted; set with a decision.
+  /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set
+  /// with a decision.
   std::optional<double> kept_fraction;
   /// The gravest that was done about a step that went wrong; kRollBack and its event stand with the
   /// first step after it.
   Recovery recovery = Recovery::kContinue;
-  /// What the step is charged, in Full steps; absent where an older metrics.jsonl was read.
+  /// Cost of the step, in Full steps; absent where an older metrics.jsonl was read.
   std::optional<double> cost;
   /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".
   std::string event;
   bool warns = false;  // the event tells of something that went wrong
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
-  /// The same of the mean of the weights, where one is kept.
+  /// Validation loss of the mean of the weights, if one is kept.
   std::optional<double> average_validation_loss;
 
   /// The one list of fields, in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,

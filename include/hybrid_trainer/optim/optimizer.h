@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// What a tensor of an optimizer's state holds.
+/// Role of a tensor in an optimizer's state.
 enum class StateRole {
   kMomentum,            // a mean of gradients, of the parameter's shape
   kSecondMoment,        // a mean of their squares, of the parameter's shape; never negative
@@ -46,9 +46,9 @@ class Optimizer {
   /// `gradient_scale` multiplies gradients first (clipping). Refreshes compute copies. Allocates
   /// nothing.
   void step(float learning_rate, float gradient_scale, const Stream& stream);
-  /// A step in parts, for whoever has one weight at hand at a time: begin_step, update_weight once
-  /// for each parameter, by its place among them, in any order, end_step. A parameter without a
-  /// gradient is left alone. Throws Error from begin_step where state is offloaded.
+  /// A step in parts, for callers that have one weight loaded at a time: begin_step, update_weight
+  /// once for each parameter, by its place among them, in any order, end_step. A parameter without
+  /// a gradient is left alone. Throws Error from begin_step where state is offloaded.
   virtual void begin_step(const Stream& stream) = 0;
   virtual std::size_t weights() const = 0;
   virtual void update_weight(std::size_t index, float learning_rate, float gradient_scale,

@@ -11,9 +11,9 @@ namespace hybrid_trainer {
 
 /// Names that OptimizerConfig::name may hold.
 const std::vector<std::string>& optimizer_names();
-/// Those whose state may have 8 bits.
+/// Names of optimizers whose state may have 8 bits.
 const std::vector<std::string>& optimizer_names_with_8_bits();
-/// Those whose updates can be predicted while they are under way.
+/// Names of optimizers whose pending updates can be predicted.
 const std::vector<std::string>& predictable_optimizer_names();
 
 /// Help for OptimizerConfig::name, of each optimizer.

@@ -23,7 +23,7 @@ struct OwnGradient {
   float gradient_scale = 1;  // clipping
 };
 
-/// What updates are predicted from, and where that is put.
+/// Inputs and outputs of a prediction of weights.
 struct WeightPrediction {
   std::string device_side;  // phases.asynchronous_gradients.device_side
   double share = 1;         // of all micro-batches, this rank's
@@ -45,7 +45,8 @@ class PredictedWeights {
   /// `optimizer`: of these parameters, adamw or muon with a state in f32; all must outlive it.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                    Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
-  /// As end, but in the same memory predicted values stay: others would not know.
+  /// Ends the prediction; predicted values in the same memory stay, since their users would not
+  /// know.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
@@ -55,7 +56,7 @@ class PredictedWeights {
   void predict(std::span<const OwnGradient> gradients);
   /// The exact weights are in their place again.
   void end();
-  /// Whoever is called has the exact weights in place, though not in the same memory.
+  /// Calls `use` with the exact weights in place, though not in the same memory.
   void with_exact(const std::function<void()>& use);
   /// Exact values come to where the predicted ones lie, and these to where they lay; and back.
   void exchange_values();

@@ -37,7 +37,8 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, c
 /// Writes config.json alone, of a run that begins or goes on: it has no summary then. Throws IoError.
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config);
 
-/// What write_run_files wrote. Throw MissingInput where there is none, ConfigError, DataError.
+/// Reads the configuration that write_run_files wrote. Throw MissingInput where there is none,
+/// ConfigError, DataError.
 HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
 /// Null where the data had no tokenizer.
@@ -89,8 +90,8 @@ TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::s
                                const ModelRegistry& registry = model_families(),
                                const std::filesystem::path& base = {});
 
-/// What the model is rounded to on export: what export.dtype says, and where that is auto, bf16 of a
-/// base in bf16 and else f32. Throws MissingInput, DataError.
+/// Precision that the model is rounded to on export: what export.dtype says, and where that is
+/// auto, bf16 of a base in bf16 and else f32. Throws MissingInput, DataError.
 DType export_dtype(const TrainedRun& run);
 
 }  // namespace hybrid_trainer

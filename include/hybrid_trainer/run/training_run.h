@@ -37,8 +37,8 @@ struct TrainingRunSettings {
   /// A folder of PEFT to take the adapters' first values from; config.lora is what it says.
   std::optional<std::filesystem::path> adapter{};
   std::string command{};  // as it was typed, for the summary
-  /// What a user types to go on with the run, and to start it again where it may have left a folder
-  /// but no checkpoint. For messages; "" where nobody typed anything.
+  /// Commands to resume the run, and to start it again if it may have left a folder but no
+  /// checkpoint. For messages; "" where nobody typed anything.
   std::string resume_command{}, restart_command{};
   std::vector<std::string> notes{};          // told before the first step
   std::vector<std::string> explicit_keys{};  // that were set: told where one has no effect
