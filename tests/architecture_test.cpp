@@ -235,7 +235,7 @@ TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
   for (const SourceFile& file : product_sources()) {
     if (is_experiment(file.path)) continue;
     for (const Include& include : file.includes) {
-      if (include.quoted && is_experiment(resolved(file, include.name)))
+      if (include.quoted && is_experiment(resolved(include.name)))
         found.insert(file.path.native());
     }
   }
