@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "json_place.h"
+#include "src/data/json_place.h"
 
 namespace hybrid_trainer {
 

@@ -1,5 +1,5 @@
 #include "hybrid_trainer/observability/run_summary.h"
-#include "step_record_json.h"
+#include "src/observability/step_record_json.h"
 
 namespace hybrid_trainer {
 namespace {
