@@ -19,15 +19,16 @@
 namespace hybrid_trainer {
 namespace {
 
-FileFault::Plan plan;
+FileFault::Plan fault_plan;
 bool is_armed = false;
 int counted = 0;
 UnsyncedFiles unsynced;
 
 [[noreturn]] void stop() {
   is_armed = false;
-  if (plan.action == FileAction::kPowerCut) unsynced.lose(UnsyncedFiles::Names::kKept);
-  if (plan.action == FileAction::kPowerCutWithNames) unsynced.lose(UnsyncedFiles::Names::kLost);
+  if (fault_plan.action == FileAction::kPowerCut) unsynced.lose(UnsyncedFiles::Names::kKept);
+  if (fault_plan.action == FileAction::kPowerCutWithNames)
+    unsynced.lose(UnsyncedFiles::Names::kLost);
   ::_exit(FileFault::kKilled);
 }
 
@@ -40,21 +41,21 @@ std::string path_of(int file) {
 
 /// Whether the power may be cut.
 bool is_noting() {
-  return is_armed &&
-         (plan.action == FileAction::kPowerCut || plan.action == FileAction::kPowerCutWithNames);
+  return is_armed && (fault_plan.action == FileAction::kPowerCut ||
+                      fault_plan.action == FileAction::kPowerCutWithNames);
 }
 
-bool is_within(std::string_view path) { return path.find(plan.within) != path.npos; }
-bool is_within(int file) { return plan.within.empty() || is_within(path_of(file)); }
+bool is_within(std::string_view path) { return path.find(fault_plan.within) != path.npos; }
+bool is_within(int file) { return fault_plan.within.empty() || is_within(path_of(file)); }
 
 /// Whether this is the call that something is planned for, other than what happens before it.
 template <class File>
 bool is_planned(FileCall call, File file) {
-  if (!is_armed || (plan.only && *plan.only != call) || !is_within(file)) return false;
-  if (counted++ != plan.at) return false;
-  if (plan.action != FileAction::kMeanwhile) return true;
+  if (!is_armed || (fault_plan.only && *fault_plan.only != call) || !is_within(file)) return false;
+  if (counted++ != fault_plan.at) return false;
+  if (fault_plan.action != FileAction::kMeanwhile) return true;
   is_armed = false;
-  plan.meanwhile();
+  fault_plan.meanwhile();
   is_armed = true;
   return false;
 }
@@ -63,8 +64,8 @@ bool is_planned(FileCall call, File file) {
 template <class File>
 bool fails(FileCall call, File file) {
   if (!is_planned(call, file)) return false;
-  if (plan.action != FileAction::kFail) stop();
-  errno = plan.error;
+  if (fault_plan.action != FileAction::kFail) stop();
+  errno = fault_plan.error;
   return true;
 }
 
@@ -78,7 +79,7 @@ int rename_noted(const char* from, const char* to, unsigned flags) {
 }  // namespace
 
 FileFault::FileFault(const Plan& wanted) {
-  plan = wanted;
+  fault_plan = wanted;
   counted = 0;
   unsynced = {};
   is_armed = true;
@@ -110,13 +111,13 @@ bool is_stopped(int at, FileAction stop, const std::function<void()>& action) {
 }  // namespace hybrid_trainer
 
 using hybrid_trainer::fails;
+using hybrid_trainer::fault_plan;
 using hybrid_trainer::FileAction;
 using hybrid_trainer::FileCall;
 using hybrid_trainer::is_armed;
 using hybrid_trainer::is_noting;
 using hybrid_trainer::is_planned;
 using hybrid_trainer::path_of;
-using hybrid_trainer::plan;
 using hybrid_trainer::rename_noted;
 using hybrid_trainer::stop;
 using hybrid_trainer::unsynced;
@@ -136,11 +137,11 @@ int open(const char* path, int flags, ...) {
 ssize_t write(int file, const void* data, size_t bytes) {
   if (is_noting()) unsynced.wrote(path_of(file));
   if (is_planned(FileCall::kWrite, file)) {
-    if (plan.action != FileAction::kFail) {
+    if (fault_plan.action != FileAction::kFail) {
       ::syscall(SYS_write, file, data, bytes / 2);
       stop();
     }
-    errno = plan.error;
+    errno = fault_plan.error;
     return -1;
   }
   return ::syscall(SYS_write, file, data, bytes);
@@ -157,7 +158,7 @@ int close(int file) {
   const bool failing = fails(FileCall::kClose, file);
   const auto result = static_cast<int>(::syscall(SYS_close, file));
   if (!failing) return result;
-  errno = plan.error;
+  errno = fault_plan.error;
   return -1;
 }
 
@@ -167,7 +168,7 @@ int rename(const char* from, const char* to) noexcept {
 
 /// Only paths that need no folder are given here.
 int renameat2(int, const char* from, int, const char* to, unsigned flags) noexcept {
-  if (is_armed && !plan.can_exchange) {
+  if (is_armed && !fault_plan.can_exchange) {
     errno = EINVAL;
     return -1;
   }

@@ -94,8 +94,8 @@ class NewBranch : public ::testing::Test {
                             .context = 12,
                             .vocabulary = 50,
                             .window_layers = "sa"};
-  const Batch batch_{random_tokens({4, 12}, 50, 1, stream_),
-                     random_tokens({4, 12}, 50, 2, stream_)};
+  const Batch batch_ =
+      token_batch(random_tokens({4, 12}, 50, 1, stream_), random_tokens({4, 12}, 50, 2, stream_));
 };
 
 TEST_F(NewBranch, HasTheGradientOfItsFunction) {
