@@ -2,6 +2,7 @@
 // (decaying_sum.h), and one entry of a registry.
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/generation/batch_decoder.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
