@@ -125,7 +125,8 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
 }
 
 std::vector<NamedText> LanguageTask::facts() const {
-  const auto base = base_of_run(RunPaths{settings_.run.string()}, settings_.init_from);
+  const RunPaths run{settings_.run.string()};
+  const auto base = settings_.resume ? base_of_run(run, settings_.init_from) : settings_.init_from;
   const RunData data = described();
   return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
           {"tokens of the data", concat(data.train_tokens)},
