@@ -1,4 +1,5 @@
 #include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/core/token_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ TEST(MemorySimulation, AStepTakesNoMoreThanItSays) {
   const Tensor ids = copy_to(kernels::random_ids({8, 16}, 64, 1, host), stream);
   for (Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
     trainable.enter_phase(phase);
-    trainable.wait_for_gradient({ids, ids});
+    trainable.wait_for_gradient(token_batch(ids, ids));
     trainable.apply_gradient();
   }
   EXPECT_EQ(stream.pool()->use().fresh_total, fresh);
