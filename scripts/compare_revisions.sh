@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Shows that another revision trains to the same bits: losses of 200 steps of the presets tiny and small in FP32, phases on, with Muon and AdamW.
+# Shows that another revision trains to the same bits, in FP32 with phases on: presets with Muon and AdamW, each method, LoRA, and two ranks.
 # usage: scripts/compare_revisions.sh OLD [--steps N] [--bench N]
 #   OLD        a revision, which is built in a clone of its own below build/, or the path of a hybrid built before
 #   --steps N  steps of each run, 200 where it is not given
 #   --bench N  also N pairs of `hybrid bench --preset gpt2-124m`, old and new in turn, and the median of their ratios
-# Exit code 0: all losses are equal bit for bit.
+# Exit code 0: all losses and weights are equal bit for bit.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 old='' steps=200 pairs=0
@@ -49,30 +49,47 @@ old=$work/old-hybrid
 
 # One line a step, of what a run computes: not its clock, and not what an event says in words.
 losses() { sed -n 's/.*"step": *\([0-9]*\).*"phase": *"\([a-z]*\)".*"loss": *\([^,}]*\).*/\1 \2 \3/p' "$1/metrics.jsonl"; }
-fp32=()
-for phase in warmup full predict correct; do fp32+=(--set mixed_precision.$phase=fp32); done
+settings=(--set training.steps="$steps" --set phases.warmup_steps=20 --set phases.full_steps=6 --set schedule.warmup_steps=10)
+for phase in warmup full predict correct; do settings+=(--set mixed_precision.$phase=fp32); done
 differing=0
-for preset in tiny small; do
-  for optimizer in muon adamw; do
-    for side in old new; do
-      "${!side}" train --preset $preset --data "$work/data" --run "$work/$side" --set training.steps="$steps" \
-        --set optimizer.name=$optimizer "${fp32[@]}" --set phases.warmup_steps=20 \
-        --set phases.full_steps=6 --set phases.trial_share=0.5 --set schedule.warmup_steps=10 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-      losses "$work/$side" >"$work/$side.losses"
-      rm -rf "${work:?}/$side"
-    done
-    for side in old new; do
-      found=$(wc -l <"$work/$side.losses")
-      [ "$found" -eq "$steps" ] || { echo "error: found $found losses of $steps steps in the $side metrics.jsonl" >&2; exit 70; }
-    done
-    predicted=$(grep -c ' predict ' "$work/new.losses" || true)
-    if cmp -s "$work/old.losses" "$work/new.losses"; then
-      echo "$preset, $optimizer: $steps losses equal, $predicted of them in Predict; the last is $(tail -n 1 "$work/new.losses" | cut -d' ' -f3)"
-    else
-      echo "$preset, $optimizer: they differ from step $(cmp "$work/old.losses" "$work/new.losses" | sed 's/.*line //') on"
-      differing=1
-    fi
+
+# same NAME OPTION...: whether both train with these options to the same losses and the same weights.
+same() {
+  local name=$1 side digest=()
+  shift
+  for side in old new; do
+    "${!side}" train --data "$work/data" --run "$work/$side" "${settings[@]}" "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+    losses "$work/$side" >"$work/$side.losses"
+    local found
+    found=$(wc -l <"$work/$side.losses")
+    [ "$found" -eq "$steps" ] || { echo "error: found $found losses of $steps steps in the $side metrics.jsonl" >&2; exit 70; }
+    digest+=("$("${!side}" inspect "$work/$side" --digest)")
+    rm -rf "${work:?}/$side"
   done
+  if ! cmp -s "$work/old.losses" "$work/new.losses"; then
+    echo "$name: they differ from step $(cmp "$work/old.losses" "$work/new.losses" | sed 's/.*line //') on"
+    differing=1
+  elif [ "${digest[0]}" != "${digest[1]}" ]; then
+    echo "$name: losses are equal, but the last weights differ: ${digest[*]}"
+    differing=1
+  else
+    echo "$name: $steps losses equal, $(grep -c ' predict ' "$work/new.losses" || true) of them in Predict, and the weights; the last is $(tail -n 1 "$work/new.losses" | cut -d' ' -f3)"
+  fi
+}
+
+# Keys as both revisions know them.
+for preset in tiny small llama-tiny; do
+  for optimizer in muon adamw; do
+    same "$preset, $optimizer" --preset $preset --set optimizer.name=$optimizer --set phases.trial_share=0.5
+  done
+done
+same "tiny, asynchronous optimizer" --preset tiny --set phases.ingredient=optimizer_state --set optimizer.name=adamw
+same "llama-tiny, LoRA" --preset llama-tiny --set lora.rank=4 --set phases.trial_share=0.5
+ranks=(--preset tiny --ranks 2 --set gradient_accumulation.micro_batches=2)
+same "tiny, asynchronous gradients over 2 ranks" "${ranks[@]}" --set phases.ingredient=other_ranks
+same "tiny, local SGD over 2 ranks" "${ranks[@]}" --set phases.ingredient=other_ranks --set phases.local_steps=4
+for zero in 0 1 2 3; do
+  same "tiny, 2 ranks, zero $zero" "${ranks[@]}" --set distributed.zero=$zero --set phases.trial_share=0.5
 done
 
 if [ "$pairs" -gt 0 ]; then
