@@ -76,8 +76,6 @@ HybridTrainerConfig config_for(const std::string& method, const Refusal& row) {
   config.predict_aware_memory.offload_strategy = "none";
   config.phases.method = method;
   config.phases.local_sgd.steps = 4;
-  if (row.keys.front() == "phases.local_sgd.steps" && row.kind == Kind::kIsLessThan)
-    config.phases.max_predict_steps = 20;
   config.gradient_accumulation.micro_batches = 2;
   for (const KeyTest& test : row.when) {
     if (test.key == "ranks") continue;

@@ -23,6 +23,7 @@ class PatientMethod final : public Method {
     return rows;
   }
   static std::string text(const PhaseConfig&) { return " patiently"; }
+  void enter_predict(PhaseOutcome&) override { parts_.enter_model(Phase::kFull); }
   void predict(const Batch& batch, PhaseOutcome& outcome) override {
     train(batch, outcome);
     tell(outcome, "patient");
