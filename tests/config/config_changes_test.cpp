@@ -91,8 +91,8 @@ TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
            {"data.shuffle", "false"},
            {"gradient_accumulation.micro_batches", "2"},
            {"divergence.window", "16"},
-           {"phases.confidence_window", "5"},
-           {"phases.predictor", "linear"},
+           {"phases.skip_backward.confidence_window", "5"},
+           {"phases.skip_backward.predictor", "linear"},
            {"model.width", "32"},
            {"model.dropout", "0.1"}}) {
     const ConfigChanges changes = config_changes(tiny_config(), with(path, value));

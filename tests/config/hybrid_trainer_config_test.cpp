@@ -108,7 +108,8 @@ TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.problems().size(), 3u) << error.what();
     const std::string text = error.what();
-    EXPECT_NE(text.find("phases.confidence_threshold: got 1.5"), std::string::npos) << text;
+    EXPECT_NE(text.find("phases.skip_backward.confidence_threshold: got 1.5"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("phases.warmup_steps: got -1"), std::string::npos) << text;
     EXPECT_NE(text.find("did you mean momentum?"), std::string::npos) << text;
   }

@@ -151,13 +151,13 @@ TEST_F(ChatRowsTest, ArgumentsInTextAreReadAsPythonReadsThem) {
 TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
   const std::string call = R"(, "tool_calls": [{"function": {"name": "get_weather"}}])";
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("", call) + "]}"),
-               {"nothing", "template"});
+               {"no target tokens", "template"});
   set_template(
       "{% for m in messages %}{{ m.role }}:{% if m.tool_calls %}{{ m.tool_calls[0].name }}"
       "{% endif %};{% endfor %}");
   const std::string two = R"(, "tool_calls": [{"name": "get_weather"}, {"name": "get_weather"}])";
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("", two) + "]}"),
-               {"nothing", "template"});
+               {"no target tokens", "template"});
 }
 
 TEST_F(ChatRowsTest, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {

@@ -278,7 +278,7 @@ struct Renamed {
         {.name = "optimizer.updates",
          .keys = {"optimizer.name"},
          .meaning = [](const std::string& updates, const Spelling::ValueOf& value_of) {
-           return updates == "9" ? value_of("optimizer.name") + "-of-nine" : "";
+           return updates != "9" ? "" : value_of("optimizer.name") == "muon" ? "adamw" : "muon";
          }}};
     return names;
   }
@@ -328,15 +328,15 @@ TEST(Spellings, TakeOneValueByTwoNames) {
 
 TEST(Spellings, MeanWhatTheOtherKeysMakeOfThem) {
   Renamed config;
-  config.optimizer.name = "sgd";
+  config.optimizer.name = "muon";
   set_field(config, "optimizer.updates", "9");
-  EXPECT_EQ(config.optimizer.name, "sgd-of-nine");
+  EXPECT_EQ(config.optimizer.name, "adamw");
   set_field(config, "optimizer.updates", "8");
-  EXPECT_EQ(config.optimizer.name, "sgd-of-nine");
+  EXPECT_EQ(config.optimizer.name, "adamw");
   EXPECT_EQ(config.steps, 8);
   Renamed other;
   read_config_text(other, R"({"optimizer": {"updates": 9}})", "c");
-  EXPECT_EQ(other.optimizer.name, Renamed{}.optimizer.name + "-of-nine");
+  EXPECT_EQ(other.optimizer.name, "muon") << "its default is not muon";
 }
 
 TEST(Spellings, OfSettingsMustAgreeWithTheKeysOwnName) {

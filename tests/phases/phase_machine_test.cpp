@@ -305,8 +305,8 @@ TEST(PhaseMachine, SaysWhereATrialGoesAheadWithoutConfidence) {
   BowlRun run(uphill, setup, 0.2);
   std::string events;
   for (const PhaseOutcome& outcome : run.run(60)) events += outcome.event + "\n";
-  EXPECT_NE(events.find("to measure what that gives, although the confidence below 0.001 is less "
-                        "than 0.99"),
+  EXPECT_NE(events.find("to measure their gain, although the confidence below 0.001 is less than "
+                        "0.99"),
             events.npos)
       << events;
 }

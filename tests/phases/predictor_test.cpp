@@ -111,7 +111,7 @@ TEST(MakePredictor, NamesTheNearestOfAnUnknownName) {
     make_predictor(config_of("momentun"));
     FAIL() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("phases.predictor"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("phases.skip_backward.predictor"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("did you mean momentum"), std::string::npos)
         << error.what();
   }

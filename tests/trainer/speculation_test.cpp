@@ -219,7 +219,7 @@ TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
   for (const char* word :
        {"memory.optimizer_state", "memory.weights", "memory.gradients", "optimizer.paged",
         "optimizer.state_bits", "phases.asynchronous_optimizer.exact_state",
-        "optimizer.name: got adafactor", "adamw, lion, muon",
+        "optimizer.name: got adafactor", "adamw, lion or muon",
         "phases.asynchronous_optimizer.delay: got 2",
         "phases.asynchronous_optimizer.device_side: got sketch"})
     EXPECT_TRUE(contains(message, word));

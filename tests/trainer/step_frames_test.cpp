@@ -38,6 +38,7 @@ class CountedModel final : public LossModel {
 TEST(StepFrames, AreAtMostNineFromTheTrainerToTheModel) {
   for (const std::int64_t micro_batches : {1, 2}) {
     HybridTrainerConfig config = tiny_config();
+    config.model.vocabulary = 20;
     config.data.batch_size = 2;
     config.gradient_accumulation.micro_batches = micro_batches;
     config.phases.warmup_steps = 2;
