@@ -63,7 +63,8 @@ same() {
     local found
     found=$(wc -l <"$work/$side.losses")
     [ "$found" -eq "$steps" ] || { echo "error: found $found losses of $steps steps in the $side metrics.jsonl" >&2; exit 70; }
-    digest+=("$("${!side}" inspect "$work/$side" --digest)")
+    local checkpoints=("$work/$side"/checkpoints/step-*)
+    digest+=("$("${!side}" inspect "${checkpoints[-1]}" --digest | awk '{ print $1 }')")
     rm -rf "${work:?}/$side"
   done
   if ! cmp -s "$work/old.losses" "$work/new.losses"; then

@@ -56,7 +56,8 @@ std::vector<std::string> apply_settings(HybridTrainerConfig& config,
     set("--set " + path, path, path, setting.substr(equals + 1));
   }
   const std::string option = "--max-device-memory";
-  if (!arguments.device_memory.empty()) set(option, option, kDeviceBudget, arguments.device_memory);
+  if (!arguments.device_memory.empty())
+    set(option, kDeviceBudget, kDeviceBudget, arguments.device_memory);
   return problems;
 }
 

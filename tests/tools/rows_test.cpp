@@ -37,7 +37,8 @@ TEST_F(RowsTest, SaysWhatIsLearntAndWhatIsRefused) {
   EXPECT_EQ(counts.at("sequences"), 1);
   EXPECT_LT(counts.at("targets").as_int64(), counts.at("tokens").as_int64());
   EXPECT_EQ(counts.at("refused").at(0).at("line"), 3);
-  EXPECT_NE(result.errors.find("line 3 is refused: nothing"), std::string::npos) << result.errors;
+  EXPECT_NE(result.errors.find("line 3 is refused: it has no target tokens"), std::string::npos)
+      << result.errors;
   EXPECT_NE(rows({}).output.find("2 rows of "), std::string::npos);
 }
 
