@@ -41,8 +41,10 @@ if [ ! -f "$old" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cp "$old" "$work/old-hybrid"  # it may be the file that is built next
-old=$work/old-hybrid
+mkdir -p "$work/before/bin" "$work/before/lib"  # it may be the file that is built next
+cp "$old" "$work/before/bin/hybrid"
+cp "$(dirname "$old")"/../lib/*.so "$work/before/lib/" 2>/dev/null || true  # for ranks
+old=$work/before/bin/hybrid
 "$root/scripts/build.sh" >&2 || exit
 
 "$new" prepare "$root/src" "$root/include" --output "$work/data" --tokenizer bpe --vocab-size 1024 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }

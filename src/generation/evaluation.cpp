@@ -45,9 +45,8 @@ struct BatchLoss {
 std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t batches,
                                 const EvaluationShare& share) {
   if (share.count == 1) return own;
-  std::string bytes(own.size() * sizeof(BatchLoss), '\0');
-  if (!own.empty()) std::memcpy(bytes.data(), own.data(), bytes.size());
-  const std::vector<std::string> all = share.gather(bytes);
+  const std::vector<std::string> all = share.gather(
+      std::string(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(BatchLoss)));
   for (std::size_t index = 0; index < all.size(); ++index) {
     const auto rest = batches - static_cast<std::int64_t>(index) + share.count - 1;
     require(all[index].size() == static_cast<std::size_t>(rest / share.count) * sizeof(BatchLoss),

@@ -44,11 +44,15 @@ std::string hugging_face_config_text(const ModelConfig& model, const HuggingFace
                       {"model_type", layout.model_type}};
   for (const auto& member : layout.members) {
     const std::string key = member.key.substr(0, member.key.find('|'));
-    std::visit([&](auto pointer) { config[key] = json_of(whole(model.*pointer)); }, member.member);
-  }
-  for (const auto& member : layout.nullable) {
-    const double value = model.*std::get<double ModelConfig::*>(member.member);
-    config[member.key] = value == 0 ? json::value() : json::value(value);
+    const auto write = [&](auto pointer) {
+      const auto value = model.*pointer;
+      if (!member.null_is_zero) {
+        config[key] = json_of(whole(value));
+      } else {
+        config[key] = value == 0 ? json::value() : json::value(value);
+      }
+    };
+    std::visit(write, member.member);
   }
   if (layout.rope_theta) write_rotary_keys(config, model, layout);
   for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
@@ -121,13 +125,13 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   ModelConfig model;
   model.family = family.name;
   for (const auto& member : layout.members) {
-    std::visit([&](auto pointer) { reader.read(model.*pointer, member.key, member.missing); },
-               member.member);
+    const auto read = [&](auto pointer) {
+      if (!member.null_is_zero) return reader.read(model.*pointer, member.key, member.missing);
+      reader.read_nullable(model.*pointer, member.key, member.missing.value_or(0));
+    };
+    std::visit(read, member.member);
   }
   for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
-  for (const auto& member : layout.nullable)
-    reader.read_nullable(model.*std::get<double ModelConfig::*>(member.member), member.key,
-                         member.missing.value_or(0));
   if (layout.rope_theta) read_rotary_keys(reader, model, layout);
   for (const Fixed& key : layout.fixed) reader.expect(key);
   for (const Fixed& key : layout.written(model)) reader.know(key.key);

@@ -8,16 +8,6 @@
 namespace hybrid_trainer {
 namespace {
 
-const ModelFamily* family_in(const ModelRegistry& registry, const std::string& name) {
-  const auto found = std::find_if(registry.begin(), registry.end(),
-                                  [&](const ModelFamily& family) { return family.name == name; });
-  return found == registry.end() ? nullptr : &*found;
-}
-
-std::string unknown(const std::string& name, const ModelRegistry& registry) {
-  return choice_problem("model.family", name, names_of(registry));
-}
-
 /// Whether the family has the key, or the group that it is of.
 bool has_key(const ModelFamily& family, const std::string& key) {
   const std::string group = key.substr(0, key.find('.'));
@@ -80,9 +70,9 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
                             const ModelRegistry& registry) {
   if (registry.empty()) return;
-  const ModelFamily* family = family_in(registry, config.family);
-  if (family == nullptr) {
-    problems.push_back(unknown(config.family, registry));
+  const auto family = std::ranges::find(registry, config.family, &ModelFamily::name);
+  if (family == registry.end()) {
+    problems.push_back(choice_problem("model.family", config.family, names_of(registry)));
     return;
   }
   const auto given = texts_of_keys(config), defaults = texts_of_keys(ModelConfig{});

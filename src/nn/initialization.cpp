@@ -26,27 +26,30 @@ void fill_from_host(const Parameter& parameter, const Stream& stream, const Writ
   wait_for_copy(value, made, stream);
 }
 
+/// Each value from draw(key, its index).
+template <class Draw>
+void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
+                   const Draw& draw) {
+  const RandomKey key{seed, 0, hash_of(parameter.name())};
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
+#pragma omp parallel for
+    for (std::int64_t i = 0; i < count; ++i) values[i] = draw(key, static_cast<std::uint64_t>(i));
+  });
+}
+
 }  // namespace
 
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
                        const Stream& stream) {
-  const RandomKey key{seed, 0, hash_of(parameter.name())};
-  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
-#pragma omp parallel for
-    for (std::int64_t i = 0; i < count; ++i) {
-      values[i] = static_cast<float>(deviation) * random_normal(key, static_cast<std::uint64_t>(i));
-    }
+  fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
+    return static_cast<float>(deviation) * random_normal(key, i);
   });
 }
 
 void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
                         const Stream& stream) {
-  const RandomKey key{seed, 0, hash_of(parameter.name())};
-  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const float share = to_unit_float(random_word(key, static_cast<std::uint64_t>(i)));
-      values[i] = static_cast<float>(bound) * (2 * share - 1);
-    }
+  fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
+    return static_cast<float>(bound) * (2 * to_unit_float(random_word(key, i)) - 1);
   });
 }
 

@@ -16,7 +16,7 @@ void add_row(float* s, const float* decay, const float* before, const float* u,
   for (std::int64_t i = 0; i < width; ++i) s[i] = decay[i] * before[i] + u[i];
 }
 
-/// Whether row t of a batch, the first of whose sequence is `begin`, begins a document.
+/// Whether a row of a batch, whose sequences have `time` rows each, begins a document.
 bool begins(const Pass& pass, std::int64_t row, std::int64_t time) {
   return row % time == 0 || (pass.positions && pass.positions.data<std::int32_t>()[row] == 0);
 }

@@ -101,10 +101,8 @@ TEST(Families, HaveBiasesWhereTheConfigSaysSo) {
 std::map<std::string, double> missing_of(const std::string& family) {
   const HuggingFaceLayout& layout = find_family(family).hugging_face;
   std::map<std::string, double> missing;
-  for (const auto* members : {&layout.members, &layout.nullable}) {
-    for (const HuggingFaceLayout::Member& member : *members) {
-      if (member.missing) missing[member.key.substr(0, member.key.find('|'))] = *member.missing;
-    }
+  for (const HuggingFaceLayout::Member& member : layout.members) {
+    if (member.missing) missing[member.key.substr(0, member.key.find('|'))] = *member.missing;
   }
   missing["rope_theta"] = layout.rope_theta.value_or(0);
   return missing;

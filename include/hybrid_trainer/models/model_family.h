@@ -39,7 +39,8 @@ struct HuggingFaceLayout {
   struct Member {
     std::string key;
     std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*> member;
-    std::optional<double> missing{};  // what an absent key or null means; else it must be there
+    std::optional<double> missing{};  // what an absent key means; else it must be there
+    bool null_is_zero = false;        // else null is the same as an absent key
   };
   /// A key that chooses a computation, with the values that mean this family's; the first is what
   /// we write. An absent key is accepted.
@@ -67,8 +68,6 @@ struct HuggingFaceLayout {
   std::optional<double> rope_theta{};
   WindowKeys window_keys = WindowKeys::kNone;
   std::string windows{};  // the family's pattern, see ModelConfig::window_layers
-  /// Numbers where null is 0 and an absent key what `missing` says.
-  std::vector<Member> nullable{};
   /// Where layers with a window rotate by a base of their own.
   double ModelConfig::*window_rope_theta = nullptr;
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
@@ -10,8 +12,19 @@ namespace hybrid_trainer {
 class CheckpointedModule final : public Module {
  public:
   explicit CheckpointedModule(Module& module) : module_(module) {}
-  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override {
+    ForwardOnlyTape none(tape.pass());
+    Tensor y = module_.forward(x, none, stream);
+    tape.save({ActivationRole::kBlockInput, x}, stream);
+    return y;
+  }
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    const Tensor x = tape.take(stream);
+    // What every pass rebuilds may differ in its last bits, norms do not.
+    PlainTape inner(tape.pass(), std::max(tape.rebuild(), Rebuild::kNormalized));
+    module_.forward(x, inner, stream);
+    return module_.backward(dy, inner, stream);
+  }
   void visit_parameters(const ParameterVisitor& visit) override { module_.visit_parameters(visit); }
 
  private:

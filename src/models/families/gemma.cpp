@@ -3,45 +3,43 @@
 
 namespace hybrid_trainer {
 
+namespace {
+
+/// What both have in common.
+RotaryDecoder gemma(const char* name, const char* title, const char* architecture) {
+  return {.name = name,
+          .title = title,
+          .architecture = architecture,
+          .norm = NormKind::kRootMeanSquareOnePlus,
+          .gate = kernels::Gate::kGelu,
+          .last_norms = true,
+          .scaled_embedding = true,
+          .caps = true,
+          .attention_bias = true,
+          .file_key_heads = 4,
+          .file_head_size = 256,
+          .file_tied_head = true,
+          .window_keys = WindowKeys::kLayerTypes};
+}
+
+}  // namespace
+
 ModelFamily gemma2_family() {
-  return rotary_decoder_family({.name = "gemma2",
-                                .title = "Gemma 2",
-                                .model_type = "gemma2",
-                                .architecture = "Gemma2ForCausalLM",
-                                .norm = NormKind::kRootMeanSquareOnePlus,
-                                .gate = kernels::Gate::kGelu,
-                                .last_norms = true,
-                                .scaled_embedding = true,
-                                .windows = "wa",
-                                .caps = true,
-                                .attention_bias = true,
-                                .file_key_heads = 4,
-                                .file_head_size = 256,
-                                .file_context = 8192,
-                                .file_tied_head = true,
-                                .window_keys = WindowKeys::kLayerTypes});
+  RotaryDecoder kind = gemma("gemma2", "Gemma 2", "Gemma2ForCausalLM");
+  kind.windows = "wa";
+  kind.file_context = 8192;
+  return rotary_decoder_family(kind);
 }
 
 ModelFamily gemma3_family() {
-  return rotary_decoder_family({.name = "gemma3",
-                                .title = "Gemma 3",
-                                .model_type = "gemma3_text",
-                                .architecture = "Gemma3ForCausalLM",
-                                .query_key_norm = true,
-                                .norm = NormKind::kRootMeanSquareOnePlus,
-                                .gate = kernels::Gate::kGelu,
-                                .last_norms = true,
-                                .scaled_embedding = true,
-                                .windows = "wwwwwa",
-                                .window_rope = true,
-                                .caps = true,
-                                .attention_bias = true,
-                                .file_key_heads = 4,
-                                .file_head_size = 256,
-                                .file_context = 131072,
-                                .file_theta = 1e6,
-                                .file_tied_head = true,
-                                .window_keys = WindowKeys::kLayerTypes});
+  RotaryDecoder kind = gemma("gemma3", "Gemma 3", "Gemma3ForCausalLM");
+  kind.model_type = "gemma3_text";
+  kind.query_key_norm = true;
+  kind.windows = "wwwwwa";
+  kind.window_rope = true;
+  kind.file_context = 131072;
+  kind.file_theta = 1e6;
+  return rotary_decoder_family(kind);
 }
 
 }  // namespace hybrid_trainer

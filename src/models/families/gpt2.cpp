@@ -41,12 +41,7 @@ void collect_problems(const ModelConfig& config, std::vector<std::string>& probl
 std::vector<ModelPreset> presets() {
   const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t width,
                         std::int64_t context) {
-    ModelConfig model;
-    model.layers = layers;
-    model.heads = heads;
-    model.width = width;
-    model.context = context;
-    return model;
+    return ModelConfig{.layers = layers, .heads = heads, .width = width, .context = context};
   };
   return {
       {"tiny", shape(4, 4, 128, 64), 16, 64, "muon", 1e-2},

@@ -7,15 +7,13 @@ namespace {
 std::vector<ModelPreset> llama_presets() {
   const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t key_heads,
                         std::int64_t width, std::int64_t context) {
-    ModelConfig model;
-    model.family = "llama";
-    model.layers = layers;
-    model.heads = heads;
-    model.key_heads = key_heads;
-    model.width = width;
-    model.context = context;
-    model.tied_head = true;
-    return model;
+    return ModelConfig{.family = "llama",
+                       .layers = layers,
+                       .heads = heads,
+                       .width = width,
+                       .context = context,
+                       .key_heads = key_heads,
+                       .tied_head = true};
   };
   ModelConfig billion = shape(16, 32, 8, 2048, 8192);  // Llama 3.2's
   billion.inner_width = 8192;
@@ -30,7 +28,6 @@ std::vector<ModelPreset> llama_presets() {
 ModelFamily llama_family() {
   return rotary_decoder_family({.name = "llama",
                                 .title = "Llama",
-                                .model_type = "llama",
                                 .architecture = "LlamaForCausalLM",
                                 .attention_bias = true,
                                 .mlp_bias = true,

@@ -6,7 +6,6 @@ namespace hybrid_trainer {
 ModelFamily mistral_family() {
   return rotary_decoder_family({.name = "mistral",
                                 .title = "Mistral",
-                                .model_type = "mistral",
                                 .architecture = "MistralForCausalLM",
                                 .windows = "w",
                                 .file_key_heads = 8,

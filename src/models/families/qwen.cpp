@@ -5,18 +5,17 @@ namespace hybrid_trainer {
 namespace {
 
 std::vector<ModelPreset> qwen3_presets() {
-  ModelConfig model;
-  model.family = "qwen3";
-  model.layers = 28;
-  model.heads = 16;
-  model.key_heads = 8;
-  model.head_size = 128;
-  model.width = 1024;
-  model.inner_width = 3072;
-  model.context = 40960;
-  model.norm_epsilon = 1e-6;
-  model.rope_theta = 1e6;
-  model.tied_head = true;
+  const ModelConfig model{.family = "qwen3",
+                          .layers = 28,
+                          .heads = 16,
+                          .width = 1024,
+                          .context = 40960,
+                          .key_heads = 8,
+                          .head_size = 128,
+                          .inner_width = 3072,
+                          .norm_epsilon = 1e-6,
+                          .rope_theta = 1e6,
+                          .tied_head = true};
   return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
 }
 
@@ -25,7 +24,6 @@ std::vector<ModelPreset> qwen3_presets() {
 ModelFamily qwen2_family() {
   return rotary_decoder_family({.name = "qwen2",
                                 .title = "Qwen2",
-                                .model_type = "qwen2",
                                 .architecture = "Qwen2ForCausalLM",
                                 .biased_queries = true,
                                 .windows = "w",
@@ -37,7 +35,6 @@ ModelFamily qwen2_family() {
 ModelFamily qwen3_family() {
   return rotary_decoder_family({.name = "qwen3",
                                 .title = "Qwen3",
-                                .model_type = "qwen3",
                                 .architecture = "Qwen3ForCausalLM",
                                 .query_key_norm = true,
                                 .windows = "w",

@@ -177,10 +177,10 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
   if (kind.caps) {
     const bool second = !kind.window_rope;
     member("query_pre_attn_scalar", &ModelConfig::query_scalar, 256);
-    layout.nullable.push_back(
-        {"attn_logit_softcapping", &ModelConfig::attention_cap, second ? 50.0 : 0.0});
-    layout.nullable.push_back(
-        {"final_logit_softcapping", &ModelConfig::logit_cap, second ? 30.0 : 0.0});
+    layout.members.push_back(
+        {"attn_logit_softcapping", &ModelConfig::attention_cap, second ? 50.0 : 0.0, true});
+    layout.members.push_back(
+        {"final_logit_softcapping", &ModelConfig::logit_cap, second ? 30.0 : 0.0, true});
   }
   if (kind.window_rope) layout.window_rope_theta = &ModelConfig::window_rope_theta;
   return layout;

@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 struct RotaryDecoder {
   const char* name;
   const char* title;
-  const char* model_type;
   const char* architecture;
+  const char* model_type = name;
   bool biased_queries = false;  // of queries, keys and values, whatever the config says
   bool query_key_norm = false;
   NormKind norm = NormKind::kRootMeanSquare;
