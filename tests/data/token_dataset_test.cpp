@@ -70,9 +70,10 @@ TEST(TokenDataset, ACountInItsInfoThatIsNoneIsNamed) {
     folder.write("data.json", other);
     return message_of<DataError>([&] { read_data_info(folder.path()); });
   };
-  for (const char* value : {"-1", "1.5", "\"35\"", "null", "9007199254740993"})
+  for (const char* value : {"-1", "1.5", "\"35\"", "9007199254740993"})
     expect_words(with(concat("\"train_tokens\":", value)), {"train_tokens", "integer"});
-  expect_words(with("\"other\":35"), {"has no", "train_tokens"});
+  for (const char* other : {"\"train_tokens\":null", "\"other\":35"})
+    expect_words(with(other), {"has no", "train_tokens"});
   folder.write("data.json", text);
   EXPECT_EQ(read_data_info(folder.path())->train_tokens, 35);
 }
