@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/models/decoder.h"
+#include "hybrid_trainer/models/decoder_spec.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/models/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
@@ -10,26 +9,6 @@
 #include "src/models/block_states.h"
 
 namespace hybrid_trainer {
-FirstDeviations usual_deviations(const ModelConfig& config) {
-  constexpr double kUsual = 0.02;
-  const double widening = std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
-  const double matrix = config.initializer_range.value_or(kUsual * widening);
-  return {.embedding = config.initializer_range.value_or(kUsual),
-          .matrix = matrix,
-          .projection = matrix / std::sqrt(2.0 * static_cast<double>(config.layers))};
-}
-
-void collect_pattern_problems(const std::string& key, const std::string& pattern,
-                              const std::string& letters, const std::string& kinds,
-                              std::int64_t layers, std::vector<std::string>& problems) {
-  if (pattern.find_first_not_of(letters) != std::string::npos)
-    problems.push_back(concat(key, ": got ", pattern, ", want letters ", kinds));
-  if (std::ssize(pattern) > layers) {
-    problems.push_back(concat(key, ": got ", pattern, ", ", pattern.size(), " letters for ", layers,
-                              " layers; want at most one for each layer, fewer are repeated"));
-  }
-}
-
 std::int64_t padded_vocabulary(std::int64_t vocabulary) {
   const std::int64_t multiple = vocabulary >= 512 ? 64 : 16;
   return (vocabulary + multiple - 1) / multiple * multiple;

@@ -1,53 +1,17 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/models/decoder_spec.h"
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/recomputation.h"
-#include "hybrid_trainer/nn/residual_block.h"
-#include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {
-
-/// Those of GPT-2 at config.initializer_range; where that is left out, 0.02, below width 768 matrices
-/// other than the tables larger by √(768/width).
-FirstDeviations usual_deviations(const ModelConfig& config);
-
-/// What tells one decoder from another, beside the sizes of its ModelConfig.
-struct DecoderSpec {
-  ResidualSpec residual;
-  /// Kinds of layers by letter, and which layer is of which kind: letters, repeated over the layers.
-  std::map<char, LayerSpec> kinds;
-  std::string pattern;
-  std::int64_t positions = 0;  // rows of a table of positions; 0: branches know positions
-  /// The tables of angles that branches turn by.
-  std::vector<std::shared_ptr<RotaryTable>> rotary{};
-  bool scaled_embedding = false;  // by √width
-  float logit_cap = 0;            // see LanguageHead
-  bool tied_head = true;          // the head shares the token table
-  FirstDeviations deviations;
-  /// Names in a Hugging Face folder.
-  struct Files {
-    std::string layers = "h", tokens = "wte", final_norm = "ln_f";
-  } files{};
-};
-
-/// The kind of a layer by a pattern of letters, which is repeated over the layers.
-inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
-  return pattern[static_cast<std::size_t>(layer) % pattern.size()];
-}
-
-/// Problems of the pattern that a config's `key` gives: letters of no kind, or more letters than
-/// layers, some of which would be of none. `kinds` tells people what the `letters` mean.
-void collect_pattern_problems(const std::string& key, const std::string& pattern,
-                              const std::string& letters, const std::string& kinds,
-                              std::int64_t layers, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, table of positions unless branches know them, blocks of residual
 /// branches, a final norm and a head over the vocabulary. Parameters bear GPT-2's names,
