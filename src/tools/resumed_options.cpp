@@ -1,6 +1,9 @@
 #include "src/tools/resumed_options.h"
 
+#include <filesystem>
+
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/run/run_files.h"
 
 namespace hybrid_trainer {
 namespace {

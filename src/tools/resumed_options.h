@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+
 namespace hybrid_trainer {
 
 /// What `train --resume` and `finetune --resume` were given beside settings; "" where left out.
