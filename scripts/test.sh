@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs all tests; then the computing layers once more with the kernels of processors that have no
-# AVX-512. The last line says how many passed and failed; the exit code is 0 where none failed.
+# AVX-512. The last lines say which tests failed and why, and how
+# many passed and failed; the exit code is 0 where none failed.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 keep_temporary_files_in_memory
@@ -19,6 +20,13 @@ cmake --build "$root/build" || no_build
 # Two tests at a time share the cores: threads that wait must sleep, not spin.
 export OMP_WAIT_POLICY=passive
 passed=0 failed=0
+# The tests that failed in a run's results, each with the last 40 lines of what it printed.
+what_failed() {
+  awk '/<testcase / { name = /status="fail"/ ? $0 : ""; sub(/.*<testcase name="/, "", name); sub(/".*/, "", name); lines = 0 }
+       name != "" && !/<(testcase|failure) / { line[lines++] = $0 }
+       name != "" && /<\/testcase>/ { print "\nFAILED: " name; for (i = lines > 41 ? lines - 41 : 0; i < lines - 1; ++i) print line[i] }' "$1" |
+    sed 's/.*<system-out>//; s/<\/system-out>//; s/&lt;/</g; s/&gt;/>/g; s/&quot;/"/g; s/&amp;/\&/g'
+}
 attribute() { sed -n "s/.*<testsuite.* $1=\"\([0-9]*\)\".*/\1/p;s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1; }
 
 run_tests() {
@@ -45,6 +53,9 @@ echo
 echo "the computing layers with HYBRID_MAX_ISA=avx2:"
 HYBRID_MAX_ISA=avx2 run_tests avx2 --label-regex '^(kernels|nn|models)$'
 
+for name in all avx2; do
+  [ ! -s "$results/$name.xml" ] || what_failed "$results/$name.xml"
+done
 echo
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] || exit 1
