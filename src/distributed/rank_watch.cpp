@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,8 @@ class RankWatch::Channel {
     connect(ranks);
     begin_tick();
     thread_ = std::jthread([this] { context_.run(); });
+    // A rank that has been let in may not be in `connections_` yet, and rank 0's farewell would miss it.
+    if (rank_ == 0 && ranks.size() > 1) all_have_come_.get_future().wait_for(kTimeToCome);
     ranks.barrier();
   }
   ~Channel() {
@@ -36,6 +39,8 @@ class RankWatch::Channel {
   Channel(const Channel&) = delete;
 
  private:
+  static constexpr std::chrono::seconds kTimeToCome{30};
+
   static std::vector<std::string> gather_hosts(Communicator& ranks) {
     return ranks.host_gather(concat(asio::ip::host_name(), ", process ", ::getpid()));
   }
@@ -56,8 +61,9 @@ class RankWatch::Channel {
                                          [this](const IntroducedRank& rank, RankSocket socket) {
                                            if (rank.rank == 0) return;
                                            add(std::move(socket), rank.rank);
-                                           if (connections_.size() + 1 == watched_.size())
-                                             gate_->close();
+                                           if (connections_.size() + 1 < watched_.size()) return;
+                                           gate_->close();
+                                           all_have_come_.set_value();
                                          });
       gate_->open();
     }
@@ -75,9 +81,8 @@ class RankWatch::Channel {
   }
 
   RankSocket reach_first(const std::string& addresses, const RankIdentity& mine) {
-    constexpr std::chrono::seconds kLimit{30};
     constexpr std::chrono::milliseconds kPause{100};
-    const auto end = Clock::now() + kLimit;
+    const auto end = Clock::now() + kTimeToCome;
     for (;;) {
       RankCall call = call_rank(endpoints_of(addresses), mine, context_, end);
       if (call.problem.empty() && call.answer.rank == 0) {
@@ -180,7 +185,8 @@ class RankWatch::Channel {
   Clock::time_point ticked_ = Clock::now();
   bool is_over_ = false;
   asio::io_context context_;
-  std::shared_ptr<RankGate> gate_;  // of rank 0
+  std::shared_ptr<RankGate> gate_;    // of rank 0
+  std::promise<void> all_have_come_;  // to it
   std::vector<std::shared_ptr<SideConnection>> connections_;
   asio::steady_timer tick_{context_};
   std::jthread thread_;

@@ -75,6 +75,18 @@ TEST(RankWatch, LetsRanksEndInOrder) {
   EXPECT_EQ(told.ended, 0);
 }
 
+/// As where rank 0 refuses what the others would refuse a moment later.
+TEST(RankWatch, LetsRankZeroEndAsSoonAsItHasBegun) {
+  for (int round = 0; round < 200; ++round) {
+    Told told(3);
+    run_thread_ranks(3, [&](Communicator& ranks) {
+      const RankWatch watch(ranks, watched_by(told, ranks.rank(), moving));
+      if (ranks.rank() > 0) std::this_thread::sleep_for(10ms);
+    });
+    ASSERT_EQ(told.lines, std::vector<std::string>(3)) << "round " << round;
+  }
+}
+
 /// Sockets of this process that connections may still come to.
 int listening_sockets() {
   int count = 0;
