@@ -1,3 +1,5 @@
+#include <boost/algorithm/string/replace.hpp>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -55,7 +57,8 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
                    " | ", field.help, " |\n");
   }
   if (!path.empty()) {
-    out += concat("## ", path.substr(0, path.size() - 1), "\n\n", group.help,
+    out += concat("## ", path.substr(0, path.size() - 1), "\n\n",
+                  boost::replace_all_copy(group.help, ". ", ".\n"),  // lines that are not too long
                   group.help.empty() ? "" : "\n\n");
   }
   if (!rows.empty())
