@@ -10,6 +10,7 @@
 #include <iostream>
 #include <thread>
 
+#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
@@ -142,6 +143,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
 
 /// What ends before the ranks know each other says nothing by itself.
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
+  check_ranks(settings.config, local_ranks_);  // before thousands of processes start for nothing
   if (device_.type != DeviceType::kCpu) return run_local_ranks(own_command_, local_ranks_);
   return run_by_mpirun(own_command_, local_ranks_, settings.restart_command);
 }

@@ -111,6 +111,7 @@ by_mpirun=(mpirun --oversubscribe --bind-to none)
 tiny=(train --preset tiny --set gradient_accumulation.micro_batches=2)
 here=("${tiny[@]}" --data data --run refused)
 refused 78 'gradient_accumulation.micro_batches: got 2 for 3 ranks' "$hybrid" "${here[@]}" --ranks 3
+refused 78 'gradient_accumulation.micro_batches: got 2 for 99999 ranks' timeout 20 "$hybrid" "${here[@]}" --ranks 99999
 refused 64 '--ranks: got 2, and this is one of 3 ranks that mpirun started' "${by_mpirun[@]}" -np 3 "$hybrid" "${here[@]}" --ranks 2
 refused 78 'training.stepz' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}" --set training.stepz=3
 refused 66 'nowhere does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]}" --data nowhere --run refused
