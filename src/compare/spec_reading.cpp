@@ -30,6 +30,14 @@ bool is_of_a_run(const std::string& key) {
   return key == "training.seed" || key == "training.steps";
 }
 
+/// By whatever names.
+bool name_one_key(const FieldNode& tree, const std::string& one, const std::string& other) {
+  const std::vector<std::string> keys = keys_of(tree, other);
+  return std::ranges::any_of(keys_of(tree, one), [&](const std::string& key) {
+    return std::ranges::count(keys, key) > 0;
+  });
+}
+
 }  // namespace
 
 std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::string& path) {
@@ -109,9 +117,10 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
     return;
   }
   GivenNames given;
+  const FieldNode tree = field_tree(arm.config);
   for (const auto& [name, value] : settings.get_object()) {
     const std::string key(name);
-    if (is_of_a_run(key) || key == spec_.sweep_key) {
+    if (is_of_a_run(key) || name_one_key(tree, key, spec_.sweep_key)) {
       problems_.note(
           path,
           concat(key, is_of_a_run(key) ? " is set by the comparison: give budgets and seeds"

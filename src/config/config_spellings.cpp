@@ -7,12 +7,14 @@ namespace {
 constexpr const char* kMethod = "phases.method";
 constexpr const char* kLocalSteps = "phases.local_sgd.steps";
 
-/// What Predict goes on without names a method; other_ranks names two, of which local_steps chooses.
+/// What Predict goes on without names a method; other_ranks names two, of which local_steps chooses,
+/// or the method itself.
 std::string method_of(const std::string& ingredient, const Spelling::ValueOf& value_of) {
   if (ingredient == "backward") return "skip_backward";
   if (ingredient == "optimizer_state") return "asynchronous_optimizer";
   if (ingredient != "other_ranks") return ingredient;
-  return value_of(kLocalSteps) == "0" ? "asynchronous_gradients" : "local_sgd";
+  if (value_of(kLocalSteps) != "0") return "local_sgd";
+  return value_of(kMethod) == "local_sgd" ? "local_sgd" : "asynchronous_gradients";
 }
 
 /// Says nothing with a method that is not over ranks.
@@ -43,7 +45,8 @@ std::vector<Spelling> make_spellings() {
       {.name = "training.memory_budget_mb",
        .keys = {"memory.device_budget"},
        .unit = "MB",
-       .silent = "0"},
+       .silent = "0",
+       .once_apart_beside = "phases.ingredient"},
       {"phases.local_steps", {kLocalSteps}},
       {.name = "phases.ingredient", .keys = {kMethod}, .meaning = method_of},
       {.name = "phases.local_steps", .keys = {kMethod}, .meaning = method_by_local_steps},

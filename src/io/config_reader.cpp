@@ -50,9 +50,13 @@ std::string usual_name(const std::string& name) {
 std::string unknown_key(const FieldNode& root, const FieldNode& group, const std::string& path,
                         const std::string& name) {
   const std::string elsewhere = path_of(root, usual_name(name));
+  if (!elsewhere.empty()) return concat(path, ": unknown key; did you mean ", elsewhere, "?");
+  const std::vector<std::string> names = names_of(group);
+  if (!nearest_name(name, names).empty()) return path + ": unknown key" + name_hint(name, names);
+  const std::string other = nearest_name(path, hybrid_trainer::names_of(root.spellings));
   return path + ": unknown key" +
-         (elsewhere.empty() ? name_hint(name, names_of(group))
-                            : "; did you mean " + elsewhere + "?");
+         (other.empty() ? name_hint(name, names)
+                        : concat("; did you mean ", keys_of(root, other).front(), "?"));
 }
 
 /// Assigns, or returns why it cannot.

@@ -1,5 +1,6 @@
 #include "src/io/spelled_keys.h"
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <set>
 #include <utility>
@@ -35,8 +36,13 @@ bool says_nothing(const Spelling& spelling, const json::value& value) {
 
 /// What is wrong with a value by another name, or "". Lists are checked where they are read.
 std::string spelled_problem(const FieldNode& root, const Spelling& spelling,
-                            const json::value& value) {
+                            const json::value& given, const json::value& value) {
   const FieldNode& field = *field_at(root, spelling.keys.front());
+  const std::string text = text_in(given);
+  const bool is_whole =
+      !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  if (!spelling.unit.empty() && !(is_whole && MemorySize::parse(text + spelling.unit)))
+    return concat(spelling.name, ": got ", text, ", want a whole number of ", spelling.unit);
   if (field.is_list) return "";
   const auto own = converted(field, value);
   return own ? value_problem(field, spelling.name, *own)
@@ -90,7 +96,8 @@ class SpelledFile {
       return here == nullptr ? field_text(*field_at(root_, key)) : text_in(*here);
     });
     if (says_nothing(spelling, value)) return;
-    if (const std::string problem = spelled_problem(root_, spelling, value); !problem.empty()) {
+    if (const std::string problem = spelled_problem(root_, spelling, given, value);
+        !problem.empty()) {
       problems_.push_back(problem);
       return;
     }
@@ -112,9 +119,12 @@ class SpelledFile {
     json::value& own = *find(key);
     const std::string here = canonical(field, value), there = canonical(field, own);
     const bool may_be_silent = !spelling.silent.empty();
+    const bool are_apart = keys_.lines.contains(spelling.once_apart_beside);
     if (here == there || (may_be_silent && given == spelling.silent)) return;
     if (may_be_silent && there == canonical(field, json::value(spelling.silent + spelling.unit))) {
       own = value;
+    } else if (are_apart) {
+      if (MemorySize::parse(here)->bytes < MemorySize::parse(there)->bytes) own = value;
     } else {
       problems_.push_back(concat(spelling.name, ": got ", given, ", but ", key,
                                  ", which it is another name of, is ", there,
@@ -136,6 +146,18 @@ std::vector<std::string> move_spelled_values(const FieldNode& root, json::object
   return SpelledFile(root, file, keys).move_all();
 }
 
+/// Problems call the key as it was given.
+static void set_by(const std::string& name, const FieldNode& root, const std::string& key,
+                   const std::string& text) try {
+  set_field(root, key, text);
+} catch (const ConfigError& error) {
+  std::vector<std::string> problems = error.problems();
+  for (std::string& problem : problems) {
+    if (problem.starts_with(key)) problem.replace(0, key.size(), name);
+  }
+  throw ConfigError(std::move(problems));
+}
+
 std::vector<std::string> set_spelled(const FieldNode& root, const std::string& path,
                                      const std::string& text) {
   std::vector<std::string> keys;
@@ -145,8 +167,12 @@ std::vector<std::string> set_spelled(const FieldNode& root, const std::string& p
         spelled_value(spelling, json::string(text),
                       [&](const std::string& key) { return field_text(*field_at(root, key)); });
     if (says_nothing(spelling, value)) continue;
+    if (!spelling.unit.empty()) {
+      const std::string problem = spelled_problem(root, spelling, json::string(text), value);
+      if (!problem.empty()) throw ConfigError({problem});
+    }
     for (const std::string& key : spelling.keys) {
-      set_field(root, key, text_in(value));
+      set_by(spelling.name, root, key, text_in(value));
       keys.push_back(key);
     }
   }

@@ -79,6 +79,8 @@ void collect_model_problems(const ModelConfig& config, std::vector<std::string>&
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& [key, value] = given[i];
     if (value == defaults[i].second || has_key(*family, key)) continue;
+    if (key.starts_with("rope_scaling.") && config.rope_scaling.type == "default")
+      continue;  // inert
     problems.push_back(concat("model.", key, ": got ", value, ", and the family ", family->name,
                               " has no such key; leave it out"));
   }

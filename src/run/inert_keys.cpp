@@ -198,7 +198,10 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
   std::vector<Line> lines;
   for (const std::string& name : names) {
     std::string why;
-    const bool is_inert = std::ranges::all_of(keys_of(tree, name), [&](const std::string& key) {
+    std::vector<std::string> keys = keys_of(tree, name);
+    if (keys.size() > 1)
+      std::erase(keys, "phases.method");  // which local_steps names over ranks alone
+    const bool is_inert = std::ranges::all_of(keys, [&](const std::string& key) {
       why = reason(key, config, rows);
       return !why.empty();
     });

@@ -70,6 +70,9 @@ struct Spelling {
   std::function<std::string(const std::string& value, const ValueOf& value_of)> meaning{};
   /// A value that says nothing beside the key's own, as some files hold both names; "": none does.
   std::string silent{};
+  /// A name that only files from before have, where both names were keys, of which the smaller size
+  /// counted; "": none.
+  std::string once_apart_beside{};
 };
 
 /// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names
