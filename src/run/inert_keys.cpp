@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/memory/device_map.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -55,9 +55,8 @@ bool acts(const DivergenceConfig& divergence, std::initializer_list<Recovery> ki
 }
 
 bool uses_files(const Config& config) {
-  const MemoryConfig& memory = config.memory;
-  return memory.plan == "auto" || memory.device_map == "auto" || memory.activations == "file" ||
-         DeviceMap(memory).uses("file") || config.optimizer_state_home() == "file" ||
+  return config.memory.plan == "auto" || config.memory.device_map == "auto" ||
+         uses_place(config, "file") ||
          config.predict_aware_memory.offload_strategy == "nvme_offload";
 }
 
