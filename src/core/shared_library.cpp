@@ -28,12 +28,6 @@ std::string path_of(void* handle, const std::string& asked) {
   return known ? map->l_name : asked;
 }
 
-std::string joined(const std::vector<std::string>& parts, const char* between) {
-  std::string all;
-  for (const std::string& part : parts) all += (all.empty() ? "" : between) + part;
-  return all;
-}
-
 }  // namespace
 
 void SharedLibrary::Close::operator()(void* handle) const noexcept { dlclose(handle); }
@@ -65,8 +59,8 @@ SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
       failures.push_back(concat("as ", path.native(), " (", loader_message(), ")"));
     }
   }
-  library.problem_ = concat(wanted.title, ": no ", joined(wanted.files, " or "), " opens: tried ",
-                            joined(failures, ", "), "; ", wanted.way_out);
+  library.problem_ = concat(wanted.title, ": no ", join(wanted.files, " or "), " opens: tried ",
+                            join(failures), "; ", wanted.way_out);
   return library;
 }
 

@@ -20,6 +20,13 @@ std::string three_digits(double value, const char* unit) {
   return formatted(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
 }
 
+/// In the first of the units, each a thousand of the one before, that leaves less than 1000.
+std::string scaled(double value, const std::array<const char*, 5>& units) {
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
+  return unit == 0 ? formatted("%.0f%s", value, units[0]) : three_digits(value, units[unit]);
+}
+
 std::string two_parts(std::int64_t seconds, std::int64_t large, const char* large_name,
                       std::int64_t small, const char* small_name) {
   const std::int64_t rest = seconds % large / small;
@@ -34,13 +41,7 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
-std::string count(double value) {
-  static constexpr std::array<const char*, 5> kUnits{"", "k", "M", "G", "T"};
-  if (!(value >= 999.5)) return formatted("%.0f%s", value, "");
-  std::size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return three_digits(value, kUnits[unit]);
-}
+std::string count(double value) { return scaled(value, {"", "k", "M", "G", "T"}); }
 
 std::string grouped(std::int64_t value) {
   std::string text = std::to_string(value);
@@ -54,12 +55,7 @@ std::string millions(std::int64_t value) {
 }
 
 std::string bytes(std::size_t bytes) {
-  static constexpr std::array<const char*, 5> kUnits{" B", " kB", " MB", " GB", " TB"};
-  double value = static_cast<double>(bytes);
-  if (bytes < 1000) return formatted("%.0f%s", value, kUnits[0]);
-  std::size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return three_digits(value, kUnits[unit]);
+  return scaled(static_cast<double>(bytes), {" B", " kB", " MB", " GB", " TB"});
 }
 
 std::string duration(double seconds) {
