@@ -11,7 +11,8 @@
 namespace hybrid_trainer {
 
 /// Offloads tensors to a ContentStore and restores them: if the store blocks, in a background
-/// thread when `async`; otherwise by copies on a stream of its own.
+/// thread when `async`; otherwise by copies on a stream of its own. It is no Prefetcher: all tensors
+/// leave together for a whole phase, and come back when the phase asks for them.
 class StoredOffload final : public OffloadStrategy {
  public:
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)

@@ -14,7 +14,8 @@ class WeightParts;
 
 /// Whole weights of which each rank changes its own parts: brings others' changes to this rank while
 /// it goes on. A weight that is used waits for its group (WeightGroup); in the order of their use
-/// groups are sent one after the other, through memory of one bucket.
+/// groups are sent one after the other, through memory of one bucket. It is no Prefetcher: what
+/// arrives stays, and all ranks send the same groups in the same order.
 class WeightArrivals {
  public:
   /// Of the weights of `parts`. `beside`: takes the place of each weight's storage until this ends;

@@ -32,11 +32,6 @@ WeightGathers::Gather WeightGathers::begin(const Use& use, const Stream& stream)
   return {use, whole, job};
 }
 
-Tensor WeightGathers::finish(const Gather& gather, const Stream& stream) const {
-  ranks_.wait_for(gather.job, stream);
-  return gather.whole;
-}
-
 Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream) {
   const Use use{weight, dtype};
   if (is_in_pass_) {
@@ -51,7 +46,8 @@ Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream
   gathered_ = uses_;
   owes_ahead_ = true;
   begin_what_follows(stream);
-  return finish(taken, stream);
+  ranks_.wait_for(taken.job, stream);
+  return taken.whole;
 }
 
 /// Where the first time ended before all that follows was begun, the rest of it is, as others have.
@@ -80,7 +76,7 @@ void WeightGathers::begin_ahead(const Stream& stream) {
 }
 
 void WeightGathers::drop_ahead(const Stream& stream) {
-  for (const Gather& gather : ahead_) finish(gather, stream);
+  for (const Gather& gather : ahead_) ranks_.wait_for(gather.job, stream);
   ahead_.clear();
 }
 

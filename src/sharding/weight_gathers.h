@@ -10,7 +10,8 @@ namespace hybrid_trainer {
 
 /// Brings weights of which each rank has a part to where they are whole, ahead of their use: the
 /// forward and backward pass of a micro-batch is expected to use them in the order of the last one.
-/// All ranks compute with the same weights in the same order, so that they expect the same.
+/// All ranks compute with the same weights in the same order, so that they expect the same. It is no
+/// Prefetcher: a gather is a collective, which no rank may leave out where its memory is short.
 class WeightGathers {
  public:
   /// Gathers begin while those ahead are of fewer than `bytes_ahead`; 0: none is ahead. `ranks` must
@@ -49,7 +50,6 @@ class WeightGathers {
   };
   void drop_ahead(const Stream& stream);
   Gather begin(const Use& use, const Stream& stream) const;
-  Tensor finish(const Gather& gather, const Stream& stream) const;
   void begin_what_follows(const Stream& stream);
   void begin_ahead(const Stream& stream);
   Tensor take_again(const Use& use, const Stream& stream);
