@@ -5,16 +5,10 @@
 namespace hybrid_trainer {
 
 Tensor FrozenWeight::acquire(DType dtype, const Stream& stream) {
-  Held& held = of(dtype);
-  if (held.holders == 0) held.values = values_in(dtype, stream);
-  ++held.holders;
-  return held.values;
+  return of(dtype).acquire([&] { return values_in(dtype, stream); });
 }
 
-void FrozenWeight::release(DType dtype, Use, const Stream&) noexcept {
-  Held& held = of(dtype);
-  if (--held.holders == 0) held.values = {};
-}
+void FrozenWeight::release(DType dtype, Use, const Stream&) noexcept { of(dtype).release(); }
 
 FrozenRealWeight::FrozenRealWeight(const Tensor& values, DType dtype, const Stream& home)
     : values_(Tensor::empty(values.shape(), dtype, MemoryKind::kParameters, home)) {

@@ -14,21 +14,19 @@ Tensor LiveWeight::acquire(DType dtype, const Stream& stream) {
   if (dtype == live_.dtype()) return live_;
   require(dtype == DType::kF32,
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
-  if (holders_ == 0) {
+  return widened_.acquire([&] {
     const Tensor wide = Tensor::empty(live_.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
     if (is_exact_) {
       copy_or_wait(wide, master_, stream);
     } else {
       kernels::cast(wide, live_, stream);
     }
-    widened_ = wide;
-  }
-  ++holders_;
-  return widened_;
+    return wide;
+  });
 }
 
 void LiveWeight::release(DType dtype, Use, const Stream&) noexcept {
-  if (dtype != live_.dtype() && --holders_ == 0) widened_ = {};
+  if (dtype != live_.dtype()) widened_.release();
 }
 
 void LiveWeight::compute_in(DType dtype, const Stream& stream) {

@@ -42,15 +42,9 @@ class GatheredWeight final : public WeightStorage {
                  WeightGathers& gathers)
       : mine_(mine), gathers_(gathers), number_(gathers.add(shape, mine, std::move(parts))) {}
   Tensor acquire(DType dtype, const Stream& stream) override {
-    Gathered& gathered = gathered_of(dtype);
-    if (gathered.holders == 0) gathered.values = gathers_.take(number_, dtype, stream);
-    ++gathered.holders;
-    return gathered.values;
+    return gathered_of(dtype).acquire([&] { return gathers_.take(number_, dtype, stream); });
   }
-  void release(DType dtype, Use, const Stream&) noexcept override {
-    Gathered& gathered = gathered_of(dtype);
-    if (--gathered.holders == 0) gathered.values = {};
-  }
+  void release(DType dtype, Use, const Stream&) noexcept override { gathered_of(dtype).release(); }
   Tensor home_master() const override { return {}; }
   void compute_in(DType dtype, const Stream& stream) override {
     gathers_.end_pass(stream);
@@ -68,16 +62,12 @@ class GatheredWeight final : public WeightStorage {
   void recall_master() override { mine_.recall_master(); }
 
  private:
-  struct Gathered {
-    Tensor values;
-    int holders = 0;
-  };
-  Gathered& gathered_of(DType dtype) { return gathered_[dtype == DType::kF32 ? 0 : 1]; }
+  HeldValues& gathered_of(DType dtype) { return gathered_[dtype == DType::kF32 ? 0 : 1]; }
 
   Parameter& mine_;
   WeightGathers& gathers_;
   std::size_t number_;
-  std::array<Gathered, 2> gathered_;  // in f32, and the compute copy
+  std::array<HeldValues, 2> gathered_;  // in f32, and the compute copy
 };
 
 }  // namespace

@@ -19,14 +19,10 @@ class FrozenWeight : public WeightStorage {
   void refresh_compute_copy(const Stream&) final {}
 
  private:
-  struct Held {
-    Tensor values{};
-    int holders = 0;
-  };
-  Held& of(DType dtype) { return held_[dtype == DType::kBF16 ? 1 : 0]; }
+  HeldValues& of(DType dtype) { return held_[dtype == DType::kBF16 ? 1 : 0]; }
   /// The values in the dtype on the stream's device.
   virtual Tensor values_in(DType dtype, const Stream& stream) const = 0;
-  std::array<Held, 2> held_;
+  std::array<HeldValues, 2> held_;
   DType compute_dtype_ = DType::kF32;
 };
 

@@ -30,8 +30,7 @@ class LiveWeight final : public WeightStorage {
  private:
   Tensor master_;
   Tensor live_;
-  Tensor widened_;  // while it is held
-  int holders_ = 0;
+  HeldValues widened_;
   bool is_exact_ = true;  // the live values are the masters', rounded
 };
 

@@ -31,6 +31,24 @@ class WeightStorage {
   virtual void recall_master() {}
 };
 
+/// Values that exist while anybody holds them.
+class HeldValues {
+ public:
+  /// make() gives them to the first.
+  template <class Make>
+  Tensor acquire(const Make& make) {
+    if (holders_ == 0) values_ = make();
+    ++holders_;
+    return values_;
+  }
+  /// The values, once nobody holds them; undefined before.
+  Tensor release() noexcept { return --holders_ == 0 ? std::exchange(values_, {}) : Tensor{}; }
+
+ private:
+  Tensor values_;
+  int holders_ = 0;
+};
+
 /// Masters and compute copy in the memory of the device.
 class ResidentWeight final : public WeightStorage {
  public:
