@@ -1,6 +1,5 @@
 #include "hybrid_trainer/memory/away_weight.h"
 
-#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
@@ -8,60 +7,33 @@ namespace hybrid_trainer {
 AwayWeight::AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher)
     : home_(master.pool()), prefetcher_(std::move(prefetcher)), master_{std::move(master)} {}
 
-AwayWeight::~AwayWeight() {
-  if (prefetcher_) prefetcher_->forget(master_.home);
-}
-
-void AwayWeight::settle() const {
-  if (failure_) std::rethrow_exception(failure_);
-  if (prefetcher_) prefetcher_->settle();
-}
+AwayWeight::~AwayWeight() { prefetcher_->forget(master_.home); }
 
 Tensor AwayWeight::home_master() const {
-  settle();
+  prefetcher_->settle();
   return master_.home;
 }
 
 Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
-  if (failure_) std::rethrow_exception(failure_);
   Staged& staged = of(dtype);
   require(staged.home.defined(),
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
-  if (staged.holders == 0) {
-    if (prefetcher_) {
-      staged.here = prefetcher_->acquire(staged.home, stream);
-    } else {
-      const Tensor here = Tensor::empty_like(staged.home, staged.home.kind(), stream);
-      copy_or_wait(here, staged.home, stream);
-      staged.here = here;
-    }
-  }
-  ++staged.holders;
-  return staged.here;
+  return staged.held.acquire([&] { return prefetcher_->acquire(staged.home, stream); });
 }
 
 void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
   Staged& staged = of(dtype);
   staged.changed = staged.changed || use != Use::kRead;
-  if (--staged.holders > 0) return;
-  if (prefetcher_) {
-    prefetcher_->release(staged.home, staged.here, staged.changed);
-  } else if (staged.changed) {
-    try {
-      copy_or_wait(staged.home, staged.here, stream);
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-  }
-  staged.changed = false;
-  staged.here = {};
+  const Tensor here = staged.held.release();
+  if (!here) return;
+  prefetcher_->release(staged.home, here, std::exchange(staged.changed, false), stream);
 }
 
 void AwayWeight::compute_in(DType dtype, const Stream& stream) {
   const bool copies = dtype == DType::kBF16;
   master_.home.set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
   if (!copies) {
-    if (prefetcher_ && copy_.home) prefetcher_->forget(copy_.home);
+    if (copy_.home) prefetcher_->forget(copy_.home);
     copy_ = {};
     return;
   }
@@ -72,15 +44,16 @@ void AwayWeight::compute_in(DType dtype, const Stream& stream) {
 
 void AwayWeight::refresh_compute_copy(const Stream& stream) {
   if (!copy_.home) return;
-  settle();
+  prefetcher_->settle();
   kernels::cast(StagedTensor(copy_.home, Use::kWrite, stream),
                 StagedTensor(master_.home, Use::kRead, stream), stream);
 }
 
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) {
   const Stream& device = places.device();
-  const bool reads_ahead = map.uses("file") && device.device().type == DeviceType::kCpu;
-  const auto prefetcher = reads_ahead ? std::make_shared<Prefetcher>() : nullptr;
+  const auto in_stream = std::make_shared<Prefetcher>(Copies::kInStream);
+  const bool is_beside = device.device().type == DeviceType::kCpu;
+  const auto of_file = is_beside ? std::make_shared<Prefetcher>() : in_stream;
   model.visit_parameters([&](Parameter& parameter) {
     const Tensor master = parameter.home_master();
     if (!master) return;
@@ -97,7 +70,7 @@ void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) 
       parameter.set_storage(std::make_unique<ResidentWeight>(moved));
     } else {
       parameter.set_storage(
-          std::make_unique<AwayWeight>(moved, place == "file" ? prefetcher : nullptr));
+          std::make_unique<AwayWeight>(moved, place == "file" ? of_file : in_stream));
     }
   });
 }

@@ -33,7 +33,8 @@ class StoredTape final : public PlainTape {
       : PlainTape(pass, rebuild),
         storage_(storage),
         is_away_(storage.home.pool() != device.pool()),
-        in_background_(is_away_ && storage.slow && device.device().type == DeviceType::kCpu) {}
+        copies_(storage.slow && device.device().type == DeviceType::kCpu ? Copies::kBeside
+                                                                         : Copies::kInStream) {}
 
  private:
   Tensor pack(const Activation& activation, const Stream& stream) override;
@@ -44,37 +45,28 @@ class StoredTape final : public PlainTape {
   Tensor fetched(const Tensor& kept, const Stream& stream);
 
   TapeStorage storage_;
-  bool is_away_, in_background_;
+  bool is_away_;
   Prefetcher copies_;                               // the last one there, and the next one back
   std::unordered_map<const void*, Tensor> scales_;  // by the address of what is kept
 };
 
 Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
   if (!is_away_) return tensor;
-  if (in_background_) copies_.finish_writes();
+  copies_.finish_writes();
   const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
-  if (in_background_) {
-    copies_.write(there, tensor);
-  } else {
-    copy_or_wait(there, tensor, stream);
-  }
+  copies_.write(there, tensor, stream);
   return there;
 }
 
 Tensor StoredTape::fetched(const Tensor& kept, const Stream& stream) {
   if (!is_away_) return kept;
-  if (in_background_) {
-    copies_.finish_writes();
-    return copies_.take(kept, stream);
-  }
-  const Tensor here = Tensor::empty_like(kept, MemoryKind::kActivations, stream);
-  copy_or_wait(here, kept, stream);
-  return here;
+  copies_.finish_writes();
+  return copies_.take(kept, stream);
 }
 
 /// While backward computes with what it took, the next comes from the file.
 void StoredTape::ahead(const Tensor& kept, const Stream& stream) {
-  if (in_background_) copies_.expect(kept, stream);
+  if (is_away_) copies_.expect(kept, stream);
 }
 
 Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {

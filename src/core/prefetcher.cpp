@@ -15,6 +15,7 @@ bool is_simulated(const Tensor& a, const Tensor& b) {
 
 Tensor Prefetcher::acquire(const Tensor& home, const Stream& stream) {
   if (failure_) std::rethrow_exception(failure_);
+  if (!is_beside_) return take(home, stream);
   const bool begins = held_.empty();
   if (begins) let_go_of_writes(group_++);
   const Tensor here = take(home, stream);
@@ -26,6 +27,11 @@ Tensor Prefetcher::acquire(const Tensor& home, const Stream& stream) {
 }
 
 Tensor Prefetcher::take(const Tensor& home, const Stream& stream) {
+  if (!is_beside_) {
+    const Tensor here = Tensor::empty_like(home, home.kind(), stream);
+    copy_or_wait(here, home, stream);
+    return here;
+  }
   if (!ahead_.empty() && ahead_.front().home.raw() != home.raw()) drop_ahead();
   if (ahead_.empty()) {
     try {
@@ -90,7 +96,7 @@ bool Prefetcher::try_to_read(const Tensor& home, const Stream& stream) {
 }
 
 void Prefetcher::expect(const Tensor& home, const Stream& stream) {
-  if (is_ahead(home.raw(), 1)) return;
+  if (!is_beside_ || is_ahead(home.raw(), 1)) return;
   drop_ahead();
   try_to_read(home, stream);
 }
@@ -100,21 +106,26 @@ void Prefetcher::drop_ahead() {
   ahead_.clear();
 }
 
-void Prefetcher::release(const Tensor& home, const Tensor& here, bool changed) noexcept {
+void Prefetcher::release(const Tensor& home, const Tensor& here, bool changed,
+                         const Stream& stream) noexcept {
   std::erase(held_, home.raw());
   if (!changed) return;
   try {
-    write(home, here);
+    write(home, here, stream);
   } catch (...) {
     failure_ = std::current_exception();
   }
 }
 
-void Prefetcher::write(const Tensor& home, const Tensor& here) {
+std::int64_t Prefetcher::write(const Tensor& home, const Tensor& here, const Stream& stream) {
+  if (!is_beside_) {
+    copy_or_wait(home, here, stream);
+    return 0;
+  }
   Transfer& written = written_.emplace_back(home, here, 0, group_);
-  if (is_simulated(home, here)) return;
+  if (is_simulated(home, here)) return 0;
   writer_.submit([&written] { copy_in_this_thread(written.home, written.here); });
-  written.job = writer_.submitted();
+  return written.job = writer_.submitted();
 }
 
 void Prefetcher::let_go_of_writes(std::int64_t before_group) {

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 Adafactor::Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                      const Stream&, const StateHome& home)
-    : weight_decay_(config.weight_decay), parameters_(std::move(parameters)), home_(home) {
+    : weight_decay_(config.weight_decay), parameters_(std::move(parameters)), copies_(home.copies) {
   for (Parameter* parameter : parameters_) {
     const Shape& shape = parameter->shape();
     const std::int64_t columns = shape[shape.rank() - 1];
@@ -41,7 +41,7 @@ void Adafactor::update_weight(std::size_t index, float learning_rate, float grad
       .gradient_scale = gradient_scale};
   const StagedTensor gradient(given, Use::kRead, stream);
   const UpdatedWeight weight(parameter, stream);
-  const StagedState rows(slot.rows, home_, stream), columns(slot.columns, home_, stream);
+  const StagedState rows(slot.rows, copies_, stream), columns(slot.columns, copies_, stream);
   kernels::adafactor_update(weight.master, rows, columns, gradient, weight.compute_copy, settings,
                             stream);
 }

@@ -34,7 +34,7 @@ class Adafactor final : public Optimizer {
   const double weight_decay_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
-  StatePlace home_;
+  StateCopies copies_;
 };
 
 }  // namespace hybrid_trainer

@@ -35,7 +35,7 @@ AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters,
       weight_decay_(config.weight_decay),
       by_blocks_(by_blocks),
       parameters_(std::move(parameters)),
-      home_(home) {
+      copies_(home.copies) {
   for (Parameter* parameter : parameters_) {
     slots_.push_back({parameter, make_moment(*parameter, config.state_bits, home.stream),
                       by_blocks ? Moment{Tensor::zeros({parameter->blocks()}, DType::kF32,
@@ -73,7 +73,7 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
   settings.first_element = parameter.first_element();
   const StagedTensor gradient(given, Use::kRead, stream);
   const UpdatedWeight weight(parameter, stream);
-  const StagedMoment m(slot.m, home_, stream), v(slot.v, home_, stream);
+  const StagedMoment m(slot.m, copies_, stream), v(slot.v, copies_, stream);
   if (by_blocks_) {
     kernels::adam_mini_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
                               settings, stream);
@@ -112,7 +112,8 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
     const Slot& slot = slots_[i];
     if (slot.parameter->elements() == 0) continue;
     const StagedTensor direction(directions[i], Use::kWrite, stream);
-    const StagedMoment m(slot.m, home_, stream, Use::kRead), v(slot.v, home_, stream, Use::kRead);
+    const StagedMoment m(slot.m, copies_, stream, Use::kRead),
+        v(slot.v, copies_, stream, Use::kRead);
     if (by_blocks_) {
       kernels::adam_mini_direction(direction, m.values, v.values, settings, stream);
     } else if (slot.m.eight_bit) {

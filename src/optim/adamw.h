@@ -43,7 +43,7 @@ class AdamW : public Optimizer {
   const bool by_blocks_;
   std::vector<Parameter*> parameters_;
   std::vector<Slot> slots_;
-  StatePlace home_;
+  StateCopies copies_;
 };
 
 /// Adam-mini: AdamW whose v is one number, the mean square of the gradients, for each of a

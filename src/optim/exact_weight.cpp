@@ -29,19 +29,17 @@ std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t mo
   return cuts;
 }
 
-AtHand::AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host)
-    : prefetcher_(prefetcher), weight_(weight) {
+AtHand::AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host) : weight_(weight) {
   const MemoryLabel label(weight.parameter->name());
-  master_ = bring(weight.storage->home_master(), host);
+  const auto bring = [&](const Tensor& home) -> const Tensor& {
+    return held_.emplace_back(home, Use::kChange, host, prefetcher != nullptr, prefetcher);
+  };
+  master_ = bring(weight.storage->home_master());
   std::vector<Tensor> state;
-  for (const Tensor* tensor : weight.state) state.push_back(bring(*tensor, host));
+  for (const Tensor* tensor : weight.state) state.push_back(bring(*tensor));
   for (std::size_t i = 0; i < state.size(); ++i)
     homes_.push_back(std::exchange(*weight.state[i], state[i]));
   weight.storage->stand_in(master_);
-}
-
-Tensor AtHand::bring(const Tensor& home, const Stream& host) {
-  return prefetcher_ == nullptr ? home : held_.emplace_back(*prefetcher_, home, host, true);
 }
 
 AtHand::~AtHand() {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/prefetcher.h"
+#include "hybrid_trainer/core/staged_tensor.h"
 #include "hybrid_trainer/nn/live_weight.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "src/optim/sent_gradients.h"
@@ -69,9 +70,7 @@ class AtHand {
   const Tensor& master() const { return master_; }
 
  private:
-  Tensor bring(const Tensor& home, const Stream& host);
-  Prefetcher* prefetcher_;
-  std::deque<PrefetchedTensor> held_;
+  std::deque<StagedTensor> held_;
   ExactWeight& weight_;
   Tensor master_;
   std::vector<Tensor> homes_;  // of the state

@@ -39,18 +39,16 @@ constexpr std::size_t kPagesPercent = 85;
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
-                                          std::optional<std::size_t> device_budget,
-                                          StateTraffic traffic) {
+                                          std::optional<std::size_t> device_budget, Copies copies) {
   std::vector<std::string> problems;
   config.collect_problems("optimizer", problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const bool is_away = home.pool() != stream.pool();
   StateHome where(home);
   if (config.paged && device_budget && is_away) {
-    where.pages = std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent);
-  } else if (traffic == StateTraffic::kBeside && is_away &&
-             stream.device().type == DeviceType::kCpu) {
-    where.prefetcher = std::make_shared<Prefetcher>();
+    where.copies.pages = std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent);
+  } else if (copies == Copies::kBeside && is_away && stream.device().type == DeviceType::kCpu) {
+    where.copies.prefetcher = std::make_shared<Prefetcher>();
   }
   auto made = make_optimizer_of(optimizer_kinds(), config, parameters, stream, where);
   for (const WrapperRow& row : kWrappers) {

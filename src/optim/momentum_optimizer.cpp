@@ -4,7 +4,7 @@ namespace hybrid_trainer {
 
 MomentumOptimizer::MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum,
                                      const StateHome& home, std::int64_t state_bits)
-    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum), home_(home) {
+    : parameters_(std::move(parameters)), keeps_momentum_(keeps_momentum), copies_(home.copies) {
   for (const Parameter* parameter : parameters_)
     moments_.push_back(keeps_momentum ? make_moment(*parameter, state_bits, home.stream)
                                       : Moment{});
@@ -25,7 +25,7 @@ void MomentumOptimizer::update_weight(std::size_t index, float learning_rate, fl
   const Tensor given = parameters_[index]->gradient();
   if (!given) return;
   const StagedTensor gradient(given, Use::kRead, stream);
-  const StagedMoment m(moments_[index], home_, stream);
+  const StagedMoment m(moments_[index], copies_, stream);
   update({parameters_[index], m.values, m.scales}, gradient, learning_rate, gradient_scale, stream);
 }
 
@@ -40,7 +40,7 @@ void MomentumOptimizer::write_momentum_directions(const std::vector<Tensor>& dir
       fill_zero(direction, stream);
       continue;
     }
-    const StagedMoment m(moments_[i], home_, stream, Use::kRead);
+    const StagedMoment m(moments_[i], copies_, stream, Use::kRead);
     write_direction(direction, {parameters_[i], m.values, m.scales}, learning_rate, stream);
   }
 }

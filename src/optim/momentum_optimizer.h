@@ -39,7 +39,7 @@ class MomentumOptimizer : public Optimizer {
   std::vector<Parameter*> parameters_;
   std::vector<Moment> moments_;  // of each, where it is between updates
   bool keeps_momentum_;
-  StatePlace home_;
+  StateCopies copies_;
 };
 
 }  // namespace hybrid_trainer

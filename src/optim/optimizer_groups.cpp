@@ -90,8 +90,7 @@ GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vect
                                    const StateHome& home)
     : parameters_(std::move(parameters)),
       parts_(std::move(parts)),
-      pages_(home.pages),
-      prefetcher_(home.prefetcher),
+      copies_(home.copies),
       places_(parameters_.size()) {
   for (const Part& part : parts_) {
     for (std::size_t i = 0; i < part.members.size(); ++i) places_[part.members[i]] = {&part, i};
@@ -99,8 +98,8 @@ GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vect
 }
 
 void GroupedOptimizer::begin_step(const Stream& stream) {
-  if (pages_) pages_->begin_update(stream);
-  if (prefetcher_) prefetcher_->begin_pass();
+  if (copies_.pages) copies_.pages->begin_update(stream);
+  if (copies_.prefetcher) copies_.prefetcher->begin_pass();
   for (const Part& part : parts_) part.optimizer->begin_step(stream);
   ++steps_;
 }
@@ -114,8 +113,8 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
 
 void GroupedOptimizer::end_step(const Stream& stream) {
   for (const Part& part : parts_) part.optimizer->end_step(stream);
-  if (prefetcher_) prefetcher_->settle();
-  if (pages_) pages_->end_update(*stream.pool());
+  if (copies_.prefetcher) copies_.prefetcher->settle();
+  if (copies_.pages) copies_.pages->end_update(*stream.pool());
 }
 
 void GroupedOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,
@@ -129,7 +128,7 @@ void GroupedOptimizer::write_momentum_directions(const std::vector<Tensor>& dire
 }
 
 bool GroupedOptimizer::leave_device(const Stream& stream) {
-  return pages_ && pages_->leave(stream);
+  return copies_.pages && copies_.pages->leave(stream);
 }
 
 void GroupedOptimizer::visit_state(const StateVisitor& visit) {

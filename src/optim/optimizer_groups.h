@@ -56,8 +56,7 @@ class GroupedOptimizer final : public Optimizer {
  private:
   std::vector<Parameter*> parameters_;
   std::vector<Part> parts_;
-  std::shared_ptr<StatePages> pages_;
-  std::shared_ptr<Prefetcher> prefetcher_;
+  StateCopies copies_;
   struct Place {
     const Part* part;
     std::size_t member;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "hybrid_trainer/core/prefetcher.h"
@@ -14,43 +13,33 @@ namespace hybrid_trainer {
 /// Zeroed state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
-/// What an optimizer is made with: where its state lies between updates, and the copies of it that
-/// stay on the device, or come before their update and go after it, if any do.
-struct StateHome {
-  StateHome(const Stream& where) : stream(where) {}
-  const Stream& stream;
+/// The copies of state that stay on the device, or come before their update and go after it, if any
+/// do.
+struct StateCopies {
   std::shared_ptr<StatePages> pages{};
   std::shared_ptr<Prefetcher> prefetcher{};
 };
 
-/// What it keeps of that.
-struct StatePlace {
-  explicit StatePlace(const StateHome& home)
-      : pool(home.stream.pool()), pages(home.pages), prefetcher(home.prefetcher) {}
-  std::shared_ptr<MemoryPool> pool;
-  std::shared_ptr<StatePages> pages;
-  std::shared_ptr<Prefetcher> prefetcher;
+/// What an optimizer is made with: where its state lies between updates, and the copies of it.
+struct StateHome {
+  StateHome(const Stream& where) : stream(where) {}
+  const Stream& stream;
+  StateCopies copies{};
 };
 
 /// A state tensor on the stream's pool for the time of one update, wherever its home is.
 class StagedState {
  public:
-  StagedState(const Tensor& state, const StatePlace& home, const Stream& stream,
+  StagedState(const Tensor& state, const StateCopies& copies, const Stream& stream,
               Use use = Use::kChange)
-      : prefetched_(state && use == Use::kChange && home.prefetcher
-                        ? std::optional<PrefetchedTensor>(std::in_place, *home.prefetcher, state,
-                                                          stream, true)
-                        : std::optional<PrefetchedTensor>()),
-        page_(prefetched_  ? *prefetched_
-              : home.pages ? home.pages->page_of(state, use, stream)
-                           : Tensor{}),
-        staged_(page_ ? page_ : state, use, stream, !page_ && state.pool() != stream.pool()) {}
+      : page_(copies.pages ? copies.pages->page_of(state, use, stream) : Tensor{}),
+        staged_(page_ ? page_ : state, use, stream, !page_ && state.pool() != stream.pool(),
+                use == Use::kChange ? copies.prefetcher.get() : nullptr) {}
   StagedState(const StagedState&) = delete;
   StagedState& operator=(const StagedState&) = delete;
   operator const Tensor&() const { return staged_; }
 
  private:
-  std::optional<PrefetchedTensor> prefetched_;
   Tensor page_;
   StagedTensor staged_;
 };
@@ -73,9 +62,9 @@ void visit_moment(const StateLabel& label, Moment& moment, const Optimizer::Stat
 
 /// A moment on the stream's pool for the time of one update.
 struct StagedMoment {
-  StagedMoment(const Moment& moment, const StatePlace& home, const Stream& stream,
+  StagedMoment(const Moment& moment, const StateCopies& copies, const Stream& stream,
                Use use = Use::kChange)
-      : values(moment.values, home, stream, use), scales(moment.scales, home, stream, use) {}
+      : values(moment.values, copies, stream, use), scales(moment.scales, copies, stream, use) {}
   StagedState values, scales;
 };
 

@@ -10,11 +10,16 @@ namespace hybrid_trainer {
 namespace {
 
 /// In f32 on the stream's device, wherever it lies.
-Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream) {
+Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
+               Prefetcher* prefetcher = nullptr) {
+  const bool elsewhere = rounded.pool() != stream.pool();
   const Tensor wide = Tensor::empty(rounded.shape(), DType::kF32, kind, stream);
-  kernels::cast(wide, StagedTensor(rounded, Use::kRead, stream, rounded.pool() != stream.pool()),
-                stream);
+  kernels::cast(wide, StagedTensor(rounded, Use::kRead, stream, elsewhere, prefetcher), stream);
   return wide;
+}
+
+Copies copies_of(const Stream& device) {
+  return device.device().type == DeviceType::kCpu ? Copies::kBeside : Copies::kInStream;
 }
 
 }  // namespace
@@ -25,14 +30,9 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
                                const std::shared_ptr<MemoryPool>& host, const Stream& home)
     : ForecastUpdates(config, parameters, settings, device, host, home),
       home_(home),
-      is_beside_(device.device().type == DeviceType::kCpu),
-      carrier_(1, !device.device().simulated) {
+      bases_(copies_of(device)),
+      gradients_(copies_of(device)) {
   require(settings.lag == 1, "gradients in bf16 are late by one step");
-}
-
-RoundedUpdates::~RoundedUpdates() {
-  worker_.stop();
-  carrier_.stop();
 }
 
 /// Of a forecast only what is small stays on the host.
@@ -58,12 +58,14 @@ void RoundedUpdates::free_buffers() {
 
 void RoundedUpdates::compose(const Stream& stream) {
   const Flying& now = flying_.back();
+  const bool is_in_file = home_.pool() != exact_.host().pool();
   bases_.begin_pass();
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     const ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.exact->name());
     UpdateForecast forecast = weight.forecasts.front();
-    forecast.exact = forecast.base = wait_for_base(on_its_way_[i].base, stream);
+    forecast.exact = forecast.base = widened(on_its_way_[i].base, MemoryKind::kWorkspace, stream,
+                                             is_in_file ? &bases_ : nullptr);
     std::vector<kernels::GradientInFlight> gradients;
     if (const Tensor gradient = weight.parameter->gradient(); gradient) {
       gradients.push_back({widened(weight.of(gradient), MemoryKind::kWorkspace, stream),
@@ -78,35 +80,19 @@ void RoundedUpdates::compose(const Stream& stream) {
   }
 }
 
-/// From a file, while the one before is composed.
-Tensor RoundedUpdates::wait_for_base(const Tensor& base, const Stream& stream) {
-  if (!is_beside_ || home_.pool() == exact_.host().pool())
-    return widened(base, MemoryKind::kWorkspace, stream);
-  return widened(PrefetchedTensor(bases_, base, stream, false), MemoryKind::kWorkspace, stream);
-}
-
 void RoundedUpdates::send(const LateStep&, const Stream& stream) {
-  leaving_.resize(exact_.all().size());
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];
     const Tensor gradient = weight.parameter->gradient();
     on_its_way_[i].has_gradient = gradient ? true : false;
     if (!gradient) continue;
-    if (!is_beside_ || stream.device().simulated || weight.exact->role() == Role::kVector) {
+    if (weight.exact->role() == Role::kVector) {
       copy_or_wait(on_its_way_[i].gradient, weight.of(gradient), stream);
-      continue;
+    } else {
+      on_its_way_[i].write = gradients_.write(on_its_way_[i].gradient, weight.of(gradient), stream);
     }
-    leaving_[i] = weight.of(gradient);
-    carrier_.submit([this, i] { copy_in_this_thread(on_its_way_[i].gradient, leaving_[i]); });
-    on_its_way_[i].sent_job = carrier_.submitted();
   }
   sent_.record(stream);
-}
-
-void RoundedUpdates::wait_until_gradients_are_sent() {
-  if (leaving_.empty()) return;
-  carrier_.wait_until_idle();
-  leaving_.clear();
 }
 
 Tensor RoundedUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
@@ -152,7 +138,7 @@ void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here,
   const OnItsWay& sent = on_its_way_[exact_.index_of(weight)];
   Tensor gradient;
   if (sent.has_gradient) {
-    carrier_.wait_until_done(sent.sent_job);
+    gradients_.wait_for_write(sent.write);
     gradient = widened(sent.gradient, MemoryKind::kGradients, exact_.host());
   }
   std::optional<Guess> guess;

@@ -17,15 +17,15 @@ class RoundedUpdates final : public ForecastUpdates {
   RoundedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                  const SpeculationSettings& settings, const Stream& device,
                  const std::shared_ptr<MemoryPool>& host, const Stream& home);
-  ~RoundedUpdates() override;
-  void wait_until_gradients_are_sent() override;
+  ~RoundedUpdates() override { worker_.stop(); }
+  void wait_until_gradients_are_sent() override { gradients_.finish_writes(); }
 
  private:
   /// Of each exact weight, at home.
   struct OnItsWay {
-    Tensor gradient;            // bf16, or f32 of a vector
-    Tensor base;                // bf16: of the forecast
-    std::int64_t sent_job = 0;  // the carrier's, that writes the gradient
+    Tensor gradient;         // bf16, or f32 of a vector
+    Tensor base;             // bf16: of the forecast
+    std::int64_t write = 0;  // of the gradient
     bool has_gradient = false;
   };
   void compose(const Stream& stream) override;
@@ -47,15 +47,12 @@ class RoundedUpdates final : public ForecastUpdates {
   Guess guess_of(const ExactWeight& weight, const Tensor& gradient, const LateStep& given,
                  const AtHand& here);
 
-  Tensor wait_for_base(const Tensor& base, const Stream& stream);
   bool measures(std::size_t index, std::int64_t step) const;
 
   const Stream& home_;
   std::vector<OnItsWay> on_its_way_;
-  std::vector<Tensor> leaving_;  // gradients, while the carrier reads them
-  Prefetcher bases_;             // of a file
-  const bool is_beside_;         // on a processor: the carrier copies beside the computation
-  BackgroundWorker carrier_;     // stops before the rest goes
+  Prefetcher bases_;      // from a file
+  Prefetcher gradients_;  // those sent
 };
 
 }  // namespace hybrid_trainer

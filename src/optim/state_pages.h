@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// Copies on the device of state that lies elsewhere. As many stay there between updates as a budget
 /// leaves room for beside the most that a step took; what changed is written back when they leave.
 /// An update comes to all state in turn, so that those that came first stay: each other choice would
-/// bring every page anew in every step.
+/// bring every page anew in every step. It is no Prefetcher, which lets go of copies after their use.
 class StatePages {
  public:
   /// `budget_bytes`: of the device.

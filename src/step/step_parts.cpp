@@ -38,7 +38,7 @@ std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config
   if (!config.phases.delays_updates()) {
     return make_optimizer(
         config.optimizer, parameters, stream, home, config.device_budget(),
-        config.optimizer_state_home() == "file" ? StateTraffic::kBeside : StateTraffic::kInStep);
+        config.optimizer_state_home() == "file" ? Copies::kBeside : Copies::kInStream);
   }
   const SpeculationSettings settings{
       .lag = config.phases.asynchronous_optimizer.delay,

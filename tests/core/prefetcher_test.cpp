@@ -6,6 +6,7 @@
 #include <atomic>
 #include <vector>
 
+#include "hybrid_trainer/core/staged_tensor.h"
 #include "support/watched_memory.h"
 
 namespace hybrid_trainer {
@@ -39,13 +40,13 @@ class PrefetcherTest : public ::testing::Test {
     for (const Tensor& home : group) here.push_back(prefetcher_.acquire(home, stream));
     for (std::size_t i = 0; i < group.size(); ++i) {
       for (std::int64_t at = 0; changes && at < kElements; ++at) ++here[i].data<float>()[at];
-      prefetcher_.release(group[i], here[i], changes);
+      prefetcher_.release(group[i], here[i], changes, stream);
     }
   }
   void use(const std::vector<Tensor>& group, bool changes) { use(group, changes, stream_); }
   /// Holds one, and returns what it held.
   float value_of(const Tensor& home) {
-    const PrefetchedTensor here(prefetcher_, home, stream_, false);
+    const StagedTensor here(home, Use::kRead, stream_, true, &prefetcher_);
     const Tensor& tensor = here;
     return tensor.data<float>()[kElements - 1];
   }
@@ -149,7 +150,7 @@ TEST_F(PrefetcherTest, ReadsNothingAheadThatMayChangeBefore) {
     const Tensor held = prefetcher_.acquire(all[0], stream_);
     value_of(all[1]);
     std::fill_n(held.data<float>(), kElements, static_cast<float>(round));
-    prefetcher_.release(all[0], held, true);
+    prefetcher_.release(all[0], held, true, stream_);
     EXPECT_EQ(value_of(all[0]), static_cast<float>(round));
   }
 }
@@ -159,7 +160,7 @@ TEST_F(PrefetcherTest, ReadsWhatIsUsedTwiceInAGroupOnceItHasBeenWritten) {
   for (float round = 1; round <= 3; ++round) {
     prefetcher_.begin_pass();
     value_of(all[2]);
-    const PrefetchedTensor held(prefetcher_, all[0], stream_, false);
+    const StagedTensor held(all[0], Use::kRead, stream_, true, &prefetcher_);
     use({all[1]}, true);
     use({all[1]}, true);
     EXPECT_EQ(value_of(all[1]), 1 + 2 * round);
@@ -198,7 +199,9 @@ TEST_F(PrefetcherTest, TakesWhatWasExpectedAndWritesWhatItIsGiven) {
     EXPECT_EQ(live(), 0u);
     const Tensor here = Tensor::empty_like(homes[i], homes[i].kind(), stream_);
     std::fill_n(here.data<float>(), kElements, static_cast<float>(i));
-    prefetcher_.write(homes[i], here);
+    prefetcher_.wait_for_write(prefetcher_.write(homes[i], here, stream_));
+    expect_all(homes[i], static_cast<float>(i));
+    EXPECT_EQ(live(), 1u) << "held until finish_writes";
   }
   for (std::size_t i = 3; i-- > 0;) {
     const Tensor here = prefetcher_.take(homes[i], stream_);
@@ -208,6 +211,22 @@ TEST_F(PrefetcherTest, TakesWhatWasExpectedAndWritesWhatItIsGiven) {
     prefetcher_.expect(homes[i - 1], stream_);
     prefetcher_.expect(homes[i - 1], stream_);
     EXPECT_EQ(live(), 2u) << "what is expected twice is read once";
+  }
+}
+
+TEST_F(PrefetcherTest, CopiesAtOnceAndReadsNothingAheadInTheStream) {
+  Prefetcher in_stream(Copies::kInStream);
+  const std::vector<Tensor> all = all_of({0, 1});
+  for (float round = 1; round <= 3; ++round) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      in_stream.expect(all[i], stream_);
+      EXPECT_EQ(live(), 0u);
+      const Tensor here = in_stream.acquire(all[i], stream_);
+      EXPECT_EQ(live(), 1u);
+      std::fill_n(here.data<float>(), kElements, round);
+      in_stream.release(all[i], here, true, stream_);
+      expect_all(all[i], round);
+    }
   }
 }
 

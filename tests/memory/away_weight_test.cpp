@@ -10,8 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// With a prefetcher, as on a processor, and without one, as beside a CUDA device.
-class AwayWeightTest : public ::testing::TestWithParam<bool> {
+class AwayWeightTest : public ::testing::TestWithParam<Copies> {
  protected:
   Weight held(Use use) { return {weight_, DType::kF32, use, stream_}; }
   void add_one() {
@@ -22,9 +21,10 @@ class AwayWeightTest : public ::testing::TestWithParam<bool> {
   Stream home_{testing::failing_pool(fails_)};
   Stream stream_{MemoryPool::create("device")};
   AwayWeight weight_{Tensor::zeros({3}, DType::kF32, MemoryKind::kParameters, home_),
-                     GetParam() ? std::make_shared<Prefetcher>() : nullptr};
+                     std::make_shared<Prefetcher>(GetParam())};
 };
-INSTANTIATE_TEST_SUITE_P(All, AwayWeightTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(All, AwayWeightTest,
+                         ::testing::Values(Copies::kBeside, Copies::kInStream));
 
 TEST_P(AwayWeightTest, IsHeldOnTheDeviceAndGoesHomeWithWhatChanged) {
   {

@@ -4,6 +4,8 @@
 
 namespace hybrid_trainer {
 
+class Prefetcher;
+
 /// Use of a tensor by a computation.
 enum class Use { kRead, kWrite, kChange };
 
@@ -16,8 +18,10 @@ class StagedTensor {
   /// Stages what the stream's device does not compute on: host memory beside a CUDA device.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
-  /// Stages what lies `elsewhere`.
-  StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere);
+  /// Stages what lies `elsewhere`; through the prefetcher, if there is one, which then keeps what
+  /// goes wrong at the end.
+  StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere,
+               Prefetcher* prefetcher = nullptr);
   ~StagedTensor() noexcept(false);
   StagedTensor(const StagedTensor&) = delete;
   StagedTensor& operator=(const StagedTensor&) = delete;
@@ -26,6 +30,7 @@ class StagedTensor {
  private:
   Tensor tensor_, here_;
   const Stream& stream_;
+  Prefetcher* prefetcher_ = nullptr;  // that holds `here_`
   bool goes_back_ = false;
   int exceptions_;
 };

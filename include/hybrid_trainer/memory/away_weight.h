@@ -1,24 +1,20 @@
 #pragma once
 
-#include <exception>
 #include <memory>
 
+#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
 
-class Prefetcher;
-
 /// A weight whose masters and compute copy lie in host memory or in a file. While it is held, a
-/// copy is in the memory of the stream; what changed goes back at the end. Copies are in stream
-/// order; from and to a file they block on CUDA, and go through the prefetcher elsewhere. Where one
-/// to its home fails, acquire and home_master throw that from then on.
+/// copy is in the memory of the stream; what changed goes back at the end. Where a copy to its home
+/// fails, acquire and home_master throw that from then on.
 class AwayWeight final : public WeightStorage {
  public:
-  /// `master`: f32, where it shall lie; the compute copy joins it in its pool. `prefetcher`: of a
-  /// file.
-  explicit AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher = nullptr);
+  /// `master`: f32, where it shall lie; the compute copy joins it in its pool.
+  AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher);
   ~AwayWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use use, const Stream& stream) noexcept override;
@@ -30,16 +26,13 @@ class AwayWeight final : public WeightStorage {
  private:
   struct Staged {
     Tensor home;
-    Tensor here{};  // while it is held
-    int holders = 0;
+    HeldValues held{};
     bool changed = false;
   };
   Staged& of(DType dtype) { return dtype == DType::kBF16 ? copy_ : master_; }
-  void settle() const;
   Stream home_;
   std::shared_ptr<Prefetcher> prefetcher_;
   Staged master_, copy_;
-  std::exception_ptr failure_;  // of a write, kept for whoever comes next
 };
 
 /// Gives each weight of the model its home by the map, but vectors, which go to the device, and what has no

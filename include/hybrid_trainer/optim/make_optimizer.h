@@ -5,26 +5,23 @@
 #include <optional>
 #include <vector>
 
+#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 
 namespace hybrid_trainer {
 
-/// How state is loaded for its update and stored after it: in the step, or, where the stream
-/// computes on the processor, in a thread beside it, that of one weight while the one before is
-/// updated.
-enum class StateTraffic { kInStep, kBeside };
-
 /// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of
 /// MemoryKind::kOptimizerState, from the pool of `home`; where that is not the stream's, each
 /// parameter's state comes to the stream's device for its update, and goes back after it; with
-/// config.paged and a budget as much of it stays as fits. Throws ConfigError, of an unknown name with
-/// the nearest one, and OutOfMemory.
+/// config.paged and a budget as much of it stays as fits. Beside the step it comes and goes only
+/// where the stream computes on the processor. Throws ConfigError, of an unknown name with the
+/// nearest one, and OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
                                           std::optional<std::size_t> device_budget = {},
-                                          StateTraffic traffic = StateTraffic::kInStep);
+                                          Copies copies = Copies::kInStream);
 inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  std::vector<Parameter*> parameters,
                                                  const Stream& stream) {

@@ -11,8 +11,7 @@ SlowNesterov::SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Paramet
       parameters_(std::move(parameters)),
       share_at_peak_(config.slow_momentum),
       peak_rate_(config.learning_rate),
-      added_(1 / static_cast<float>(config.slow_momentum_steps)),
-      home_(StateHome(home)) {
+      added_(1 / static_cast<float>(config.slow_momentum_steps)) {
   for (const Parameter* parameter : parameters_) slow_.push_back(make_state(*parameter, home));
 }
 
@@ -36,7 +35,7 @@ void SlowNesterov::update_weight(std::size_t index, float learning_rate, float g
     other_->update_weight(index, learning_rate, gradient_scale, stream);
     return;
   }
-  const StagedState staged(slow_[index], home_, stream);
+  const StagedState staged(slow_[index], {}, stream);
   const Tensor& u = staged;
   kernels::scale(u, u, kept(), stream);
   kernels::axpy(u, u, -added_, parameter.acquire_master(stream), stream);
@@ -59,7 +58,7 @@ void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directio
   for (std::size_t i = 0; i < directions.size(); ++i) {
     require_state(*parameters_[i], slow_[i]);
     const StagedTensor direction(directions[i], Use::kChange, stream);
-    const StagedState u(slow_[i], home_, stream, Use::kRead);
+    const StagedState u(slow_[i], {}, stream, Use::kRead);
     kernels::scale(direction, direction, 1 + next_share_ * added_, stream);
     kernels::axpy(direction, direction, next_share_ * kept(), u, stream);
   }

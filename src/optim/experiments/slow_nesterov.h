@@ -57,7 +57,6 @@ class SlowNesterov final : public Optimizer {
   double share_at_peak_, peak_rate_;
   float added_;  // 1/steps
   float share_ = 0, next_share_ = 0;
-  StatePlace home_;
   std::vector<Tensor> slow_;  // u of each parameter
 };
 
