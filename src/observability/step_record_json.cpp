@@ -1,18 +1,16 @@
 #include "src/observability/step_record_json.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cmath>
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
 namespace {
 
 namespace json = boost::json;
-
-using BytesByKind = std::array<std::size_t, kMemoryKinds>;
 
 /// The first of decisions and recoveries stands for none and is null.
 template <class Named>
@@ -31,28 +29,27 @@ constexpr const auto& all_values() {
 
 class LineWriter {
  public:
-  explicit LineWriter(JsonWriter& out) : out_(out) {}
+  explicit LineWriter(json::object& line) : line_(line) {}
   template <class Value>
   void operator()(const char* key, const StepFieldUse& use, const Value& value) const {
-    if (use.written) write(key, value);
+    if (use.written) line_.emplace(key, written(value));
   }
 
  private:
-  template <class Number>
-  void write(const char* key, const Number& value) const {
-    if constexpr (std::is_enum_v<Number>) {
-      if (kFirstIsNull<Number> && value == Number{}) return out_.null(key);
-      out_.string(key, name_of(value));
+  template <class Value>
+  static json::value written(const Value& value) {
+    if constexpr (std::is_enum_v<Value>) {
+      return kFirstIsNull<Value> && value == Value{} ? json::value() : json::value(name_of(value));
     } else {
-      out_.number(key, value);
+      return json::value(value);
     }
   }
-  void write(const char* key, const std::string& text) const { out_.string(key, text); }
-  void write(const char* key, bool value) const { out_.boolean(key, value); }
-  void write(const char* key, const BytesByKind& bytes) const {
-    write_bytes_by_kind(out_, key, bytes);
+  template <class Number>
+  static json::value written(const std::optional<Number>& value) {
+    return json_or_null(value);
   }
-  JsonWriter& out_;
+  static json::value written(const BytesByKind& bytes) { return json_of(bytes); }
+  json::object& line_;
 };
 
 class LineReader {
@@ -125,11 +122,11 @@ class LostNumbers {
 
 }  // namespace
 
-void write_bytes_by_kind(JsonWriter& out, std::string_view key, const BytesByKind& bytes) {
-  out.begin_object(key);
+json::object json_of(const BytesByKind& bytes) {
+  json::object object;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-    out.number(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
-  out.end_object();
+    object.emplace(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
+  return object;
 }
 
 std::string to_json_line(StepRecord record) {
@@ -139,11 +136,9 @@ std::string to_json_line(StepRecord record) {
     record.event = record.event.empty() ? lost : lost + "; " + record.event;
     record.warns = true;
   }
-  JsonWriter out;
-  out.begin_object();
-  StepRecord::visit_fields(LineWriter(out), record);
-  out.end_object();
-  return out.text() + "\n";
+  json::object line;
+  StepRecord::visit_fields(LineWriter(line), record);
+  return json_line(line) + "\n";
 }
 
 std::optional<StepRecord> parse_json_line(std::string_view line) {

@@ -1,17 +1,18 @@
 #pragma once
 
+#include <boost/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "hybrid_trainer/files/json_writer.h"
 #include "hybrid_trainer/observability/step_record.h"
 
 namespace hybrid_trainer {
 
-/// An object with the bytes of each MemoryKind.
-void write_bytes_by_kind(JsonWriter& out, std::string_view key,
-                         const std::array<std::size_t, kMemoryKinds>& bytes);
+using BytesByKind = std::array<std::size_t, kMemoryKinds>;
+
+/// The bytes of each MemoryKind, by its name.
+boost::json::object json_of(const BytesByKind& bytes);
 
 /// One line of metrics.jsonl, with its newline. The event begins with the names of numbers that JSON
 /// cannot represent, and then warns.

@@ -1,15 +1,17 @@
 // Times every CUDA kernel of a GPT-2 124M step; see kHelp.
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cstdio>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 #include "tests/benchmarks/program.h"
 
 namespace hybrid_trainer::benchmarks {
+namespace json = boost::json;
 namespace {
 
 constexpr const char* kHelp =
@@ -27,43 +29,36 @@ the rate at which this device multiplies, copies or reads in the same run; bf16 
                       or operations a second); the table goes to standard error
 )";
 
-/// Of the run as a whole, on one line.
-std::string head_as_json(const KernelTimer& timer, const std::string& scale) {
-  JsonWriter json;
-  json.begin_object();
-  json.string("device", cuda_runtime().properties(timer.stream().device().index).name);
-  json.string("scale", scale);
-  json.number("batch", timer.sizes().batch);
-  json.number("sequence", timer.sizes().length);
-  json.begin_object("rates");
-  json.number("bf16_product_flops_per_second", timer.rates().bf16_product, 5);
-  json.number("fp32_product_flops_per_second", timer.rates().f32_product, 5);
-  json.number("copy_bytes_per_second", timer.rates().copy, 5);
-  json.number("memcpy_bytes_per_second", timer.rates().memcpy, 5);
-  json.number("read_bytes_per_second", timer.rates().read, 5);
-  json.end_object();
-  json.end_object();
-  return json.text();
+/// Of the run as a whole.
+json::object head_as_json(const KernelTimer& timer, const std::string& scale) {
+  const Rates& rates = timer.rates();
+  return {{"device", cuda_runtime().properties(timer.stream().device().index).name},
+          {"scale", scale},
+          {"batch", timer.sizes().batch},
+          {"sequence", timer.sizes().length},
+          {"rates",
+           {{"bf16_product_flops_per_second", rates.bf16_product},
+            {"fp32_product_flops_per_second", rates.f32_product},
+            {"copy_bytes_per_second", rates.copy},
+            {"memcpy_bytes_per_second", rates.memcpy},
+            {"read_bytes_per_second", rates.read}}}};
 }
 
-std::string as_json(const Timing& timing) {
-  JsonWriter json;
-  json.begin_object();
-  json.string("name", timing.kernel.name);
-  json.string("dtype", name_of(timing.kernel.dtype));
-  json.string("limit", name_of(timing.kernel.limit));
-  json.number("calls_per_step", timing.kernel.calls_per_step, 6);
-  json.boolean("in_bf16_step", in_bf16_step(timing.kernel));
+json::object as_json(const Timing& timing) {
+  json::object object{{"name", timing.kernel.name},
+                      {"dtype", name_of(timing.kernel.dtype)},
+                      {"limit", name_of(timing.kernel.limit)},
+                      {"calls_per_step", timing.kernel.calls_per_step},
+                      {"in_bf16_step", in_bf16_step(timing.kernel)}};
   if (timing.problem.empty()) {
-    json.number("seconds", timing.seconds, 5);
-    json.number("spread", timing.spread, 3);
-    json.number("rate", timing.rate, 5);
-    json.number("share", timing.share(), 4);
+    object["seconds"] = timing.seconds;
+    object["spread"] = timing.spread;
+    object["rate"] = timing.rate;
+    object["share"] = timing.share();
   } else {
-    json.string("problem", timing.problem);
+    object["problem"] = timing.problem;
   }
-  json.end_object();
-  return json.text();
+  return object;
 }
 
 void print_head(std::FILE* to, const KernelTimer& timer) {
@@ -120,12 +115,12 @@ void run(const std::vector<std::string>& arguments) {
   if (device.type != DeviceType::kCuda) throw UsageError("--device: want cuda or cuda:N");
   const Stream stream(make_device_pool(device));
   KernelTimer timer(scale, options.text("--only", ""), stream);
-  const bool json = options.flag("--json");
-  std::FILE* const people = json ? stderr : stdout;
-  if (json) std::printf("%s\n", head_as_json(timer, scale).c_str());
+  const bool lines = options.flag("--json");
+  std::FILE* const people = lines ? stderr : stdout;
+  if (lines) std::printf("%s\n", json_line(head_as_json(timer, scale)).c_str());
   print_head(people, timer);
   timer.report_to([&](const Timing& timing) {
-    if (json) std::printf("%s\n", as_json(timing).c_str());
+    if (lines) std::printf("%s\n", json_line(as_json(timing)).c_str());
     print(people, timing);
     std::fflush(stdout);
   });

@@ -1,4 +1,5 @@
 // The time line of one phase cycle; see kHelp.
+#include <boost/json.hpp>
 #include <cstdio>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
@@ -8,11 +9,12 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/json_writer.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "tests/benchmarks/cuda/phase_cycle.h"
 #include "tests/benchmarks/program.h"
 
 namespace hybrid_trainer::benchmarks {
+namespace json = boost::json;
 namespace {
 
 constexpr const char* kHelp =
@@ -68,49 +70,43 @@ struct Result {
   const Mark& predict() const { return mark_of(marks, "first Predict pass"); }
 };
 
-void write(JsonWriter& json, const Mark& mark) {
-  json.begin_object();
-  json.string("what", mark.what);
-  json.number("begin_seconds", mark.begin_seconds, 6);
-  json.number("seconds", mark.seconds, 6);
-  json.begin_object("live_bytes");
+json::object as_json(const Mark& mark) {
+  json::object live;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
-    json.number(name_of(static_cast<MemoryKind>(kind)), mark.device.live[kind]);
-  json.end_object();
-  json.number("live_total_bytes", mark.device.live_total);
-  json.number("peak_total_bytes", mark.device.peak_total);
-  json.number("host_bytes", mark.host_bytes);
-  json.end_object();
+    live.emplace(name_of(static_cast<MemoryKind>(kind)), mark.device.live[kind]);
+  return {{"what", mark.what},
+          {"begin_seconds", mark.begin_seconds},
+          {"seconds", mark.seconds},
+          {"live_bytes", live},
+          {"live_total_bytes", mark.device.live_total},
+          {"peak_total_bytes", mark.device.peak_total},
+          {"host_bytes", mark.host_bytes}};
 }
 
-std::string as_json(const Result& result, const CycleSettings& settings) {
+json::object as_json(const Result& result, const CycleSettings& settings) {
   const CopyTimes& copies = result.copies;
-  JsonWriter json;
-  json.begin_object();
-  json.string("device", result.device);
-  json.number("layers", settings.model.layers);
-  json.number("width", settings.model.width);
-  json.number("batch", settings.batch);
-  json.number("sequence", settings.sequence);
-  json.string("precision", settings.bf16 ? "bf16" : "fp32");
-  json.number("full_live_bytes", result.full().device.live_total);
-  json.number("predict_live_bytes", result.predict().device.live_total);
-  json.number("full_peak_bytes", result.full().device.peak_total);
-  json.number("predict_peak_bytes", result.predict().device.peak_total);
-  json.number("state_bytes", copies.state_bytes);
-  json.number("copy_out_call_seconds", copies.out_call, 6);
-  json.number("copy_out_seconds", copies.out, 6);
-  json.number("restore_call_seconds", copies.restore_call, 6);
-  json.number("restore_alone_seconds", copies.restore_alone, 6);
-  json.number("passes", settings.passes);
-  json.number("passes_without_seconds", copies.passes_without, 6);
-  json.number("passes_with_seconds", copies.passes_with, 6);
-  json.number("hidden_share", copies.hidden_share(), 4);
-  json.begin_array("time_line");
-  for (const Mark& mark : result.marks) write(json, mark);
-  json.end_array();
-  json.end_object();
-  return json.text();
+  json::array time_line;
+  for (const Mark& mark : result.marks) time_line.push_back(as_json(mark));
+  return {{"device", result.device},
+          {"layers", settings.model.layers},
+          {"width", settings.model.width},
+          {"batch", settings.batch},
+          {"sequence", settings.sequence},
+          {"precision", settings.bf16 ? "bf16" : "fp32"},
+          {"full_live_bytes", result.full().device.live_total},
+          {"predict_live_bytes", result.predict().device.live_total},
+          {"full_peak_bytes", result.full().device.peak_total},
+          {"predict_peak_bytes", result.predict().device.peak_total},
+          {"state_bytes", copies.state_bytes},
+          {"copy_out_call_seconds", copies.out_call},
+          {"copy_out_seconds", copies.out},
+          {"restore_call_seconds", copies.restore_call},
+          {"restore_alone_seconds", copies.restore_alone},
+          {"passes", settings.passes},
+          {"passes_without_seconds", copies.passes_without},
+          {"passes_with_seconds", copies.passes_with},
+          {"hidden_share", copies.hidden_share()},
+          {"time_line", time_line}};
 }
 
 /// Live bytes, and those of each kind in use.
@@ -163,7 +159,7 @@ void run(const std::vector<std::string>& arguments) {
   const auto state = static_cast<std::size_t>(MemoryKind::kOptimizerState);
   require(result.full().device.live[state] > 0, "no optimizer state in Full");
   if (options.flag("--json")) {
-    std::printf("%s\n", as_json(result, settings).c_str());
+    std::printf("%s\n", json_line(as_json(result, settings)).c_str());
   } else {
     print(result, settings);
   }
