@@ -23,17 +23,9 @@ constexpr int code_of(QuantizationMap map, int place) {
 }
 
 /// Dettmers' dynamic tree: `bits` of `width`, read as leading zeros, a one and a fraction of b
-/// bits, stands for 10^-zeros · (0.1 + 0.9 · (fraction + 1/2) / 2^b).
-constexpr double tree_value(unsigned int bits, int width) {
-  const int fraction_bits = std::bit_width(bits) - 1;
-  const double intervals = 1u << fraction_bits;
-  double value = 0.1 + 0.9 * (bits - intervals + 0.5) / intervals;
-  for (int zeros = width - 1 - fraction_bits; zeros > 0; --zeros) value /= 10;
-  return value;
-}
-
-/// Where the interval of such bits begins: decades are cut into equal intervals, whose middles are
-/// their values; but the lowest decade's one value is chosen from half of it on.
+/// bits, stands for 10^-zeros · (0.1 + 0.9 · (fraction + 1/2) / 2^b). This is where the interval of
+/// such bits begins: decades are cut into equal intervals, whose middles are their values; but the
+/// lowest decade's one value is chosen from half of it on.
 constexpr double tree_bound(unsigned int bits, int width) {
   const int fraction_bits = std::bit_width(bits) - 1;
   const double intervals = 1u << fraction_bits;
@@ -48,7 +40,7 @@ struct DecadeLines {
   alignas(32) float starts[kDecades + 1] = {};
 };
 
-/// tree_value by f32 lines, of the steps from zero and this. The line left over leads from 0 to 1,
+/// The tree's values by f32 lines, of the steps from zero and this. The line left over leads from 0 to 1,
 /// at the last code; for the signed map to -1, since that code is the byte of -128.
 constexpr float value_shift(QuantizationMap map) {
   return map == QuantizationMap::kSigned ? 0.5f : 1.0f;

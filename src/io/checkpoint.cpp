@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/temporary_name.h"
@@ -105,9 +104,9 @@ class CommonSave {
                ranks_.attempt([&] { return share_text(write_share(temporary_, share, ranks_)); }));
   }
 
-  /// Makes it appear at `path`; gives its bytes.
-  std::size_t commit(const State& state, const std::string& path) {
-    const auto bytes = ranks_.attempt([&] {
+  /// Makes it appear at `path`.
+  void commit(const State& state, const std::string& path) {
+    ranks_.attempt([&] {
       if (!ranks_.lead()) return std::string();
       write_rest(temporary_, state, info_);
       sync_folder(temporary_);
@@ -115,9 +114,8 @@ class CommonSave {
                            concat(folder_, "/", kTrash, checkpoint_name(info_.step))))
         throw IoError(system_problem(path, "cannot rename the finished checkpoint"));
       sync_folder(folder_);
-      return std::to_string(info_.bytes());
+      return std::string();
     });
-    return std::stoull(bytes.front());
   }
 
  private:
@@ -136,32 +134,24 @@ std::size_t CheckpointInfo::bytes() const {
   return total;
 }
 
-SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
-                                const CheckpointSaveOptions& options) {
-  return save_checkpoint_share(folder, step, {state, {}}, options, {});
-}
-
-SavedCheckpoint save_checkpoint_share(const std::string& folder, std::int64_t step,
-                                      const CheckpointShare& share,
-                                      const CheckpointSaveOptions& options,
-                                      const CheckpointRanks& ranks) {
+SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
+                                const CheckpointShare& share, const CheckpointSaveOptions& options,
+                                const CheckpointRanks& ranks) {
   require(options.keep >= 1 && step >= 0,
           "save_checkpoint: keep must be at least 1 and step not negative");
-  const auto start = Clock::now();
   SavedCheckpoint saved;
   saved.path = folder + "/" + checkpoint_name(step);
   try {
     CommonSave save(folder, step, ranks);
     save.prepare(bytes_of(share.state));
     save.write(share, options.config_hash);
-    saved.bytes = save.commit(share.state, saved.path);
+    save.commit(share.state, saved.path);
   } catch (const IoError& problem) {
     throw not_written(step, problem);
   } catch (const fs::filesystem_error& problem) {
     throw not_written(step, problem);
   }
   if (ranks.lead()) clean_up_checkpoints(folder, step, options, saved.warnings);
-  saved.seconds = seconds_since(start);
   return saved;
 }
 

@@ -77,7 +77,7 @@ std::string TrainerCheckpoints::save_share(const std::string& folder) {
                                 .config_hash = checksum_of(share.state.text(kConfig))};
   if (config_.divergence.rolls_back()) options.also_keep = progress_.return_points;
   const SavedCheckpoint saved =
-      save_checkpoint_share(folder, progress_.steps_done, share, options, ranks);
+      save_checkpoint(folder, progress_.steps_done, share, options, ranks);
   for (const std::string& warning : saved.warnings) warn_(warning);
   return saved.path;
 }

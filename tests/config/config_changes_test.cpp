@@ -175,7 +175,7 @@ TEST_F(ResumeWithAnotherConfig, SaysByHowMuchAScaledLearningRateJumps) {
   const double rate = records_of(scratch_ / "run").back().learning_rate;
   state.reals["trainer.roll_backs.rate_factor"] = 0.25;
   state.reals["phases.learning_rate_finder.factor"] = 2;
-  save_checkpoint(folder, 40, state, {});
+  save_checkpoint(folder, 40, {state}, {});
   HybridTrainerConfig longer = tiny_config();
   longer.training.steps = 60;
   std::filesystem::copy(scratch_ / "run", scratch_ / "again",
@@ -227,7 +227,7 @@ TEST_F(ResumeWithAnotherConfig, IsRefusedForOlderCheckpointsByTheRunsConfigFile)
   const Stream stream(MemoryPool::create("host"));
   State state = load_checkpoint(*find_newest_checkpoint(folder).checkpoint, stream);
   ASSERT_EQ(state.texts.erase("trainer.config"), 1u);
-  save_checkpoint(folder, 40, state, {});
+  save_checkpoint(folder, 40, {state}, {});
   expect_refused("optimizer.name", "muon");
   HybridTrainerConfig longer = tiny_config();
   longer.training.steps = 60;

@@ -55,10 +55,8 @@ TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
   BatchLoader loader(dataset, settings, stream_);
   std::vector<Rows> wanted;
   for (int i = 0; i < 60; ++i) wanted.push_back(values(loader.next().at("tokens")));
-  EXPECT_EQ(loader.batches_taken(), 60);
   for (const std::int64_t start : {0, 1, 20, 21, 59, 58, 7}) {
     loader.seek(start);
-    EXPECT_EQ(loader.batches_taken(), start);
     BatchLoader fresh(dataset, settings, stream_);
     fresh.seek(start);
     for (auto i = static_cast<std::size_t>(start); i < wanted.size(); ++i) {
@@ -77,9 +75,12 @@ TEST_F(BatchLoaderTest, NoDepthOfPrefetchChangesABatch) {
     BatchLoader one_ahead(dataset, {3, 16, true, 5}, stream_);
     const std::size_t held = stream_.pool()->use().live_total - before;
     EXPECT_EQ(held / (2 * 3 * 16 * 4), static_cast<std::size_t>(depth + 1 + 2));
-    for (int i = 0; i < 30; ++i) {
-      if (i % 11 == 10) loader.seek(loader.batches_taken() - 5);
-      if (i % 11 == 10) one_ahead.seek(one_ahead.batches_taken() - 5);
+    for (int i = 0, taken = 0; i < 30; ++i, ++taken) {
+      if (i % 11 == 10) {
+        taken -= 5;
+        loader.seek(taken);
+        one_ahead.seek(taken);
+      }
       const Batch batch = loader.next();
       ASSERT_EQ(values(batch.at("tokens")), values(one_ahead.next().at("tokens")))
           << depth << " " << i;

@@ -21,7 +21,7 @@ class DigestOfCheckpoint : public ::testing::Test {
     State state;
     state.integers["step"] = ++step_;
     for (const auto& [name, one] : tensors) state.tensors[name] = one;
-    return read_checkpoint_info(save_checkpoint(root_, step_, state, {100, "hash"}).path);
+    return read_checkpoint_info(save_checkpoint(root_, step_, {state}, {100, "hash"}).path);
   }
   std::map<std::string, Tensor> tensors() {
     return {{"model.a", tensor({2, 3}, 1)}, {"optimizer.a.m", tensor({6}, 1)}};

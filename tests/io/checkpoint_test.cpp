@@ -38,7 +38,7 @@ class Checkpoint : public ::testing::Test {
     return result;
   }
   SavedCheckpoint save(std::int64_t step, std::int64_t keep = 3) {
-    return save_checkpoint(root_, step, state(static_cast<float>(step)), {keep, "hash"});
+    return save_checkpoint(root_, step, {state(static_cast<float>(step))}, {keep, "hash"});
   }
   std::vector<std::string> names() {
     std::vector<std::string> found;
@@ -75,13 +75,11 @@ void expect_equal(const State& a, const State& b) {
 TEST_F(Checkpoint, ComesBackBitForBit) {
   const SavedCheckpoint saved = save(20);
   EXPECT_EQ(saved.path, root_ + "/step-0000000020");
-  EXPECT_GT(saved.megabytes_per_second(), 0);
   const FoundCheckpoint found = find_newest_checkpoint(root_);
   ASSERT_TRUE(found.checkpoint);
   EXPECT_TRUE(found.warnings.empty());
   EXPECT_EQ(found.checkpoint->step, 20);
   EXPECT_EQ(found.checkpoint->config_hash, "hash");
-  EXPECT_EQ(found.checkpoint->bytes(), saved.bytes);
   expect_equal(load_checkpoint(*found.checkpoint, stream_), state(20));
 }
 
@@ -109,7 +107,7 @@ TEST_F(Checkpoint, EqualStatesGiveEqualBytes) {
 TEST_F(Checkpoint, WritesNoFileForTensorsThatAreNotThere) {
   State small;
   small.tensors["model.w"] = tensor(1);
-  save_checkpoint(root_, 1, small, {});
+  save_checkpoint(root_, 1, {small}, {});
   EXPECT_FALSE(fs::exists(root_ + "/step-0000000001/trainer.safetensors"));
   expect_equal(load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_), small);
 }
@@ -131,7 +129,7 @@ TEST_F(Checkpoint, RotationKeepsTheNewest) {
 
 TEST_F(Checkpoint, RotationKeepsWhatIsToStayBesidesTheNewest) {
   for (const std::int64_t step : {1, 2, 3, 4, 5})
-    save_checkpoint(root_, step, state(1), {.keep = 1, .also_keep = {2, 3}});
+    save_checkpoint(root_, step, {state(1)}, {.keep = 1, .also_keep = {2, 3}});
   EXPECT_EQ(names(),
             (std::vector<std::string>{"step-0000000002", "step-0000000003", "step-0000000005"}));
 }
@@ -186,7 +184,7 @@ TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {
 [[noreturn]] void save_until_killed(const std::string& root, std::int64_t step, const State& state,
                                     int out) {
   for (;; ++step) {
-    save_checkpoint(root, step, state, {2, ""});
+    save_checkpoint(root, step, {state}, {2, ""});
     if (::write(out, &step, sizeof step) != sizeof step) ::_exit(1);
   }
 }
@@ -291,7 +289,7 @@ TEST_F(Checkpoint, DamageIsFoundInEachPieceOfALargeFile) {
   State large = state(20);
   constexpr std::int64_t kElements = (std::int64_t{20} << 20) / 4;
   large.tensors["model.weight"] = tensor(1, kElements);
-  save_checkpoint(root_, 20, large, {3, "hash"});
+  save_checkpoint(root_, 20, {large}, {3, "hash"});
   EXPECT_EQ(newest_step(), 20);
   const std::string path = root_ + "/step-0000000020/model.safetensors";
   const std::string whole = read_bytes(path);
@@ -361,14 +359,14 @@ TEST_F(Checkpoint, AFullDiskLeavesTheOldCheckpointsAndNothingElse) {
   for (rlim_t limit : {0, 100, 1'000, 200'000}) {
     const SmallDisk disk(limit);
     const std::string message = message_of<IoError>([&] {
-      save_checkpoint(root_, 20, large, {1, ""});
+      save_checkpoint(root_, 20, {large}, {1, ""});
     });
     EXPECT_TRUE(contains(message, "the checkpoint of step 20 is not written"));
     EXPECT_TRUE(contains(message, "earlier checkpoints are untouched"));
   }
   EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
   EXPECT_EQ(newest_step(), 10);
-  save_checkpoint(root_, 20, large, {1, ""});
+  save_checkpoint(root_, 20, {large}, {1, ""});
   EXPECT_EQ(newest_step(), 20);
 }
 

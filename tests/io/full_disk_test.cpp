@@ -31,7 +31,7 @@ class FullDisk : public ::testing::Test {
     return result;
   }
   void save(std::int64_t step, std::int64_t keep = 3) {
-    save_checkpoint(root_, step, state(step), {keep, ""});
+    save_checkpoint(root_, step, {state(step)}, {keep, ""});
   }
   /// Saves step 20 while another program fills the disk at file call `at`; gives the message, ""
   /// where it is saved, or none where there is no such call.
@@ -107,7 +107,8 @@ TEST_F(FullDisk, StateThatWasNotCountedBeforehandIsTooLarge) {
     save(10);
     State large = state(20);
     large.texts["history"] = std::string(2 * kDiskBytes, 'x');
-    const std::string message = message_of<IoError>([&] { save_checkpoint(root_, 20, large, {}); });
+    const std::string message =
+        message_of<IoError>([&] { save_checkpoint(root_, 20, {large}, {}); });
     EXPECT_TRUE(contains(message, "state.bin: writing failed: No space left"));
     EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
     expect_newest(10);

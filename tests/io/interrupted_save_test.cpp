@@ -32,14 +32,14 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
   void save(std::int64_t step, std::int64_t keep, float version = 0) {
     const State whole = state(step, version);
     if (GetParam() == 1) {
-      save_checkpoint(root_, step, whole, {keep, "hash"});
+      save_checkpoint(root_, step, {whole}, {keep, "hash"});
       return;
     }
     const auto messages = run_ranks_in_turn(GetParam(), [&](const CheckpointRanks& ranks) {
       CheckpointShare share{whole, {}};
       for (auto& [name, tensor] : share.state.tensors)
         tensor = tensor.rows(ranks.lead() ? 0 : 20, ranks.lead() ? 20 : 50);
-      save_checkpoint_share(root_, step, share, {keep, "hash"}, ranks);
+      save_checkpoint(root_, step, share, {keep, "hash"}, ranks);
     });
     for (const std::string& message : messages) EXPECT_EQ(message, messages.front());
     if (!messages.front().empty()) throw IoError(messages.front());

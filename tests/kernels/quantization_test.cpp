@@ -128,9 +128,9 @@ TEST(Quantization, MapsAreAscendingTrees) {
     EXPECT_EQ(table.values[0], 0);
     EXPECT_EQ(table.values[code_of(map, kCodes - 1)], 1);
   }
-  // The paper's picture: three leading zeros, a one, and the fraction's bits.
-  EXPECT_NEAR(tree_value(0b0001'010, 7), 1e-3 * (0.1 + 0.9 * 2.5 / 8), 1e-12);
   const QuantizationTable with_sign = make_quantization_table(QuantizationMap::kSigned);
+  // The paper's picture: three leading zeros, a one, and the fraction's bits.
+  EXPECT_NEAR(with_sign.values[0b0001'010], 1e-3 * (0.1 + 0.9 * 2.5 / 8), 1e-9);
   for (int code = 1; code < 128; ++code) {
     EXPECT_EQ(with_sign.values[code], -with_sign.values[kCodes - code]);
   }

@@ -39,7 +39,7 @@ class InspectionOf : public ::testing::Test {
     state.tensors["model.a"] = Tensor::zeros({3, 5}, DType::kF32, MemoryKind::kParameters, stream_);
     state.integers["trainer.steps_done"] = step;
     fs::create_directories(folder_ / "run/checkpoints");
-    return save_checkpoint((folder_ / "run/checkpoints").string(), step, state, {}).path;
+    return save_checkpoint((folder_ / "run/checkpoints").string(), step, {state}, {}).path;
   }
 
   TemporaryFolder folder_;

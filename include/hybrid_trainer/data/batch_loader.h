@@ -60,7 +60,6 @@ class BatchLoader {
   /// Makes `batch_index` the number of batches taken: the next one is exactly that of an
   /// uninterrupted run.
   void seek(std::int64_t batch_index);
-  std::int64_t batches_taken() const { return taken_; }
   const BatchSource& source() const { return *source_; }
 
  private:

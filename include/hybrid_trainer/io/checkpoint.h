@@ -48,13 +48,8 @@ struct CheckpointInfo {
 
 struct SavedCheckpoint {
   std::string path;
-  std::size_t bytes = 0;
-  double seconds = 0;
   /// Failures after the checkpoint was safe: older ones or leftovers that could not be removed.
   std::vector<std::string> warnings;
-  double megabytes_per_second() const {
-    return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0;
-  }
 };
 
 struct CheckpointSaveOptions {
@@ -63,31 +58,28 @@ struct CheckpointSaveOptions {
   std::vector<std::int64_t> also_keep{};  // steps whose checkpoints stay besides
 };
 
-/// Commits `state` as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
-/// before one rename makes it visible, so a kill or a power cut leaves the old checkpoints, with or
-/// without the new one. Then removes those that need not stay and the leftovers of killed savers;
-/// if that fails, the next save tries again. Only one process may save to a folder at a time.
-/// Throws IoError (disk full, for example): then nothing of the new checkpoint is left, or all of
-/// it if only the last fsync failed; all others remain, and training may go on.
-SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step, const State& state,
-                                const CheckpointSaveOptions& options);
-
-/// The part that one of several ranks writes of a state that they share.
+/// The part that one of several ranks writes of a state that they share; alone it writes all.
 struct CheckpointShare {
   /// Ranges of tensors; that of a rank follows those of the ranks before it. Numbers, series and
   /// texts are written as rank 0 has them.
   State state;
   /// By name, of a tensor that has a shape as a whole. Others are vectors.
-  std::map<std::string, Shape> shapes;
+  std::map<std::string, Shape> shapes{};
 };
 
-/// Saves a checkpoint of several ranks. Each writes a file of its own; rank 0 writes the manifest
-/// once all have. A collective. Where one cannot write, all throw the IoError that names it, and
-/// all earlier checkpoints remain. Each is told of the same path and bytes, rank 0 of warnings.
-SavedCheckpoint save_checkpoint_share(const std::string& folder, std::int64_t step,
-                                      const CheckpointShare& share,
-                                      const CheckpointSaveOptions& options,
-                                      const CheckpointRanks& ranks);
+/// Commits a state as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
+/// before one rename makes it visible, so a kill or a power cut leaves the old checkpoints, with or
+/// without the new one. Then removes those that need not stay and the leftovers of killed savers;
+/// if that fails, the next save tries again. Only one process, or the ranks of one job, may save to a
+/// folder at a time. Throws IoError (disk full, for example): then nothing of the new checkpoint is
+/// left, or all of it if only the last fsync failed; all others remain, and training may go on.
+///
+/// Of several ranks each writes a file of its own; rank 0 writes the manifest once all have. Then it
+/// is a collective. Where one cannot write, all throw the IoError that names it. Each is told of the
+/// same path, rank 0 of warnings.
+SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
+                                const CheckpointShare& share, const CheckpointSaveOptions& options,
+                                const CheckpointRanks& ranks = {});
 
 /// Removes what killed savers left in `folder`.
 void remove_checkpoint_leftovers(const std::string& folder);
