@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "hybrid_trainer/core/error.h"
 #include "memory/compressed_store.h"
 #include "memory/stored_offload.h"
 

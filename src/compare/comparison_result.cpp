@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/compare/comparison_claims.h"

@@ -2,7 +2,6 @@
 #include <cstdint>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_source.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,8 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <set>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/files/pretty_json.h"

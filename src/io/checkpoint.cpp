@@ -4,9 +4,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 
 #include "hybrid_trainer/files/folder.h"

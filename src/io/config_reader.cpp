@@ -1,7 +1,6 @@
 #include <boost/json/serialize.hpp>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"

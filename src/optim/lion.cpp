@@ -1,6 +1,5 @@
 #include "src/optim/lion.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
 

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/planning/device_share.h"
 
-#include <cstdio>
-
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {

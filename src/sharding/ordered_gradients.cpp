@@ -1,6 +1,5 @@
 #include "src/sharding/ordered_gradients.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "hybrid_trainer/nn/parameter.h"

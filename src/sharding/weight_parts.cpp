@@ -1,6 +1,5 @@
 #include "src/sharding/weight_parts.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "hybrid_trainer/core/staged_tensor.h"

@@ -2,7 +2,6 @@
 
 #include <functional>
 
-#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/lora.h"
