@@ -54,8 +54,7 @@ OutputFolder::~OutputFolder() {
   fs::remove_all(partial_, ignored);
 }
 
-const fs::path& OutputFolder::create() {
-  remove_left_over(path_);
+void OutputFolder::require_free() const {
   std::error_code error;
   const bool is_free =
       !fs::exists(path_, error) || (fs::is_directory(path_, error) && fs::is_empty(path_, error));
@@ -63,6 +62,12 @@ const fs::path& OutputFolder::create() {
     throw CannotCreate(
         concat(path_.string(), " exists already and is not an empty folder; nothing was written"));
   }
+}
+
+const fs::path& OutputFolder::create() {
+  remove_left_over(path_);
+  require_free();
+  std::error_code error;
   fs::create_directories(partial_.parent_path(), error);
   if (error || !fs::create_directory(partial_, error)) {
     throw CannotCreate(

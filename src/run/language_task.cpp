@@ -8,6 +8,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/run/run_export.h"
 #include "src/config/stretches.h"
 #include "src/run/run_base.h"
 #include "src/run/run_tokenizer.h"
@@ -122,6 +123,17 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
   auto model = make_run_model(config, base_, places, *settings_.registry);
   if (settings_.adapter) read_adapter_weights(*settings_.adapter, *model, places.device());
   return model;
+}
+
+/// A Hugging Face folder, or the adapters alone in PEFT's format.
+void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path& output) const {
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun trained = load_trained_run(run.root, stream, *settings_.registry);
+  if (trained.config.lora.is_on()) {
+    export_adapter(trained, output, stream);
+  } else {
+    export_model(trained, output, {}, stream);
+  }
 }
 
 std::vector<NamedText> LanguageTask::facts() const {

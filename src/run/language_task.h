@@ -12,6 +12,7 @@ class LanguageTask : public Task {
   HybridTrainerConfig completed(HybridTrainerConfig config) final;
   std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
                                         MemoryPlaces& places) final;
+  void write_export(const RunPaths& run, const std::filesystem::path& output) const final;
   std::vector<NamedText> facts() const final;
   void check_same(const RunPaths& run) const final;
   void write_files(const RunPaths& own, const RunPaths& run, const HybridTrainerConfig& config,

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/planning/memory_savings.h"
@@ -70,6 +71,7 @@ class TrainingRun {
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
+  void export_model() const;
   void reserve_device_memory() const;
   void describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records);
   void summarise_memory(RunRecords& records) const;
@@ -161,10 +163,18 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
 TrainingRunResult TrainingRun::train() {
   try {
     std::filesystem::remove(directory_.paths().shortage());  // of a run that goes on
-    return train_or_resume();
+    TrainingRunResult result = train_or_resume();
+    if (result.end != RunEnd::kInterrupted && ranks_.lead()) export_model();
+    return result;
   } catch (const OutOfMemory& error) {
     throw_with_snapshot(error, directory_.paths(), now_);
   }
+}
+
+void TrainingRun::export_model() const {
+  if (settings_.export_to.empty()) return;
+  task_->write_export(run_, settings_.export_to);
+  if (!settings_.quiet) console_ << "wrote " << settings_.export_to.string() << std::endl;
 }
 
 void TrainingRun::reserve_device_memory() const {
@@ -226,6 +236,8 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   RunRanks(given.ranks).agree_on_processor(console);
   TrainingRunSettings settings = given;
   settings.config.validate(*settings.registry);
+  if (!settings.export_to.empty())
+    OutputFolder(settings.export_to, OutputFolder::Existing::kRefuse).require_free();
   if (settings.ranks != nullptr || settings.config.phases.runs_ahead_of_ranks())
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes

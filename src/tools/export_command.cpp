@@ -7,7 +7,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/run/adapter_export.h"
+#include "hybrid_trainer/run/run_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/open_model.h"
@@ -155,9 +155,7 @@ int export_command(const std::vector<std::string>& arguments) {
   }
   if (run.config.lora.is_on())
     throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
-  const DType dtype = dtype_of(asked).value_or(export_dtype(run));
-  export_hugging_face(*run.model, run.tokenizer.get(), asked.output, stream, model_families(),
-                      dtype, run.token_ids);
+  const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
   if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {
     std::cerr

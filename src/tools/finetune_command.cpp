@@ -3,7 +3,6 @@
 
 #include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/run_files.h"
@@ -25,7 +24,7 @@ namespace fs = std::filesystem;
 
 struct FineTuning {
   ConfigArguments source;
-  std::string model, adapter, data, validation, run, device, method;
+  std::string model, adapter, data, validation, run, device, method, export_to;
   std::optional<double> epochs;
   std::optional<int> ranks;
   bool resume = false, json = false;
@@ -187,6 +186,7 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "Train as N processes of this machine, as `hybrid train` does.");
   add_setting_options(syntax.options, asked.source);
   add_device_option(syntax.options, asked.device);
+  add_export_option(syntax.options, asked.export_to);
   add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
   return syntax;
 }
@@ -204,6 +204,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
                                .data = asked.data,
                                .validation = asked.validation,
                                .run = asked.run,
+                               .export_to = asked.export_to,
                                .resume = asked.resume,
                                .init_from = {},
                                .command = as_typed("finetune", arguments),

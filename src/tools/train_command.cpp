@@ -34,7 +34,7 @@ void take_from_run(ConfigArguments& source, std::string& data, const Given& give
 
 static int train(const std::vector<std::string>& arguments) {
   ConfigArguments source;
-  std::string data, run, init_from, adapter, device;
+  std::string data, run, init_from, adapter, device, export_to;
   bool resume = false, json = false;
   std::optional<int> local_ranks;
   CommandSyntax syntax{
@@ -64,6 +64,7 @@ static int train(const std::vector<std::string>& arguments) {
       "Train as N processes of this machine, one for each CUDA device, or on processors by\n"
       "mpirun, unless a launcher started them.");
   add_device_option(syntax.options, device);
+  add_export_option(syntax.options, export_to);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   resume = goes_on(resume);
@@ -80,6 +81,7 @@ static int train(const std::vector<std::string>& arguments) {
   TrainingRunSettings settings{.config = config,
                                .data = data,
                                .run = run,
+                               .export_to = export_to,
                                .resume = resume,
                                .init_from = {},
                                .command = as_typed("train", arguments),

@@ -85,6 +85,12 @@ void check_model_is_not_set(const std::string& command, const std::vector<std::s
   }
 }
 
+void add_export_option(po::options_description& options, std::string& folder) {
+  options.add_options()("export", po::value(&folder)->value_name("HF_DIR"),
+                        "Write the finished run's model as `hybrid export` does, or its adapters "
+                        "as with --adapter. Give it again with --resume.");
+}
+
 int report_training(const TrainingRunResult& result, const std::string& run, bool json) {
   if (json) {
     std::cout << result.summary_json;

@@ -3,10 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <sstream>
+#include <thread>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/output_folder.h"
+#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/initialization.h"
@@ -115,6 +124,18 @@ class RegressionTask final : public Task {
                                                 const Stream& stream) const override {
     return std::make_unique<UnseenPoints>(stream);
   }
+  /// The weights' names, and the bias of the output.
+  void write_export(const RunPaths& run, const std::filesystem::path& output) const override {
+    const Stream stream(MemoryPool::create("device"));
+    const State state = load_checkpoint(*find_newest_checkpoint(run.checkpoints()).checkpoint,
+                                        stream, CheckpointPart::kWeights);
+    std::string text;
+    for (const auto& [name, tensor] : state.tensors) text += name + "\n";
+    OutputFolder folder(output, OutputFolder::Existing::kRefuse);
+    write_file((folder.create() / "weights.txt").string(),
+               concat(text, state.tensor("model.last.bias").data<float>()[0]));
+    folder.commit();
+  }
   std::string sample(LossModel& model, const Stream&) const override {
     return concat("a perceptron of ", model.parameter_count(), " values");
   }
@@ -135,9 +156,19 @@ HybridTrainerConfig regression_config() {
 
 class TaskTest : public ::testing::Test {
  protected:
-  TrainingRunResult train(const std::filesystem::path& run, bool resume = false) {
+  TrainingRunResult train(const std::filesystem::path& run, bool resume = false,
+                          const std::filesystem::path& export_to = {},
+                          std::int64_t stop_after = 0) {
     static const ModelRegistry no_families;
-    TrainingRunSettings settings{.config = regression_config(), .run = run, .resume = resume};
+    Interruption interruption;
+    TrainingRunSettings settings{
+        .config = regression_config(), .run = run, .export_to = export_to, .resume = resume};
+    settings.interruption = &interruption;
+    settings.on_step = [&](const StepRecord& record) {
+      if (record.step != stop_after) return;
+      ::kill(::getpid(), SIGTERM);
+      while (!interruption.requested()) std::this_thread::yield();
+    };
     settings.registry = &no_families;
     settings.task = [](const TrainingRunSettings&) { return std::make_unique<RegressionTask>(); };
     return run_training(settings, console_);
@@ -162,6 +193,22 @@ TEST_F(TaskTest, OfAnotherKindRunsThroughAllPhases) {
   EXPECT_NE(console_.str().find("65 parameters"), std::string::npos) << console_.str();
   for (const char* file : {"config.json", "metrics.jsonl", "summary.json", "report.html"})
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / file)) << file;
+}
+
+TEST_F(TaskTest, OfAnotherKindIsExportedOnceItIsFinished) {
+  const auto run = scratch_ / "run", output = scratch_ / "exported";
+  EXPECT_EQ(train(run, false, output, 7).end, RunEnd::kInterrupted);
+  EXPECT_FALSE(std::filesystem::exists(output));
+  EXPECT_EQ(train(run, true, output).end, RunEnd::kFinished);
+  EXPECT_NE(console_.str().find("wrote " + output.string()), std::string::npos);
+  const std::string weights = read_file((output / "weights.txt").string(), 1000);
+  EXPECT_TRUE(weights.starts_with("model.first.bias\nmodel.first.weight\nmodel.last.bias\n"))
+      << weights;
+  EXPECT_THROW(train(run, true, output), CannotCreate);
+  EXPECT_THROW(train(scratch_ / "new", false, output), CannotCreate);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "new")) << "which is refused before it begins";
+  EXPECT_EQ(train(run, true, scratch_ / "later").end, RunEnd::kWasFinished);
+  EXPECT_EQ(read_file((scratch_ / "later/weights.txt").string(), 1000), weights);
 }
 
 TEST_F(TaskTest, OfAnotherKindStoppedAtAnyStepAndResumedGivesTheSameBits) {

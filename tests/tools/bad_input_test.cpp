@@ -158,6 +158,8 @@ TEST(BadInput, RunsAndFoldersAreNamed) {
     expect_refusal({command, "nowhere"}, ExitCode::kNoInput, {"nowhere"});
   expect_refusal({"export", "nowhere", "--output", "made"}, ExitCode::kNoInput, {"nowhere"});
   expect_refusal({"export", "run", "--output", "data"}, ExitCode::kCannotCreate, {"data"});
+  expect_refusal(tiny_training("new", {"--export", "data"}), ExitCode::kCannotCreate, {"data"});
+  EXPECT_FALSE(fs::exists(trained_folder() / "new"));
   expect_refusal({"train", "--preset", "tiny", "--data", "nowhere", "--run", "new"},
                  ExitCode::kNoInput, {"nowhere"});
   expect_refusal(tiny_training("run"), ExitCode::kCannotCreate, {"--resume"});

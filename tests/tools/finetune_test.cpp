@@ -10,8 +10,9 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_F(Finetune, TrainsAndItsRunIsEvaluatedSampledAndExported) {
-  const ProcessResult result =
-      of_pairs({"--epochs", "8", "--set", "optimizer.learning_rate=1e-2", "--json"});
+  fs::remove_all(trained_folder() / "at_end");
+  const ProcessResult result = of_pairs(
+      {"--epochs", "8", "--set", "optimizer.learning_rate=1e-2", "--json", "--export", "at_end"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const auto summary = boost::json::parse(result.output).as_object();
   EXPECT_EQ(summary.at("end"), "finished");
@@ -23,6 +24,8 @@ TEST_F(Finetune, TrainsAndItsRunIsEvaluatedSampledAndExported) {
   EXPECT_EQ(run_hybrid(trained_folder(), {"sample", "tuned", "--prompt", "Line"}).exit_code, 0);
   fs::remove_all(trained_folder() / "tuned_hf");
   EXPECT_EQ(run_hybrid(trained_folder(), {"export", "tuned", "--output", "tuned_hf"}).exit_code, 0);
+  EXPECT_EQ(read_text(trained_folder() / "tuned_hf/model.safetensors"),
+            read_text(trained_folder() / "at_end/model.safetensors"));
   const ProcessResult again = finetune({"--resume", "--run", "tuned", "--json"});
   EXPECT_EQ(again.exit_code, 0) << again.errors;
   EXPECT_EQ(again.output, result.output);

@@ -10,7 +10,7 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/run/adapter_export.h"
+#include "hybrid_trainer/run/run_export.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "support/parameters.h"
 #include "tests/run/tiny_run.h"

@@ -17,9 +17,10 @@ class OutputFolder {
 
   /// Its absolute name, with links resolved.
   const std::filesystem::path& path() const { return path_; }
+  /// Throws CannotCreate for Existing::kRefuse where there is anything but an empty folder.
+  void require_free() const;
   /// Creates the folder to fill, and removes those beside it of this host's processes that ended
-  /// before their commit. Throws CannotCreate, for Existing::kRefuse also where there is anything but an empty
-  /// folder.
+  /// before their commit. Throws CannotCreate, also as require_free.
   const std::filesystem::path& create();
   /// Makes it durable under its name; at every moment the old folder or the new one is whole.
   /// Throws CannotCreate where something has come to stand there that may not be replaced, IoError.

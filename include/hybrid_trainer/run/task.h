@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,8 +18,7 @@ namespace hybrid_trainer {
 /// Something with a name, as it is told or compared: {"training.threads", "2"}.
 using NamedText = std::pair<std::string, std::string>;
 
-/// What a run trains: its data, its model with the loss, its evaluation, and what it leaves in the
-/// run's folder. Of several ranks each has one. A model is the one that make_model made.
+/// What a run trains: its data, its model with the loss, its evaluation, and what it exports. Of several ranks each has one. A model is the one that make_model made.
 class Task {
  public:
   virtual ~Task() = default;
@@ -34,6 +34,10 @@ class Task {
   /// What the run measures its loss on.
   virtual std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                         const Stream& stream) const = 0;
+
+  /// Writes the model of the run's newest checkpoint, as other programs open it, into the new folder
+  /// `output`. Throws CannotCreate, IoError.
+  virtual void write_export(const RunPaths& run, const std::filesystem::path& output) const = 0;
 
   /// Of data and first weights, what must be the same on all ranks.
   virtual std::vector<NamedText> facts() const { return {}; }

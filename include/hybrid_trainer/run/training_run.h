@@ -31,6 +31,8 @@ struct TrainingRunSettings {
   std::filesystem::path validation{};
   /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
   std::filesystem::path run;
+  /// Gets what the task exports, once the run is finished; empty: it is not exported.
+  std::filesystem::path export_to{};
   bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
   /// A Hugging Face folder to take a language model's first weights from.
   std::optional<std::filesystem::path> init_from{};

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/run/adapter_export.h"
+#include "hybrid_trainer/run/run_export.h"
 
 #include <algorithm>
 #include <cmath>
@@ -50,11 +50,9 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
                           const std::filesystem::path& output, std::optional<DType> dtype,
                           const Stream& stream) {
   require_plain_base(run.base);
-  MergedExport result{
-      .step = run.step, .dtype = dtype.value_or(export_dtype(run)), .warnings = run.warnings};
+  MergedExport result{.step = run.step, .warnings = run.warnings};
   merge_adapters(*run.model, stream);
-  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(),
-                      result.dtype, run.token_ids);
+  result.dtype = export_model(run, output, dtype, stream);
   read_hugging_face_weights(
       output, *run.model, [&](Parameter& parameter, const FolderWeight& weight) {
         parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
@@ -68,6 +66,14 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
 }
 
 }  // namespace
+
+DType export_model(const TrainedRun& run, const std::filesystem::path& output,
+                   std::optional<DType> dtype, const Stream& stream) {
+  const DType rounded = dtype.value_or(export_dtype(run));
+  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(), rounded,
+                      run.token_ids);
+  return rounded;
+}
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {

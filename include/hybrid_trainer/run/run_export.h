@@ -4,6 +4,11 @@
 
 namespace hybrid_trainer {
 
+/// Writes the model of a run, without adapters, as a Hugging Face folder, rounded to `dtype`, or else
+/// to export_dtype; returns that. Throws as export_hugging_face.
+DType export_model(const TrainedRun& run, const std::filesystem::path& output,
+                   std::optional<DType> dtype, const Stream& stream);
+
 /// Writes the adapters of a run as PEFT opens them over the run's base. Throws ConfigError where the
 /// run has none; CannotCreate, IoError.
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
