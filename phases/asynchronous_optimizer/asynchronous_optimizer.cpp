@@ -1,9 +1,75 @@
 #include "phases/asynchronous_optimizer/asynchronous_optimizer.h"
 
+#include "phases/method_refusals.h"
 #include "phases/pending_updates.h"
 #include "phases/update.h"
 
 namespace hybrid_trainer {
+
+const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
+  const char* const elsewhere =
+      "phases.asynchronous_optimizer.exact_state says where masters and state are";
+  const char* const in_16_bits =
+      "memory.gradient_bits 16 keeps pending updates in bf16, for a step";
+  const std::string device_side = "phases.asynchronous_optimizer.device_side";
+  const std::vector<KeyTest> rounds{{"memory.gradient_bits", Kind::kIsOneOf, {"16"}}};
+  const std::vector<std::string> optimizers{"optimizer.name", "optimizer.groups[].name"};
+  static const std::vector<Refusal> rows{
+      {{"memory.optimizer_state", "memory.weights"}, Kind::kIsOneOf, {"device"}, elsewhere},
+      {{"memory.device_map"}, Kind::kIsOneOf, {""}, elsewhere},
+      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, elsewhere},
+      {{"optimizer.paged"}, Kind::kIsOneOf, {"false"}, elsewhere},
+      {.keys = {"phases.asynchronous_optimizer.delay"},
+       .values = {"1"},
+       .why = in_16_bits,
+       .when = rounds,
+       .wanted = "1, or memory.gradient_bits 32"},
+      {.keys = {device_side},
+       .values = {"anticipated", "none"},
+       .why = in_16_bits,
+       .when = rounds,
+       .wanted = "anticipated or none, or memory.gradient_bits 32"},
+      {.keys = optimizers,
+       .kind = Kind::kIsNoneOf,
+       .values = {"lion"},
+       .why = in_16_bits,
+       .when = rounds,
+       .wanted = "adamw or muon, or memory.gradient_bits 32"},
+      {{device_side},
+       Kind::kIsOneOf,
+       {"anticipated", "sketch", "selective", "none"},
+       "the others are for phases.method asynchronous_gradients"},
+      {{"optimizer.slow_momentum"},
+       Kind::kIsOneOf,
+       {"0"},
+       "it runs ahead of updates as they are made, and these are delayed"},
+      {{"training.average_weights"}, Kind::kIsOneOf, {"0"}, "updates are made elsewhere"},
+      {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
+       Kind::kIsOneOf,
+       {"32"},
+       "an exact state has 32 bits"},
+      {optimizers,
+       Kind::kIsOneOf,
+       {"adamw", "lion", "muon"},
+       "the updates of other optimizers cannot be predicted"},
+      {{"learning_rate_finder.mode"},
+       Kind::kIsOneOf,
+       {"off"},
+       "there are no masters on the device to move"},
+      {.keys = {"stretches[].precision", "stretches[].orthogonalization_period"},
+       .values = {},
+       .why = "delayed updates keep one",
+       .wanted = "none: leave it out"},
+      refusal_of_prediction_recoveries(),
+      {.keys = {"phases.method"},
+       .kind = Kind::kIsNoneOf,
+       .values = {"asynchronous_optimizer"},
+       .why = "ranks cannot share its exact state",
+       .when = {{"ranks", Kind::kIsMoreThan, {"0"}}},
+       .wanted = "skip_backward, asynchronous_gradients or local_sgd"},
+  };
+  return rows;
+}
 
 std::string AsynchronousOptimizerMethod::text(const PhaseConfig& config) {
   const AsynchronousOptimizerConfig& group = config.asynchronous_optimizer;
