@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "src/chat/lexer.h"
 #include "src/chat/nodes.h"
-#include "src/chat/token_reader.h"
 
 namespace hybrid_trainer::jinja {
 

@@ -1,13 +1,104 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <cstring>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "hybrid_trainer/core/dtype.h"
+#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/distributed/communicator.h"
-#include "src/distributed/collective_call.h"
-#include "src/distributed/peer_messages.h"
 
 namespace hybrid_trainer {
+
+struct OutgoingBytes {
+  int peer;
+  const void* data;
+  std::size_t bytes;
+};
+
+struct IncomingBytes {
+  int peer;
+  void* data;
+  std::size_t bytes;
+};
+
+struct Bytes {
+  void* data;
+  std::size_t count;
+};
+
+/// Of elements [first, last).
+inline Bytes bytes_of(const Tensor& tensor, std::int64_t first, std::int64_t last) {
+  const std::size_t each = size_of(tensor.dtype());
+  return {static_cast<char*>(tensor.raw()) + static_cast<std::size_t>(first) * each,
+          static_cast<std::size_t>(last - first) * each};
+}
+
+inline Bytes bytes_of(const Tensor& tensor, const Shard& shard) {
+  return bytes_of(tensor, shard.first, shard.last);
+}
+
+inline Bytes bytes_of(const std::string_view text) {
+  return {const_cast<char*>(text.data()), text.size()};
+}
+
+inline void copy_bytes(void* to, const Bytes& from) {
+  if (from.count > 0 && to != from.data) std::memcpy(to, from.data, from.count);
+}
+
+/// What a rank exchanges with the others at once: not empty, and not with itself.
+class PeerMessages {
+ public:
+  explicit PeerMessages(int me) : me_(me) {}
+  void send(int peer, const Bytes& from) {
+    if (peer != me_ && from.count > 0) sent.push_back({peer, from.data, from.count});
+  }
+  void receive(int peer, const Bytes& to) {
+    if (peer != me_ && to.count > 0) received.push_back({peer, to.data, to.count});
+  }
+  /// With itself a rank copies.
+  void exchange(int peer, const Bytes& from, const Bytes& to) {
+    if (peer == me_) copy_bytes(to.data, from);
+    send(peer, from);
+    receive(peer, to);
+  }
+  std::vector<OutgoingBytes> sent;
+  std::vector<IncomingBytes> received;
+
+ private:
+  int me_;
+};
+
+enum class Operation : std::uint32_t {
+  kAllGather,
+  kGatherParts,
+  kAllToAll,
+  kBarrier,
+  kHostGather,
+};
+
+/// What a rank calls, as it says to each other rank before data follow.
+struct CollectiveCall {
+  Operation operation = Operation::kBarrier;
+  DType dtype = DType::kU8;
+  std::int64_t detail = 0;     // a hash of the counts
+  std::int64_t elements = 0;   // of the tensor, or for the rank that is told
+  std::uint64_t sequence = 0;  // the how manieth collective it is
+  bool operator==(const CollectiveCall&) const = default;
+};
+
+/// "all_gather of 5 f32, its call 7"
+std::string text_of(const CollectiveCall& call);
+
+/// Throws CollectiveMismatch, with each rank's call, unless all are equal.
+void check_same(const std::vector<CollectiveCall>& calls);
+
+/// Throws CollectiveMismatch where what `from` called is not what `rank` waits for.
+void check_expected(const CollectiveCall& expected, int rank, const CollectiveCall& got, int from);
 
 /// Collectives on tensors in host memory, made of messages between two ranks. Before data follow,
 /// each rank tells the others what it calls, so that no message meets memory of another size.

@@ -1,12 +1,231 @@
 #include "hybrid_trainer/distributed/mpi_communicator.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
 
-#include "src/distributed/mpi_thread.h"
+#include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/core/shared_library.h"
+#include "hybrid_trainer/core/short_turns.h"
+#include "src/distributed/host_communicator.h"
+#include "src/distributed/launcher_end.h"
+#include "src/distributed/mpi/mpi_engine.h"
 
 namespace hybrid_trainer {
 namespace {
+
+/// The thread that makes all calls of MPI. Others give it messages and sleep until they are
+/// through.
+class MpiThread {
+ public:
+  /// Starts MPI. Throws DeviceError.
+  MpiThread();
+  /// Ends MPI if `finishes`, which waits for all ranks.
+  ~MpiThread();
+  MpiThread(const MpiThread&) = delete;
+  MpiThread& operator=(const MpiThread&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& host() const { return host_; }
+  void wait_for_transfer(std::span<const OutgoingBytes> sent,
+                         std::span<const IncomingBytes> received);
+  void leave_without_finish() { finishes_ = false; }
+  /// Messages under way, and later ones, throw RankLost.
+  void interrupt() { is_interrupted_ = true; }
+  /// Ends all processes of the job.
+  [[noreturn]] void abort_and_exit(int exit_code);
+
+ private:
+  struct Messages {
+    std::span<const OutgoingBytes> sent;
+    std::span<const IncomingBytes> received;
+  };
+  void run();
+  void start();
+  void transfer(const Messages& messages);
+  void begin(const Messages& messages);
+  void wait_until_done();
+  void check(int error, const char* call) const;
+  void abort_if_asked() const;
+
+  SharedLibrary library_;
+  const MpiEngine* engine_ = nullptr;
+  int rank_ = 0, size_ = 1;
+  std::string host_;
+  std::vector<void*> requests_;  // of the thread alone
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const Messages* messages_ = nullptr;  // to be sent and received
+  bool started_ = false, ends_ = false;
+  std::exception_ptr failure_;  // of the last messages, or of the start
+  std::atomic<int> abort_code_ = 0;
+  std::atomic<bool> finishes_ = true, is_interrupted_ = false;
+  std::jthread thread_;
+};
+
+using namespace std::chrono_literals;
+
+/// MPI counts bytes in an int; and on a slow link each piece is progress.
+constexpr std::size_t kMostBytes = std::size_t{1} << 26;
+/// Between two looks at messages under way. A thread that yields instead waits for what computes on
+/// its processor to use up its turn, some ms each time.
+constexpr auto kSleep = 50us;
+/// It gives ranks that do not end by themselves 5 s.
+constexpr auto kLauncherPatience = 15s;
+
+WantedLibrary wanted_mpi_plug_in() {
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  return {.title = "ranks by Open MPI",
+          .files = {"libhybrid_trainer_mpi.so"},
+          .folders = {(program.parent_path().parent_path() / HT_LIBRARY_FOLDER).string()},
+          .way_out = "install libopenmpi-dev and openmpi-bin, and build again"};
+}
+
+MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
+  engine_ = library_.function<MpiEngineFunction>(kMpiEngineFunction)();
+  if (engine_->version != MpiEngine::kVersion) {
+    throw DeviceError(concat("ranks by Open MPI: ", library_.path(), " is of version ",
+                             engine_->version, ", want ", MpiEngine::kVersion,
+                             "; build it together with this program"));
+  }
+  thread_ = std::jthread([this] { run(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return started_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+MpiThread::~MpiThread() {
+  const std::lock_guard lock(mutex_);
+  ends_ = true;
+  changed_.notify_all();
+}
+
+void MpiThread::check(int error, const char* call) const {
+  if (error == 0) return;
+  char text[256] = {};
+  engine_->error_text(error, text, sizeof text);
+  throw DeviceError(concat("rank ", rank_, " by Open MPI: ", call, ": ", text));
+}
+
+void MpiThread::start() {
+  check(engine_->start(&rank_, &size_), "MPI_Init_thread");
+  char name[256] = {};
+  check(engine_->host_name(name, sizeof name), "MPI_Get_processor_name");
+  host_ = name;
+}
+
+void MpiThread::run() {
+  std::unique_lock lock(mutex_);
+  try {
+    start();
+  } catch (...) {
+    failure_ = std::current_exception();
+    ends_ = true;
+    finishes_ = false;
+  }
+  started_ = true;
+  changed_.notify_all();
+  take_short_turns();
+  for (;;) {
+    changed_.wait(lock, [&] { return messages_ != nullptr || ends_ || abort_code_ != 0; });
+    abort_if_asked();
+    if (messages_ == nullptr) break;
+    const Messages* const messages = messages_;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      transfer(*messages);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    messages_ = nullptr;
+    changed_.notify_all();
+  }
+  if (finishes_) engine_->finish();
+}
+
+void MpiThread::transfer(const Messages& messages) {
+  requests_.clear();
+  begin(messages);
+  wait_until_done();
+}
+
+void MpiThread::begin(const Messages& messages) {
+  const auto in_parts = [&](std::size_t bytes, const auto& begin_part) {
+    for (std::size_t at = 0; at < bytes; at += kMostBytes) {
+      requests_.push_back(nullptr);
+      begin_part(at, static_cast<int>(std::min(kMostBytes, bytes - at)));
+    }
+  };
+  for (const IncomingBytes& one : messages.received) {
+    in_parts(one.bytes, [&](std::size_t at, int bytes) {
+      check(engine_->begin_receive(static_cast<char*>(one.data) + at, bytes, one.peer,
+                                   &requests_.back()),
+            "MPI_Irecv");
+    });
+  }
+  for (const OutgoingBytes& one : messages.sent) {
+    in_parts(one.bytes, [&](std::size_t at, int bytes) {
+      check(engine_->begin_send(static_cast<const char*>(one.data) + at, bytes, one.peer,
+                                &requests_.back()),
+            "MPI_Isend");
+    });
+  }
+}
+
+void MpiThread::wait_until_done() {
+  const auto is_done = [&](void*& request) {
+    int done = 0;
+    check(engine_->is_done(&request, &done), "MPI_Test");
+    if (done != 0) count_progress();
+    return done != 0;
+  };
+  while (!requests_.empty()) {
+    std::erase_if(requests_, is_done);
+    abort_if_asked();
+    if (requests_.empty()) return;
+    if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends by an error of its own"));
+    std::this_thread::sleep_for(kSleep);
+  }
+}
+
+void MpiThread::abort_if_asked() const {
+  if (abort_code_ != 0) engine_->abort(abort_code_);
+}
+
+void MpiThread::wait_for_transfer(std::span<const OutgoingBytes> sent,
+                                  std::span<const IncomingBytes> received) {
+  const Messages messages{sent, received};
+  std::unique_lock lock(mutex_);
+  messages_ = &messages;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return messages_ == nullptr; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void MpiThread::abort_and_exit(int exit_code) {
+  end_launcher_after(kLauncherPatience);
+  {
+    const std::lock_guard lock(mutex_);
+    abort_code_ = exit_code;
+    changed_.notify_all();
+  }
+  std::this_thread::sleep_for(10s);
+  _exit(exit_code);
+}
 
 class MpiCommunicator final : public HostCommunicator {
  public:

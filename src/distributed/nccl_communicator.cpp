@@ -1,16 +1,84 @@
 #include "hybrid_trainer/distributed/nccl_communicator.h"
 
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/stream.h"
+#include "hybrid_trainer/distributed/lost_rank.h"
 #include "src/distributed/nccl_rank.h"
 #include "src/distributed/rank_introduction.h"
 #include "src/distributed/shard_checks.h"
-#include "src/distributed/stream_progress.h"
 
 namespace hybrid_trainer {
 namespace {
+
+/// Counts the collectives that streams have come to and left, which is not when the host enqueues
+/// them.
+class StreamProgress {
+ public:
+  /// Around what enqueues a collective, by one thread. Where very many are on their way, begin waits
+  /// for the oldest.
+  void begin(const Stream& stream);
+  void end(const Stream& stream);
+  /// Any thread may ask.
+  RankProgress so_far() const;
+
+ private:
+  struct Collective {
+    Event entered, left;
+    bool is_enqueued = false;
+    bool is_done() const { return is_enqueued && left.reached(); }
+  };
+
+  mutable std::mutex mutex_;
+  std::deque<Collective> pending_;
+  std::vector<Collective> spare_;
+  std::uint64_t done_ = 0;
+};
+
+constexpr std::size_t kMostPending = 256;
+
+void StreamProgress::begin(const Stream& stream) {
+  if (pending_.size() >= kMostPending) pending_.front().left.synchronize();
+  const std::lock_guard lock(mutex_);
+  for (; !pending_.empty() && pending_.front().is_done(); ++done_) {
+    spare_.push_back(std::move(pending_.front()));
+    pending_.pop_front();
+  }
+  Collective next;
+  if (!spare_.empty()) {
+    next = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  next.is_enqueued = false;
+  next.entered.record(stream);
+  pending_.push_back(std::move(next));
+}
+
+void StreamProgress::end(const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  pending_.back().left.record(stream);
+  pending_.back().is_enqueued = true;
+}
+
+RankProgress StreamProgress::so_far() const {
+  const std::lock_guard lock(mutex_);
+  RankProgress progress{0, done_, done_};
+  try {
+    for (const Collective& one : pending_) {
+      progress.entered += one.entered.reached() ? 1 : 0;
+      progress.left += one.is_done() ? 1 : 0;
+    }
+  } catch (const DeviceError&) {  // which the thread that works with the device tells
+  }
+  return progress;
+}
 
 char* element(const Tensor& tensor, std::int64_t index) {
   return static_cast<char*>(tensor.raw()) +

@@ -1,8 +1,10 @@
 #include "src/distributed/nccl_rank.h"
 
 #include <exception>
+#include <type_traits>
 
 #include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/cuda_libraries.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -30,6 +32,26 @@ void pause_after(int polls) {
 }
 
 }  // namespace
+
+std::string nccl_version_text(int version) {
+  return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
+  NcclLibrary found;
+  found.library_ = SharedLibrary::open(wanted);
+  const auto ask = found.library_.function<nccl::Result(int*)>("ncclGetVersion");
+  if (ask(&found.version_) != nccl::kSuccess || found.version_ < kOldestNccl) {
+    throw DeviceError(concat("NCCL: ", found.library_.path(), " is version ",
+                             nccl_version_text(found.version_), ", want ",
+                             nccl_version_text(kOldestNccl), " or newer; ", wanted.way_out));
+  }
+  visit_functions(found.functions_, [&](const char* name, auto& function) {
+    using Function = std::remove_pointer_t<std::remove_reference_t<decltype(function)>>;
+    function = found.library_.function<Function>(name);
+  });
+  return found;
+}
 
 NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
                    const NcclLimits& limits)

@@ -7,7 +7,7 @@
 #include "src/trainer/model_rollback.h"
 #include "src/trainer/model_weights.h"
 #include "src/trainer/pending_work.h"
-#include "src/trainer/phase_micro_batches.h"
+#include "src/trainer/phase_position.h"
 #include "src/trainer/saved_weights.h"
 
 namespace hybrid_trainer {
