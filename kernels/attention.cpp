@@ -23,8 +23,7 @@ namespace {
 
 /// The size of each head in rows that hold queries, keys and values of `heads`.
 std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, AttentionSpec spec) {
-  check_rank(call, {"qkv", qkv}, rank);
-  check_real(call, {"qkv", qkv});
+  check_real(call, {"qkv", qkv}, rank);
   const std::int64_t width = qkv.size(rank - 1);
   require(spec.scale >= 0 && spec.cap >= 0 && spec.window >= 0,
           "attention: scale, cap and window want 0 or more");
@@ -40,13 +39,12 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, A
 
 void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
                        AttentionSpec spec) {
-  check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), spec.queries, qkv.size(1)});
-  check_dtype(call, {"log_sum_exp", log_sum_exp}, DType::kF32);
+  check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), spec.queries, qkv.size(1)},
+              DType::kF32);
 }
 
 void check_positions(const KernelCall& call, const Tensor& positions, const Tensor& qkv) {
-  check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)});
-  check_dtype(call, {"positions", positions}, DType::kI32);
+  check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)}, DType::kI32);
 }
 
 }  // namespace
@@ -55,8 +53,7 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
                        const Tensor& positions, AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_forward", stream};
   const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
-  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels});
-  check_dtype(call, {"y", y}, qkv.dtype());
+  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_forward, cuda::attention_forward>(
@@ -69,8 +66,7 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   const KernelCall call{"attention_backward", stream};
   const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
   check_alike(call, {{"qkv", qkv}, {"dqkv", dqkv}});
-  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels});
-  check_dtype(call, {"y", y}, qkv.dtype());
+  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   check_alike(call, {{"y", y}, {"dy", dy}});
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
@@ -81,8 +77,7 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
                        const Stream& stream) {
   const KernelCall call{"store_keys_values", stream};
-  check_rank(call, {"qkv", qkv}, 3);
-  check_real(call, {"qkv", qkv});
+  check_real(call, {"qkv", qkv}, 3);
   check_rank(call, {"key_cache", key_cache}, 3);
   check_shape(call, {"key_cache", key_cache},
               {qkv.size(0), key_cache.size(1), std::min(key_cache.size(2), qkv.size(2) / 3)});
@@ -110,8 +105,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   check_dtype(call, {"y", y}, qkv.dtype());
   for (const NamedTensor& one :
        {NamedTensor{"texts", texts}, NamedTensor{"positions", positions}}) {
-    check_shape(call, one, {qkv.size(0)});
-    check_dtype(call, one, DType::kI32);
+    check_shape(call, one, {qkv.size(0)}, DType::kI32);
   }
   dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
       call, Work::kAttention, y, key_cache, value_cache, qkv, texts, positions, spec);

@@ -29,6 +29,12 @@ void check_shape(const KernelCall& call, const NamedTensor& argument, const Shap
              argument.tensor.defined() ? "" : " (undefined)", ", want ", wanted.text()));
 }
 
+void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
+                 DType dtype) {
+  check_shape(call, argument, wanted);
+  check_dtype(call, argument, dtype);
+}
+
 void check_optional_shape(const KernelCall& call, const NamedTensor& argument,
                           const Shape& wanted) {
   if (argument.tensor.defined()) check_shape(call, argument, wanted);
@@ -56,12 +62,20 @@ void check_real(const KernelCall& call, const NamedTensor& argument) {
                                           ", want f32 or bf16"));
 }
 
+void check_real(const KernelCall& call, const NamedTensor& argument, int rank) {
+  check_rank(call, argument, rank);
+  check_real(call, argument);
+}
+
 void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
   const Tensor& first = arguments.begin()->tensor;
-  for (const NamedTensor& argument : arguments) {
-    check_shape(call, argument, first.shape());
-    check_dtype(call, argument, first.dtype());
-  }
+  for (const NamedTensor& argument : arguments)
+    check_shape(call, argument, first.shape(), first.dtype());
+}
+
+void check_alike_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
+  check_real(call, *arguments.begin());
+  check_alike(call, arguments);
 }
 
 void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,

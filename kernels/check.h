@@ -26,6 +26,9 @@ struct NamedTensor {
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
+/// Throws ShapeMismatch or Error if shape or dtype differs.
+void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
+                 DType dtype);
 /// Like check_shape, but accepts an undefined tensor.
 void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
 /// Throws ShapeMismatch if the rank differs.
@@ -34,8 +37,12 @@ void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted)
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted);
 /// Throws Error if the dtype is neither f32 nor bf16.
 void check_real(const KernelCall& call, const NamedTensor& argument);
+/// Throws ShapeMismatch or Error if the rank differs, or the dtype is neither f32 nor bf16.
+void check_real(const KernelCall& call, const NamedTensor& argument, int rank);
 /// Throws ShapeMismatch or Error if one differs from the first in shape or dtype.
 void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
+/// Like check_alike, for f32 or bf16 alone.
+void check_alike_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
 
 /// Checks what an optimizer writes to and its gradient: f32, of one shape; the compute copy is bf16, or
 /// undefined.

@@ -21,10 +21,8 @@ void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, con
   const KernelCall call{"dequantize_eight_bit", stream};
   check_real(call, {"values", values});
   check_rank(call, {"values", values}, 2);
-  check_shape(call, {"codes", from.codes}, values.shape());
-  check_dtype(call, {"codes", from.codes}, DType::kI8);
-  check_shape(call, {"magnitudes", from.magnitudes}, {values.size(0)});
-  check_dtype(call, {"magnitudes", from.magnitudes}, DType::kF32);
+  check_shape(call, {"codes", from.codes}, values.shape(), DType::kI8);
+  check_shape(call, {"magnitudes", from.magnitudes}, {values.size(0)}, DType::kF32);
   dispatch<cpu::dequantize_eight_bit, cuda::dequantize_eight_bit>(call, Work::kElementwise, values,
                                                                   from);
 }

@@ -35,15 +35,13 @@ decltype(kernels::dropout) dropout;
 
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
   const KernelCall call{"add", stream};
-  check_real(call, {"y", y});
-  check_alike(call, {{"y", y}, {"x", x}, {"z", z}});
+  check_alike_real(call, {{"y", y}, {"x", x}, {"z", z}});
   dispatch<cpu::add, cuda::add>(call, Work::kElementwise, y, x, z);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
   const KernelCall call{"scale", stream};
-  check_real(call, {"y", y});
-  check_alike(call, {{"y", y}, {"x", x}});
+  check_alike_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::scale, cuda::scale>(call, Work::kElementwise, y, x, a);
 }
 
@@ -52,8 +50,7 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
   const KernelCall call{"normalize", stream};
   check_dtype(call, {"y", y}, DType::kF32);
   check_alike(call, {{"y", y}, {"x", x}});
-  check_dtype(call, {"squares", squares}, DType::kF64);
-  check_shape(call, {"squares", squares}, {1});
+  check_shape(call, {"squares", squares}, {1}, DType::kF64);
   dispatch<cpu::normalize, cuda::normalize>(call, Work::kElementwise, y, x, squares, floor);
 }
 
@@ -75,58 +72,49 @@ void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
   const KernelCall call{"gelu_forward", stream};
-  check_real(call, {"y", y});
-  check_alike(call, {{"y", y}, {"x", x}});
+  check_alike_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::gelu_forward, cuda::gelu_forward>(call, Work::kElementwise, y, x);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
   const KernelCall call{"gelu_backward", stream};
-  check_real(call, {"dx", dx});
-  check_alike(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
+  check_alike_real(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
   dispatch<cpu::gelu_backward, cuda::gelu_backward>(call, Work::kElementwise, dx, dy, x);
 }
 
 void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
   const KernelCall call{"gated_forward", stream};
-  check_rank(call, {"y", y}, 2);
-  check_real(call, {"y", y});
-  check_dtype(call, {"x", x}, y.dtype());
-  check_shape(call, {"x", x}, {y.size(0), 2 * y.size(1)});
+  check_real(call, {"y", y}, 2);
+  check_shape(call, {"x", x}, {y.size(0), 2 * y.size(1)}, y.dtype());
   dispatch<cpu::gated_forward, cuda::gated_forward>(call, Work::kElementwise, y, x, gate);
 }
 
 void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
                     const Stream& stream) {
   const KernelCall call{"gated_backward", stream};
-  check_rank(call, {"dy", dy}, 2);
-  check_real(call, {"dy", dy});
-  check_dtype(call, {"x", x}, dy.dtype());
-  check_shape(call, {"x", x}, {dy.size(0), 2 * dy.size(1)});
+  check_real(call, {"dy", dy}, 2);
+  check_shape(call, {"x", x}, {dy.size(0), 2 * dy.size(1)}, dy.dtype());
   check_alike(call, {{"x", x}, {"dx", dx}});
   dispatch<cpu::gated_backward, cuda::gated_backward>(call, Work::kElementwise, dx, dy, x, gate);
 }
 
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
   const KernelCall call{"cap_forward", stream};
-  check_real(call, {"y", y});
-  check_alike(call, {{"y", y}, {"x", x}});
+  check_alike_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::cap_forward, cuda::cap_forward>(call, Work::kElementwise, y, x, cap);
 }
 
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
                   const Stream& stream) {
   const KernelCall call{"cap_backward", stream};
-  check_real(call, {"dx", dx});
-  check_alike(call, {{"dx", dx}, {"dy", dy}, {"y", y}});
+  check_alike_real(call, {{"dx", dx}, {"dy", dy}, {"y", y}});
   dispatch<cpu::cap_backward, cuda::cap_backward>(call, Work::kElementwise, dx, dy, y, cap);
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream) {
   const KernelCall call{"dropout", stream};
-  check_real(call, {"y", y});
-  check_alike(call, {{"y", y}, {"x", x}});
+  check_alike_real(call, {{"y", y}, {"x", x}});
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
   check_optional_shape(call, {"step_words", numbers.step_words}, {2});
   dispatch<cpu::dropout, cuda::dropout>(call, Work::kElementwise, y, x, p, numbers);

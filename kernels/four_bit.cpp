@@ -40,8 +40,7 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
   check_shape(call, {"codes", from.codes}, {parts(values.elements(), 2)});
   check_dtype(call, {"codes", from.codes}, DType::kU8);
   if (from.levels.defined()) {
-    check_shape(call, {"levels", from.levels}, {blocks});
-    check_dtype(call, {"levels", from.levels}, DType::kU8);
+    check_shape(call, {"levels", from.levels}, {blocks}, DType::kU8);
   }
   check_shape(call, {"scales", from.scales},
               {from.levels.defined() ? parts(blocks, kFourBitLevelBlock) : blocks});

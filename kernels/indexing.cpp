@@ -45,8 +45,7 @@ void check_columns(const KernelCall& call, const Tensor& columns, const Tensor& 
   check_rank(call, {"x", x}, 2);
   check_rank(call, {"indices", indices}, 1);
   check_dtype(call, {"indices", indices}, DType::kI32);
-  check_shape(call, {"columns", columns}, {indices.size(0), x.size(0)});
-  check_dtype(call, {"columns", columns}, DType::kF32);
+  check_shape(call, {"columns", columns}, {indices.size(0), x.size(0)}, DType::kF32);
 }
 
 }  // namespace

@@ -14,12 +14,9 @@ decltype(kernels::softmax_cross_entropy) softmax_cross_entropy;
 void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                            std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
   const KernelCall call{"softmax_cross_entropy", stream};
-  check_rank(call, {"logits", logits}, 2);
-  check_real(call, {"logits", logits});
-  check_shape(call, {"targets", targets}, {logits.size(0)});
-  check_dtype(call, {"targets", targets}, DType::kI32);
-  check_shape(call, {"losses", losses}, {logits.size(0)});
-  check_dtype(call, {"losses", losses}, DType::kF32);
+  check_real(call, {"logits", logits}, 2);
+  check_shape(call, {"targets", targets}, {logits.size(0)}, DType::kI32);
+  check_shape(call, {"losses", losses}, {logits.size(0)}, DType::kF32);
   if (vocabulary < 1 || vocabulary > logits.size(1)) {
     throw ShapeMismatch(concat(call.kernel, ": logits is ", logits.shape().text(),
                                ", vocabulary is ", vocabulary, "; want 1 to ", logits.size(1)));

@@ -19,8 +19,7 @@ void check_blocks(const KernelCall& call, const Tensor& wide, const Tensor& stac
                   const DiagonalBlocks& blocks) {
   check_rank(call, {"wide", wide}, 2);
   check_shape(call, {"wide", wide}, {wide.size(0), blocks.columns()});
-  check_shape(call, {"stacked", stacked}, {blocks.stacked_rows(), blocks.rank});
-  check_dtype(call, {"stacked", stacked}, DType::kF32);
+  check_shape(call, {"stacked", stacked}, {blocks.stacked_rows(), blocks.rank}, DType::kF32);
   for (int p = 0; p < blocks.count; ++p) {
     const auto at = static_cast<std::size_t>(p);
     if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= wide.size(0))

@@ -123,8 +123,7 @@ double measure_copy_rate(const Stream& stream, std::optional<std::size_t> array_
 
 void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream) {
   const KernelCall call{"find_all_bits", stream};
-  check_dtype(call, {"bits", bits}, DType::kI32);
-  check_shape(call, {"bits", bits}, {1});
+  check_shape(call, {"bits", bits}, {1}, DType::kI32);
   check_dtype(call, {"x", x}, DType::kF32);
   dispatch<cpu::find_all_bits, cuda::find_all_bits>(call, Work::kReduction, bits, x);
 }

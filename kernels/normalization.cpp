@@ -26,8 +26,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         const Stream& stream) {
   const KernelCall call{"layer_norm_forward", stream};
   check_rank(call, {"x", x}, 2);
-  check_real(call, {"x", x});
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_alike_real(call, {{"x", x}, {"y", y}});
   check_shape(call, {"weight", weight}, {x.size(1)});
   check_shape(call, {"bias", bias}, {x.size(1)});
   check_optional_shape(call, {"mean", mean}, {x.size(0)});
@@ -42,8 +41,7 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
                          const Tensor& weight, const Stream& stream) {
   const KernelCall call{"layer_norm_backward", stream};
   check_rank(call, {"x", x}, 2);
-  check_real(call, {"x", x});
-  check_alike(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_alike_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   for (const NamedTensor& row :
        {NamedTensor{"weight", weight}, {"dweight", dweight}, {"dbias", dbias}}) {
     check_shape(call, row, {x.size(1)});
@@ -59,8 +57,7 @@ void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, cons
                       RmsNormSpec spec, const Stream& stream) {
   const KernelCall call{"rms_norm_forward", stream};
   check_rank(call, {"x", x}, 2);
-  check_real(call, {"x", x});
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_alike_real(call, {{"x", x}, {"y", y}});
   check_shape(call, {"weight", weight}, {x.size(1)});
   check_optional_shape(call, {"rstd", rstd}, {x.size(0)});
   dispatch<cpu::rms_norm_forward, cuda::rms_norm_forward>(call, Work::kNormalization, y, rstd, x,
@@ -73,8 +70,7 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
                        const Stream& stream) {
   const KernelCall call{"rms_norm_backward", stream};
   check_rank(call, {"x", x}, 2);
-  check_real(call, {"x", x});
-  check_alike(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_alike_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   check_shape(call, {"weight", weight}, {x.size(1)});
   check_shape(call, {"dweight", dweight}, {x.size(1)});
   check_shape(call, {"rstd", rstd}, {x.size(0)});
@@ -86,8 +82,7 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
 namespace {
 
 void check_heads(const KernelCall& call, const Tensor& x, HeadRange heads, const Tensor& weight) {
-  check_rank(call, {"x", x}, 3);
-  check_real(call, {"x", x});
+  check_real(call, {"x", x}, 3);
   check_rank(call, {"weight", weight}, 1);
   check_dtype(call, {"weight", weight}, DType::kF32);
   if (heads.first < 0 || heads.count < 0 ||

@@ -40,8 +40,7 @@ void check_moments(const KernelCall& call, const Tensor& m, const Tensor& v, con
 
 void check_quantized_moment(const KernelCall& call, const NamedTensor& codes,
                             const NamedTensor& scales, const Tensor& w) {
-  check_shape(call, codes, w.shape());
-  check_dtype(call, codes, DType::kU8);
+  check_shape(call, codes, w.shape(), DType::kU8);
   check_shape(call, scales, {quantization_blocks(w.elements())});
   check_dtype(call, scales, DType::kF32);
 }

@@ -23,13 +23,11 @@ decltype(kernels::predicted_muon) predicted_muon;
 namespace {
 
 void check_f32(const KernelCall& call, const NamedTensor& argument, const Shape& wanted) {
-  check_shape(call, argument, wanted);
-  check_dtype(call, argument, DType::kF32);
+  check_shape(call, argument, wanted, DType::kF32);
 }
 
 void check_f64(const KernelCall& call, const NamedTensor& argument, std::int64_t elements) {
-  check_shape(call, argument, {elements});
-  check_dtype(call, argument, DType::kF64);
+  check_shape(call, argument, {elements}, DType::kF64);
 }
 
 /// Of a matrix's rows and its columns.

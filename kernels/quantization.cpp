@@ -18,8 +18,7 @@ namespace {
 void check_quantized(const KernelCall& call, const Tensor& codes, const Tensor& scales,
                      const Tensor& x) {
   check_dtype(call, {"x", x}, DType::kF32);
-  check_dtype(call, {"codes", codes}, DType::kU8);
-  check_shape(call, {"codes", codes}, x.shape());
+  check_shape(call, {"codes", codes}, x.shape(), DType::kU8);
   check_dtype(call, {"scales", scales}, DType::kF32);
   check_shape(call, {"scales", scales}, {quantization_blocks(x.elements())});
 }

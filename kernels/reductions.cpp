@@ -21,8 +21,7 @@ decltype(kernels::quotient) quotient;
 namespace {
 
 void check_result(const KernelCall& call, const Tensor& result) {
-  check_dtype(call, {"result", result}, DType::kF64);
-  check_shape(call, {"result", result}, {1});
+  check_shape(call, {"result", result}, {1}, DType::kF64);
 }
 
 void checked_dot(const KernelCall& call, const Tensor& result, std::span<const Tensor> x,
@@ -42,8 +41,7 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
   const KernelCall call{"chunk_dots", stream};
   check_dtype(call, {"results", results}, DType::kF64);
   check_shape(call, {"results", results}, {dot_chunks(x.elements())});
-  check_real(call, {"x", x});
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_alike_real(call, {{"x", x}, {"y", y}});
   dispatch<cpu::chunk_dots, cuda::chunk_dots>(call, Work::kReduction, results, x, y);
 }
 
@@ -61,8 +59,7 @@ void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tenso
   const KernelCall call{"sum_of_squares", stream};
   std::int64_t chunks = 0;
   for (const Tensor& one : x) chunks += dot_chunks(one.elements());
-  check_dtype(call, {"sums", sums}, DType::kF64);
-  check_shape(call, {"sums", sums}, {chunks});
+  check_shape(call, {"sums", sums}, {chunks}, DType::kF64);
   checked_dot(call, result, x, x, sums);
 }
 

@@ -14,13 +14,11 @@ decltype(kernels::rotate) rotate;
 void rotate(const Tensor& x, std::int64_t heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream& stream) {
   const KernelCall call{"rotate", stream};
-  check_rank(call, {"x", x}, 3);
-  check_real(call, {"x", x});
+  check_real(call, {"x", x}, 3);
   check_rank(call, {"table", table}, 2);
   check_dtype(call, {"table", table}, DType::kF32);
   if (positions) {
-    check_shape(call, {"positions", positions}, {x.size(0), x.size(1)});
-    check_dtype(call, {"positions", positions}, DType::kI32);
+    check_shape(call, {"positions", positions}, {x.size(0), x.size(1)}, DType::kI32);
   }
   if (first_position < 0 || first_position + x.size(1) > table.size(0) || table.size(1) % 2 != 0 ||
       heads < 0 || heads * table.size(1) > x.size(2)) {

@@ -56,10 +56,8 @@ void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns
   const KernelCall call{"adafactor_update", stream};
   check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
   const Shape matrix = w.as_rows().shape();
-  check_shape(call, {"rows", rows}, {matrix[0]});
-  check_dtype(call, {"rows", rows}, DType::kF32);
-  check_shape(call, {"columns", columns}, {matrix[1]});
-  check_dtype(call, {"columns", columns}, DType::kF32);
+  check_shape(call, {"rows", rows}, {matrix[0]}, DType::kF32);
+  check_shape(call, {"columns", columns}, {matrix[1]}, DType::kF32);
   dispatch_with_workspace<cpu::adafactor_update, cuda::adafactor_update>(
       call, Work::kOptimizer, w, rows, columns, g, compute_copy, settings);
 }

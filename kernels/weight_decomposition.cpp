@@ -22,8 +22,7 @@ decltype(kernels::multiply) multiply;
 namespace {
 
 void check_row(const KernelCall& call, const NamedTensor& row, std::int64_t elements) {
-  check_shape(call, row, {elements});
-  check_dtype(call, row, DType::kF32);
+  check_shape(call, row, {elements}, DType::kF32);
 }
 
 void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
@@ -73,8 +72,7 @@ void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, cons
                    const Tensor& residual, const Stream& stream) {
   const KernelCall call{"scale_columns", stream};
   check_rank(call, {"x", x}, 2);
-  check_real(call, {"x", x});
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_alike_real(call, {{"x", x}, {"y", y}});
   if (residual) check_alike(call, {{"x", x}, {"residual", residual}});
   check_row(call, {"factors", factors}, x.size(1));
   if (bias) check_row(call, {"bias", bias}, x.size(1));
@@ -84,8 +82,7 @@ void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, cons
 
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
   const KernelCall call{"multiply", stream};
-  check_real(call, {"y", y});
-  check_alike(call, {{"y", y}, {"x", x}, {"z", z}});
+  check_alike_real(call, {{"y", y}, {"x", x}, {"z", z}});
   dispatch<cpu::multiply, cuda::multiply>(call, Work::kElementwise, y, x, z);
 }
 
