@@ -7,8 +7,8 @@
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_block.h"
-#include "hybrid_trainer/nn/rms_norm.h"
 
 namespace hybrid_trainer {
 namespace {

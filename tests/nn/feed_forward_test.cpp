@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/nn/gated_feed_forward.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {

@@ -7,7 +7,6 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/gated_feed_forward.h"
 #include "hybrid_trainer/nn/residual_block.h"
 
 namespace hybrid_trainer::testing {

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/config/export_config.h"
-#include "hybrid_trainer/config/gradient_accumulation_config.h"
 #include "hybrid_trainer/config/mixed_precision_config.h"
 #include "hybrid_trainer/config/stretch_config.h"
 #include "hybrid_trainer/config/training_config.h"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "hybrid_trainer/core/fields.h"
 
@@ -37,6 +38,40 @@ struct TrainingConfig {
                 "read it with --average.",
                 Range::at_least(0)});
   }
+};
+
+/// How many micro-batches one optimizer step averages over. JSON group `gradient_accumulation`.
+struct GradientAccumulationConfig {
+  std::int64_t micro_batches = 1;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"micro_batches", self.micro_batches,
+                "Micro-batches of data.batch_size sequences in one step. The step applies their "
+                "mean gradient.",
+                Range::between(1, 65536)});
+  }
+
+  static GradientAccumulationConfig conservative() { return {1}; }
+  static GradientAccumulationConfig balanced() { return {2}; }
+  static GradientAccumulationConfig aggressive() { return {4}; }
+};
+
+/// How `hybrid export` writes the run's model.
+struct ExportConfig {
+  std::string dtype = "auto";
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"dtype",
+                self.dtype,
+                "Precision of exported weights: fp32, bf16 or auto. auto is bf16 if all weights of "
+                "the Hugging Face folder that the run began from are, else fp32, also for a folder "
+                "in f16. A new run writes into its configuration what auto means.",
+                Range{},
+                {"auto", "fp32", "bf16"}});
+  }
+  bool operator==(const ExportConfig&) const = default;
 };
 
 }  // namespace hybrid_trainer

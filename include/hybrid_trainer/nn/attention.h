@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/rotary.h"
+#include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
-#include "hybrid_trainer/nn/rms_norm.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {
@@ -21,6 +22,30 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   /// gelu(x) from the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   KeptNumbers kept() const override;
+};
+
+/// The gated perceptron: y = residual + c_proj(f(gate)·up), where one product, c_fc, makes gate
+/// and up: its weight is (2·inner, C), the gate's rows first.
+class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
+ public:
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    std::int64_t inner_width = 0;
+    bool biases = true;
+    kernels::Gate gate = kernels::Gate::kSilu;  // f
+    ProductFiles files{};                       // the parts: gate, up
+  };
+
+  GatedFeedForward(const ModuleName& name, const Spec& spec, const Stream& stream);
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  /// f(gate)·up from both.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  KeptNumbers kept() const override;
+
+ private:
+  kernels::Gate gate_;
 };
 
 }  // namespace hybrid_trainer

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
-#include "hybrid_trainer/nn/rms_norm.h"
 
 namespace hybrid_trainer {
 

@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/gated_feed_forward.h"
+#include "hybrid_trainer/nn/feed_forward.h"
 
 namespace hybrid_trainer {
 

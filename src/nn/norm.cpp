@@ -1,6 +1,5 @@
-#include "hybrid_trainer/nn/layer_norm.h"
+#include "hybrid_trainer/nn/norm.h"
 
-#include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/nn/initialization.h"
 
 namespace hybrid_trainer {
@@ -56,6 +55,59 @@ void LayerNorm::write_backward(const Tensor& dx, kernels::GradientMode mode, con
 void LayerNorm::visit_parameters(const ParameterVisitor& visit) {
   visit(weight_);
   visit(bias_);
+}
+
+Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
+                        const Stream& stream) {
+  Parameter weight(name / "weight", {width}, Role::kVector, stream);
+  initialize_constant(weight, spec.one_plus ? 0.0f : 1.0f, stream);
+  return weight;
+}
+
+RmsNorm::RmsNorm(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
+                 const Stream& stream)
+    : weight_(rms_norm_gain(name, width, spec, stream)), spec_(spec) {}
+
+Tensor RmsNorm::normalized(const Tensor& x, const Tensor& rstd, const Stream& stream) {
+  const Shape rows{x.elements() / weight_.elements(), weight_.elements()};
+  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  kernels::rms_norm_forward(y.view(rows), rstd, x.view(rows), weight_.acquire_master(stream), spec_,
+                            stream);
+  return y;
+}
+
+Tensor RmsNorm::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
+  return normalized(source, Tensor{}, stream);
+}
+
+Tensor RmsNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  Tensor rstd;
+  if (tape.keeps()) {
+    rstd = Tensor::empty({x.elements() / weight_.elements()}, DType::kF32, MemoryKind::kActivations,
+                         stream);
+  }
+  Tensor y = normalized(x, rstd, stream);
+  tape.save({ActivationRole::kNormInput, x}, stream);
+  tape.save({ActivationRole::kStatistics, rstd}, stream);
+  tape.can_rebuild(y, Rebuild::kNormalized, x, *this);
+  return y;
+}
+
+void RmsNorm::write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
+                             ActivationTape& tape, const Stream& stream) {
+  const Tensor rstd = tape.take(stream), x = tape.take(stream);
+  const Shape rows{rstd.elements(), weight_.elements()};
+  GradientContribution dweight(weight_, stream);
+  kernels::rms_norm_backward(dx.view(rows), mode, dweight.gradient_or_scratch(),
+                             dweight.next_mode(), dy.view(rows), x.view(rows), rstd,
+                             weight_.acquire_master(stream), spec_, stream);
+}
+
+std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
+                                const Stream& stream) {
+  if (spec.kind == NormKind::kLayer)
+    return std::make_unique<LayerNorm>(name, width, spec.epsilon, stream);
+  return std::make_unique<RmsNorm>(name, width, spec.of_root_mean_square(), stream);
 }
 
 }  // namespace hybrid_trainer
