@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend.h"

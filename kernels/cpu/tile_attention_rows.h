@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cmath>
-
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/tiles.h"
 

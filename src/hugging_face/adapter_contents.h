@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/language_model.h"

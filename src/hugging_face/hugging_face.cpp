@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/trainer/model_trainable.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/away_weight.h"
 #include "src/trainer/model_rollback.h"

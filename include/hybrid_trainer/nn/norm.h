@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/nn/module.h"

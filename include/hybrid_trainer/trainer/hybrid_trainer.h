@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/config/phase_precision.h"
