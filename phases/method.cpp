@@ -21,4 +21,48 @@ void Method::enter_predict(PhaseOutcome&) { parts_.enter_model(Phase::kPredict);
 
 void Method::correct(const Batch& batch, PhaseOutcome& outcome) { Method::train(batch, outcome); }
 
+Refusal refusal_of_rounded_gradients() {
+  return {.keys = {"memory.gradient_bits"},
+          .values = {"32"},
+          .why = "that is for the asynchronous optimizer",
+          .when = {{"memory.gradient_bits", Kind::kIsOneOf, {"16"}}},
+          .wanted = "32, or phases.method asynchronous_optimizer"};
+}
+
+Refusal refusal_of_prediction_recoveries() {
+  return {.keys = {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
+          .kind = Kind::kIsNoneOf,
+          .values = {"raise_threshold", "reset_predictor"},
+          .why = "there is neither confidence nor predictor",
+          .wanted = "another one"};
+}
+
+std::vector<Refusal> refusals_ahead_of_ranks() {
+  const char* const whole = "each rank updates its weights and state where they are";
+  return {
+      {{"memory.optimizer_state", "memory.weights"}, Kind::kIsOneOf, {"device"}, whole},
+      {{"memory.device_map"}, Kind::kIsOneOf, {""}, whole},
+      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are sent as a whole"},
+      {{"optimizer.paged"}, Kind::kIsOneOf, {"false"}, whole},
+      {{"optimizer.slow_momentum"}, Kind::kIsOneOf, {"0"}, "updates are exact only later"},
+      {{"training.average_weights"}, Kind::kIsOneOf, {"0"}, "weights are exact only later"},
+      {{"optimizer.name", "optimizer.groups[].name"},
+       Kind::kIsOneOf,
+       {"adamw", "muon"},
+       "no other optimizer is known to bear it"},
+      {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
+       Kind::kIsOneOf,
+       {"32"},
+       "the state has 32 bits"},
+      refusal_of_rounded_gradients(),
+      refusal_of_prediction_recoveries(),
+      {.keys = {"phases.method"},
+       .kind = Kind::kIsNoneOf,
+       .values = {"asynchronous_gradients", "local_sgd"},
+       .why = "there is one rank alone",
+       .when = {{"ranks", Kind::kIsOneOf, {"1"}}},
+       .wanted = "skip_backward, or more ranks: --ranks N, or of a plan --devices N"},
+  };
+}
+
 }  // namespace hybrid_trainer

@@ -63,4 +63,14 @@ struct MethodRow {
   std::unique_ptr<Method> (*make)(PhaseParts& parts);
 };
 
+/// The kinds of tests, for lists of refusals.
+using Kind = KeyTest::Kind;
+
+/// Gradients in 16 bits, for methods that update at once.
+Refusal refusal_of_rounded_gradients();
+/// Recoveries that act on a confidence and a predictor, for methods that have neither.
+Refusal refusal_of_prediction_recoveries();
+/// What methods refuse in which ranks run ahead of one another, of memory, optimizers and ranks.
+std::vector<Refusal> refusals_ahead_of_ranks();
+
 }  // namespace hybrid_trainer

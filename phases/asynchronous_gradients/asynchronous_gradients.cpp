@@ -2,8 +2,7 @@
 
 #include <optional>
 
-#include "phases/method_refusals.h"
-#include "phases/pending_updates.h"
+#include "phases/method.h"
 #include "phases/update.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,6 @@
 #include "phases/asynchronous_optimizer/asynchronous_optimizer.h"
 
-#include "phases/method_refusals.h"
-#include "phases/pending_updates.h"
+#include "phases/method.h"
 #include "phases/update.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,6 @@
 #include "phases/local_sgd/local_sgd.h"
 
-#include "phases/method_refusals.h"
+#include "phases/method.h"
 #include "phases/phase_parts.h"
 #include "phases/update.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "phases/method_refusals.h"
+#include "phases/method.h"
 #include "phases/update.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/phases/gradient_measurement.h"
+#include "hybrid_trainer/phases/method_support.h"
 #include "src/sharding/ordered_gradients.h"
 #include "src/step/gradient_path.h"
 

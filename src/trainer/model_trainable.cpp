@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/away_weight.h"
-#include "src/trainer/model_rollback.h"
 #include "src/trainer/model_weights.h"
 #include "src/trainer/pending_work.h"
 #include "src/trainer/phase_position.h"

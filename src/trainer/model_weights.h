@@ -1,7 +1,11 @@
 #pragma once
 
+#include "hybrid_trainer/core/state.h"
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/memory/weight_average.h"
-#include "hybrid_trainer/phases/weight_space.h"
+#include "hybrid_trainer/memory/weight_snapshot.h"
+#include "hybrid_trainer/phases/trainable.h"
+#include "src/trainer/phase_position.h"
 #include "src/trainer/predict_offload.h"
 
 namespace hybrid_trainer {
@@ -31,6 +35,30 @@ class ModelWeights final : public WeightSpace {
   WeightAverage& average_;
   MemoryPlaces& places_;
   const Stream& stream_;
+};
+
+/// A model's snapshot and the batches of a prediction, where memory overflows to.
+class ModelRollback final : public Rollback {
+ public:
+  /// All must outlive it.
+  ModelRollback(TrainingStep& step, PhasePosition& position, MemoryPlaces& places);
+  void save_snapshot() override;
+  void restore_snapshot() override;
+  void drop_snapshot() override { snapshot_.drop(); }
+  Batch keep_batch(const Batch& batch) override;
+  Batch fetch_batch(const Batch& kept) override;
+  void rewind(std::int64_t steps) override { position_.rewind(steps); }
+
+  /// Saves the snapshot if there is one, as views; and loads it. Throws DataError.
+  void save(State& state) const;
+  void load(const State& state);
+
+ private:
+  TrainingStep& step_;
+  PhasePosition& position_;
+  MemoryPlaces& places_;
+  const Stream& stream_;
+  WeightSnapshot snapshot_;
 };
 
 }  // namespace hybrid_trainer

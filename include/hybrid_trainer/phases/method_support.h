@@ -1,13 +1,19 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/phases/gradient_measurement.h"
 
 namespace hybrid_trainer {
+
+struct GradientMeasurement {
+  double loss = 0;  // mean over the batch, at the weights where the gradient was taken
+  double norm = 0;  // global L2 norm of the gradient before clipping
+  bool finite() const { return std::isfinite(loss) && std::isfinite(norm); }
+};
 
 /// The exact update that arrived in a step.
 struct DelayedUpdate {

@@ -1,16 +1,66 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/phases/gradient_measurement.h"
+#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/phases/method_support.h"
-#include "hybrid_trainer/phases/rollback.h"
-#include "hybrid_trainer/phases/weight_space.h"
 
 namespace hybrid_trainer {
+
+/// What a prediction keeps so that it can be undone: the weights before it, and its batches.
+class Rollback {
+ public:
+  virtual ~Rollback() = default;
+  /// Keeps a copy of the weights until drop_snapshot. While it exists, it is part of what the
+  /// trainer saves, as weights and moments are.
+  virtual void save_snapshot() = 0;
+  /// Writes the copy back bit for bit, any number of times.
+  virtual void restore_snapshot() = 0;
+  virtual void drop_snapshot() = 0;
+  /// Copies a step's batch for as long as a prediction is not decided on. The copy lies where the
+  /// snapshot does, so that a step on it finds as much device memory as any other. Blocks.
+  virtual Batch keep_batch(const Batch& batch) = 0;
+  /// Copies such a batch to where a step can compute with it. Blocks.
+  virtual Batch fetch_batch(const Batch& kept) = 0;
+  /// Until the next call, schedule and dropout act as `steps` steps before the current one, so that
+  /// a replay of earlier batches is bit-identical to having trained on them then.
+  virtual void rewind(std::int64_t steps) = 0;
+};
+
+/// Weights and directions of their shapes: what a prediction computes with. A list of tensors has one
+/// for each weight, f32, in a fixed order.
+class WeightSpace {
+ public:
+  virtual ~WeightSpace() = default;
+  /// Tensors that lie as the weights do; not initialized.
+  virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
+  /// Tensors for directions that only the calls below take: they may lie on the host.
+  virtual std::vector<Tensor> empty_directions() = 0;
+  /// direction = Σ factors·of, each as empty_like_weights or empty_directions makes it; `direction`
+  /// may be the first of them.
+  virtual void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                               const std::vector<float>& factors) = 0;
+  /// to = the f32 masters.
+  virtual void copy_weights(const std::vector<Tensor>& to) = 0;
+  /// to = kept·to + added·masters, as empty_directions makes them; kept 0 does not read `to`.
+  virtual void add_weights(const std::vector<Tensor>& to, float kept, float added) = 0;
+  /// Inner product of two tensors that lie as one of the weights does. Blocks.
+  virtual double wait_for_dot(const Tensor& x, const Tensor& y) = 0;
+  /// weights += length·directions.
+  virtual void move_along(const std::vector<Tensor>& directions, double length) = 0;
+  /// Inner product of the last measurement's gradient with the directions, over all weights; a
+  /// weight without a gradient adds nothing. Blocks.
+  virtual double wait_for_slope(const std::vector<Tensor>& directions) = 0;
+  /// Writes what the optimizer would do next from its moments alone at the current learning rate.
+  /// Needs the optimizer state on the device, so it is never called in Predict.
+  virtual void write_momentum_directions(const std::vector<Tensor>& directions) = 0;
+  /// Tells that the weights have moved by length·directions for good: an average of them follows.
+  virtual void follow(const std::vector<Tensor>& directions, double length) = 0;
+};
 
 /// The few things that every phase does to a model. The trainer implements it over a LossModel, an
 /// Optimizer and the memory plan; tests implement it over a quadratic bowl.
