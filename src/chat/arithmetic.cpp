@@ -5,7 +5,6 @@
 #include "src/chat/builtins.h"
 
 namespace hybrid_trainer::jinja {
-
 namespace {
 
 struct Operands {

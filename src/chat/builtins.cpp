@@ -8,7 +8,6 @@
 #include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
-
 namespace {
 
 const Signature kFunctions[] = {{"namespace", {}},

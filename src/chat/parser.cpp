@@ -6,7 +6,6 @@
 #include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
-
 namespace {
 
 using StatementKind = Statement::Kind;

@@ -6,7 +6,6 @@
 #include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
-
 namespace {
 
 /// A text that grows up to what is allowed.

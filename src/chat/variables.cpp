@@ -4,7 +4,6 @@
 #include "src/chat/builtins.h"
 
 namespace hybrid_trainer::jinja {
-
 namespace {
 
 constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;

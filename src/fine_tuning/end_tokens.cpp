@@ -4,7 +4,6 @@
 #include <set>
 
 namespace hybrid_trainer {
-
 namespace {
 
 class EndTokens {

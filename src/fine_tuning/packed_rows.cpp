@@ -8,7 +8,6 @@
 #include "hybrid_trainer/core/random.h"
 
 namespace hybrid_trainer {
-
 namespace {
 
 constexpr std::uint64_t kSequenceKey = 0x726F77730000u;  // "rows"

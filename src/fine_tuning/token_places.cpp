@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace hybrid_trainer {
-
 namespace {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }

@@ -9,7 +9,6 @@
 #include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {
-
 namespace {
 
 /// Losses of a batch, summed over its tokens; forward in `parts` of it, of which there become twice

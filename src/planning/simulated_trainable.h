@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 

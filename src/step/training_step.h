@@ -40,6 +40,7 @@ class TrainingStep {
   /// most 1).
   OrderedGradients& ordered_gradients();
   LearningRates& rates() { return rates_; }
+  const LearningRates& rates() const { return rates_; }
   const Stretches& stretches() const { return stretches_; }
   const Stream& stream() const { return stream_; }
 

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 #include "src/trainer/step_recorder.h"
 #include "src/trainer/trainer_checkpoints.h"
 

@@ -7,8 +7,8 @@
 #include "hybrid_trainer/memory/memory_monitor.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_outcome.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
 #include "src/config/stretches.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 

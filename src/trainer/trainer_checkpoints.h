@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/planning/rank_step_time.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 #include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"
 

@@ -14,7 +14,7 @@
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer::testing {
 

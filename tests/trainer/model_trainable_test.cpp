@@ -1,4 +1,4 @@
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
 #include <gtest/gtest.h>

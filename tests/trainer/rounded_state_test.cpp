@@ -3,7 +3,7 @@
 #include <map>
 
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

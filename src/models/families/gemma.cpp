@@ -2,7 +2,6 @@
 #include "src/models/families/rotary_decoder.h"
 
 namespace hybrid_trainer {
-
 namespace {
 
 /// What both have in common.

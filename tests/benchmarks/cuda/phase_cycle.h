@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/models/model_config.h"
-#include "hybrid_trainer/trainer/model_trainable.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer::benchmarks {
 

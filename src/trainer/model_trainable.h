@@ -6,19 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
-#include "hybrid_trainer/optim/speculative_optimizer.h"
-#include "hybrid_trainer/phases/trainable.h"
+#include "src/trainer/model_weights.h"
+#include "src/trainer/pending_work.h"
 
 namespace hybrid_trainer {
-
-class Communicator;
-class WeightParts;
 
 /// A LossModel as the phase machine sees it: a training step, in each phase's precision, and what
 /// lies in device memory meanwhile.
@@ -37,46 +29,47 @@ class ModelTrainable final : public Trainable {
       : ModelTrainable(model, config, stream,
                        std::make_shared<MemoryPlaces>(config.memory, stream, std::move(host_pool)),
                        std::move(tell)) {}
-  ~ModelTrainable() override;
 
   void enter_phase(Phase phase) override;
-  void begin_restore() override;
+  void begin_restore() override { offload_.begin_restore(); }
   double wait_for_loss(const Batch& batch, std::int64_t examples) override;
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
-  void scale_learning_rate(double factor) override;
+  void scale_learning_rate(double factor) override { step_.rates().set_found_factor(factor); }
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
-  bool is_one_of_several() const override;
+  bool is_one_of_several() const override { return step_.is_one_of_several(); }
   const Stream& stream() const override { return stream_; }
-  WeightSpace& weights() override;
-  Rollback& rollback() override;
-  MethodSupport support() override;
+  WeightSpace& weights() override { return weights_; }
+  Rollback& rollback() override { return rollback_; }
+  MethodSupport support() override { return pending_->support(); }
 
   /// Steps done in all phases, which the schedule and dropout depend on.
-  void set_steps_done(std::int64_t steps);
+  void set_steps_done(std::int64_t steps) { position_.set_steps_done(steps); }
   /// Learning rate of the next step.
-  double learning_rate() const;
+  double learning_rate() const { return step_.rates().rate(); }
   /// What the schedule's rates are multiplied by after going back to a checkpoint.
-  void set_rate_factor(double factor);
+  void set_rate_factor(double factor) { step_.rates().set_rate_factor(factor); }
   /// How many the batch has in the phase entered last; see PhaseMicroBatches.
-  std::int64_t micro_batches_of(const Batch& batch) const;
-  const PhasePrecision& precision() const;
+  std::int64_t micro_batches_of(const Batch& batch) const {
+    return step_.micro_batches().of(batch);
+  }
+  const PhasePrecision& precision() const { return position_.precision(); }
 
   /// Starts to gather the other ranks' updates where weights are whole, as their use does, too. A
   /// collective.
-  void send_weights();
+  void send_weights() { step_.send_weights(); }
   /// This rank's parts of the weights; null where it has all of them.
-  const WeightParts* parts() const;
+  const WeightParts* parts() const { return step_.parts(); }
   /// Calls `use` while the exact weights are in place of predicted ones.
-  void with_exact_weights(const std::function<void()>& use);
+  void with_exact_weights(const std::function<void()>& use) { pending_->with_exact(use); }
   /// See PendingWork.
-  std::optional<bool> vote_to_stop(bool asks);
+  std::optional<bool> vote_to_stop(bool asks) { return pending_->vote_to_stop(asks); }
   /// Whether there is a mean of the weights (training.average_weights).
-  bool has_average() const;
+  bool has_average() const { return average_.exists(); }
   /// Weights and their mean change places; see WeightAverage.
   void exchange_average();
 
-  const OffloadUse& offload_use() const;
+  const OffloadUse& offload_use() const { return offload_.use(); }
   /// Of an asynchronous optimizer; nothing with the other methods.
   SpeculationUse speculation_use() const;
   /// What the device took until the phase was entered, if one was since the last call; the pool's
@@ -87,19 +80,25 @@ class ModelTrainable final : public Trainable {
   /// state first; release_after_save offloads it again. Throws Diverged where a step ended when some
   /// weights were updated and others not.
   void save(State& state);
-  void release_after_save();
+  void release_after_save() { offload_.release_after_save(); }
   /// Loads what save wrote, also between two steps of another phase, but for a Predict of forward
   /// passes. Throws DataError if the state is another model's.
   void load(const State& state);
 
  private:
-  struct Parts;
   LossModel& model_;
   const Stream& stream_;
   const bool predicts_backward_;
   std::shared_ptr<MemoryPlaces> places_;
   Tell tell_;
-  std::unique_ptr<Parts> parts_;
+  TrainingStep step_;
+  PhaseMicroBatches micro_batches_;
+  PhasePosition position_;
+  PredictOffload offload_;
+  ModelRollback rollback_;
+  WeightAverage average_;
+  ModelWeights weights_;
+  std::unique_ptr<PendingWork> pending_;
   std::optional<MemoryUse> border_;
 };
 
