@@ -5,7 +5,7 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 /// A block of scores, which lie transposed: keys by queries.
-inline constexpr std::int64_t kBlockKeys = 128, kBlockQueries = 256;
+constexpr std::int64_t kBlockKeys = 128, kBlockQueries = 256;
 
 /// Scratch of one worker.
 struct TileBackwardScratch {

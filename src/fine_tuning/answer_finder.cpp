@@ -20,14 +20,14 @@ struct MessagePlace {
 };
 
 using Span = RenderedChat::Span;
+using Place = std::optional<MessagePlace>;
 
 bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
 /// The place of each of `count` messages; none where the text has none, or several.
-std::vector<std::optional<MessagePlace>> message_places(const RenderedChat& chat,
-                                                        std::size_t count) {
+std::vector<Place> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
   std::vector<std::int32_t> owners(chat.text.size(), -1);
@@ -40,7 +40,7 @@ std::vector<std::optional<MessagePlace>> message_places(const RenderedChat& chat
     has_several[message] = has_several[message] || (whole && !holds(*whole, span));
     if (!whole) whole = span;
   }
-  std::vector<std::optional<MessagePlace>> places(count);
+  std::vector<Place> places(count);
   for (std::size_t i = 0; i < count; ++i) {
     if (!wholes[i] || has_several[i]) continue;
     MessagePlace place;
@@ -56,8 +56,6 @@ std::vector<std::optional<MessagePlace>> message_places(const RenderedChat& chat
   }
   return places;
 }
-
-using Place = std::optional<MessagePlace>;
 
 /// Chats up to here may be found turn by turn, each by rendering what is before it.
 constexpr std::size_t kMostPrefixes = 100;

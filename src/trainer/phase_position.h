@@ -8,7 +8,7 @@
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
-#include "src/step/micro_batches.h"
+#include "src/step/memory_retry.h"
 #include "src/step/training_step.h"
 
 namespace hybrid_trainer {

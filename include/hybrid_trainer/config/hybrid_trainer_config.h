@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/config/mixed_precision_config.h"
-#include "hybrid_trainer/config/stretch_config.h"
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/distributed/distributed_config.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "hybrid_trainer/config/mixed_precision_config.h"
+#include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/draft_length.h"
+#include "hybrid_trainer/generation/draft_model.h"
 
 #include <gtest/gtest.h>
 
