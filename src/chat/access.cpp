@@ -6,6 +6,7 @@
 #include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 /// Names that Python's dict, list and str have, and templates do not.

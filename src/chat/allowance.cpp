@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 /// A template in use takes some hundreds for a message, and a quadratic one as many for each pair.

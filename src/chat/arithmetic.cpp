@@ -5,6 +5,7 @@
 #include "src/chat/builtins.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 struct Operands {

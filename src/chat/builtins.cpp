@@ -8,6 +8,7 @@
 #include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 const Signature kFunctions[] = {{"namespace", {}},

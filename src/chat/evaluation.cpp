@@ -7,6 +7,7 @@
 #include "src/chat/expression_evaluation.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 using NodeKind = Expression::Kind;

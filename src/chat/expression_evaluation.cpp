@@ -1,39 +1,17 @@
 #include "src/chat/expression_evaluation.h"
 
 #include <algorithm>
-#include <string>
-#include <unordered_map>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/chat/builtins.h"
+#include "src/chat/entries.h"
 #include "src/chat/python_text.h"
-#include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
-/// A dict as Python makes it of keys and values: a key keeps its first place and its last value.
-class Entries {
- public:
-  void put(std::string key, Value value) {
-    const auto [place, is_new] = places_.emplace(std::move(key), entries_.size());
-    if (is_new) {
-      entries_.emplace_back(place->first, std::move(value));
-    } else {
-      entries_[place->second].second = std::move(value);
-    }
-  }
-  Dict take() { return std::move(entries_); }
-
- private:
-  Dict entries_;
-  std::unordered_map<std::string, std::size_t> places_;
-};
-
 using NodeKind = Expression::Kind;
-
-constexpr std::size_t kEntriesPerOperation = 16;
 
 /// Whether all but the first are plain.
 bool has_plain_operands(const Expression& node) {
@@ -41,35 +19,6 @@ bool has_plain_operands(const Expression& node) {
 }
 
 }  // namespace
-
-const Value* PlainValues::find(const Expression& node) {
-  allowance_.spend(1);
-  const Value* value = found_in(node);
-  if (value != nullptr && value->is<std::string>()) allowance_.spend_on_copy(*value);
-  return value;
-}
-
-const Value* PlainValues::found_in(const Expression& node) {
-  if (node.kind == NodeKind::kLiteral) return &node.value;
-  if (node.kind == NodeKind::kName) return variables_.find(node.name);
-  const Value* owner = find(node.items[0]);
-  if (owner == nullptr) return nullptr;
-  searched(*owner);
-  if (node.kind == NodeKind::kAttribute) {
-    const Dict* entries = entries_of(*owner);
-    return entries == nullptr ? nullptr : jinja::find(*entries, node.text);
-  }
-  const Value* key = find(node.items[1]);
-  const Value* value = key == nullptr ? nullptr : item_in(*owner, *key);
-  if (value != nullptr) parts_.looked_up(node.items[1], *value);
-  return value;
-}
-
-const Value& PlainValues::searched(const Value& value) {
-  const Dict* entries = entries_of(value);
-  allowance_.spend(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
-  return value;
-}
 
 ExpressionEvaluation::ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line,
                                            Dict variables)

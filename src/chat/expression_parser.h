@@ -1,109 +1,11 @@
 #pragma once
 
 #include <initializer_list>
-#include <set>
-#include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
-#include "src/chat/lexer.h"
-#include "src/chat/nodes.h"
+#include "src/chat/operand_parser.h"
 
 namespace hybrid_trainer::jinja {
-
-/// Whether what a template calls exists, and takes the arguments that it is given.
-class CallChecks {
- public:
-  struct Call {
-    std::string function;
-    int line;
-  };
-  explicit CallChecks(const TokenReader& reader) : reader_(reader) {}
-  /// Finds the call's signature. Throws DataError where there is none.
-  void check_call(Expression& call);
-  void check_arguments(Expression& call, const char* what, const std::string& name,
-                       std::span<const Signature> table) const;
-  /// Calls of what the environment does not have; they must be macros.
-  const std::vector<Call>& unknown_calls() const { return unknown_calls_; }
-  bool reads_date() const { return reads_date_; }
-
- private:
-  const TokenReader& reader_;
-  std::vector<Call> unknown_calls_;
-  bool reads_date_ = false;
-};
-
-/// Reads what operators stand between: literals, names, and what is looked up in, called with or
-/// filtered from them. Source: jinja2 3.1.6, parser.py.
-class OperandParser : protected TokenReader {
- protected:
-  using TokenReader::TokenReader;
-  ~OperandParser() = default;
-
-  enum class Conditions { kTaken, kLeft };
-  virtual Expression expression(Conditions conditions = Conditions::kTaken) = 0;
-  /// An expression, or a tuple without parentheses; `end` is a name that ends it.
-  Expression tuple(Conditions conditions, std::string_view end = {});
-  Expression unary(bool with_filters);
-  Expression filters(Expression input);
-
-  /// Sets its height. Fails where that is too much.
-  Expression grown(Expression node) const;
-  template <class... Items>
-  Expression made(Expression::Kind kind, int line, std::string text, Items&&... items) const {
-    Expression node{.kind = kind, .line = line, .text = std::move(text)};
-    node.items.reserve(sizeof...(items));
-    (node.items.push_back(std::forward<Items>(items)), ...);
-    return grown(std::move(node));
-  }
-  static Expression literal(Value value, int line) {
-    return {.kind = Expression::Kind::kLiteral,
-            .line = line,
-            .value = std::move(value),
-            .is_plain = true};
-  }
-  Expression name(const std::string& text, int line) {
-    return {.kind = Expression::Kind::kName,
-            .line = line,
-            .text = text,
-            .name = number_of(text),
-            .is_plain = true};
-  }
-  /// A name's number.
-  int number_of(const std::string& name) {
-    return numbers_.emplace(name, static_cast<int>(numbers_.size())).first->second;
-  }
-  NameNumbers take_numbers() { return std::move(numbers_); }
-  const CallChecks& calls() const { return calls_; }
-
-  /// Counts how deep brackets, "not" and signs are in one another.
-  class Depth {
-   public:
-    explicit Depth(OperandParser& parser);
-    ~Depth() { --depth_; }
-
-   private:
-    int& depth_;
-  };
-  /// Names that cannot be read here.
-  std::set<std::string, std::less<>> refused_names_;
-
- private:
-  Expression primary();
-  Expression list();
-  Expression dict();
-  Expression postfix(Expression base);
-  Expression subscript(Expression base);
-  Expression call(Expression callee);
-  Expression test(Expression input);
-  void arguments(Expression& call);
-
-  int depth_ = 0;
-  CallChecks calls_{*this};
-  NameNumbers numbers_;
-};
 
 /// Reads expressions, operators by their precedence; the statements' parser goes on from it. Source:
 /// jinja2 3.1.6, parser.py.

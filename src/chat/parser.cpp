@@ -6,6 +6,7 @@
 #include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 using StatementKind = Statement::Kind;

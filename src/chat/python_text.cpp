@@ -13,6 +13,7 @@
 #include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 /// Whether repr() writes a code point from U+007F on as an escape: control, format, private and

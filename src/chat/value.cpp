@@ -7,6 +7,7 @@
 #include "src/chat/python_text.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 /// A number, as which Python takes True and False too; none for other values.

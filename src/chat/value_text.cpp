@@ -6,6 +6,7 @@
 #include "src/chat/value.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 /// A text that grows up to what is allowed.

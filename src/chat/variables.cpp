@@ -4,6 +4,7 @@
 #include "src/chat/builtins.h"
 
 namespace hybrid_trainer::jinja {
+
 namespace {
 
 constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;

@@ -1,63 +1,14 @@
 #include "hybrid_trainer/models/decoder.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <span>
 
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/norm.h"
-#include "hybrid_trainer/nn/residual_block.h"
+#include "src/models/block_states.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// What a decoder's blocks keep of texts: what each of their branches does.
-class BlockStates final : public DecodeState {
- public:
-  using DecodeState::DecodeState;
-  bool can_rewind() const override;
-  std::vector<ResidualBlock::State> blocks;
-
- private:
-  void grow_caches(std::int64_t tokens, const Stream& stream) override;
-};
-
-bool BlockStates::can_rewind() const {
-  return std::ranges::all_of(blocks, [](const ResidualBlock::State& block) {
-    return std::ranges::all_of(
-        block, [](const auto& state) { return state == nullptr || state->can_rewind(); });
-  });
-}
-
-void BlockStates::grow_caches(std::int64_t tokens, const Stream& stream) {
-  const MemoryLabel label("keys and values");
-  for (ResidualBlock::State& block : blocks)
-    for (const auto& state : block)
-      if (state) state->grow(tokens, stream);
-}
-
-/// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.
-Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
-                 const Stream& stream) {
-  const std::int64_t rows = std::ssize(texts) * time;
-  const Stream host(MemoryPool::create("host"));
-  const Tensor places = Tensor::empty({2, rows}, DType::kI32, MemoryKind::kData, host);
-  auto* const to = places.data<std::int32_t>();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t text = texts[static_cast<std::size_t>(row / time)];
-    const std::int64_t position = state.position(text) + row % time;
-    require(position > 0 && position < state.room().tokens,
-            "decoder: tokens follow texts that have begun, within the state's room");
-    to[row] = static_cast<std::int32_t>(text);
-    to[rows + row] = static_cast<std::int32_t>(position);
-  }
-  return wait_for_device(places, stream);
-}
-
-}  // namespace
-
 std::int64_t padded_vocabulary(std::int64_t vocabulary) {
   const std::int64_t multiple = vocabulary >= 512 ? 64 : 16;
   return (vocabulary + multiple - 1) / multiple * multiple;

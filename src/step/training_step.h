@@ -71,7 +71,9 @@ class TrainingStep {
   /// add to the gradient of all ranks' mean. Blocks. Throws OutOfMemory.
   GradientMeasurement wait_for_own_gradient(const Batch& batch);
   /// This rank's share of the batch's micro-batches, from 0 to 1.
-  double own_share(const Batch& batch);
+  double own_share(const Batch& batch) {
+    return path_->leaves()->own_share(micro_batches_.of(batch));
+  }
   MicroBatches& micro_batches() { return micro_batches_; }
   const MicroBatches& micro_batches() const { return micro_batches_; }
   /// Is told after a call that halved the batch's micro-batches, of which there were `before`.

@@ -4,35 +4,10 @@
 #include <vector>
 
 #include "src/sharding/late_sum.h"
-#include "src/sharding/ordered_gradients.h"
+#include "src/trainer/flat_weights.h"
 #include "src/trainer/pending_work.h"
 
 namespace hybrid_trainer {
-
-/// Weights one after the other in one tensor, laid out as their gradients are.
-class FlatWeights {
- public:
-  /// Both must outlive it.
-  FlatWeights(const std::vector<Parameter*>& weights, const OrderedGradients& layout,
-              const Stream& stream)
-      : weights_(weights), layout_(layout), stream_(stream) {}
-  Shard all() const { return {0, layout_.elements()}; }
-  /// So many zeros for what a prediction needs.
-  Tensor zeros(std::int64_t elements) const;
-  /// values = such elements of the masters; and the other way round, with their compute copies.
-  void read(const Tensor& values, const Shard& elements) const;
-  void write(const Tensor& values, const Shard& elements) const;
-
- private:
-  template <class Call>
-  void for_each_part(const Shard& elements, const Call& call) const;
-  const std::vector<Parameter*>& weights_;
-  const OrderedGradients& layout_;
-  const Stream& stream_;
-};
-
-/// Such elements of a tensor of any shape.
-Tensor part_of(const Tensor& tensor, const Shard& elements);
 
 /// Local SGD: each rank trains on by itself, and every H steps (phases.local_sgd.steps) they exchange how
 /// far they came. The mean Δ of θ − w over ranks, from the
