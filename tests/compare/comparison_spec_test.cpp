@@ -151,6 +151,9 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
   expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3]})"),
                   R"([{"name":"a","set":{"optimizer.learning_rate":1}}])"),
          {"is swept"});
+  expect(problems(sweep(R"({"phases.lag":[1,2]})"),
+                  R"([{"name":"a","set":{"phases.asynchronous_optimizer.delay":3}}])"),
+         {"is swept"});
   const std::string own = R"(,"sweep":{"optimizer.learning_rate":[1e-3]}})";
   const std::string a = R"({"name":"a","set":{})", b = R"({"name":"b","set":{})";
   EXPECT_EQ(problems("", "[" + a + own + "," + b + own + "]"), "none") << "each its own";

@@ -122,6 +122,41 @@ TEST(ConfigSpellings, AndKeysWithDifferentValuesAreOneError) {
   EXPECT_EQ(problems(R"("arms": [], "skip_backward": {"arms": [{"predictor": "merged"}]})").size(),
             1u);
   EXPECT_EQ(problems(R"("lag": 99)").size(), 1u);
+  EXPECT_EQ(problems(R"("ingredient": "other_ranks", "method": "local_sgd")"),
+            std::vector<std::string>{});
+}
+
+/// A file from before has the old name of the method, and held both budgets.
+TEST(ConfigSpellings, OfBudgetsThatWereKeysOfTheirOwnGiveTheSmaller) {
+  const auto budget = [](const std::string& budgets, const char* method) {
+    HybridTrainerConfig config;
+    read_config_text(config,
+                     concat("{", budgets, R"(, "phases": {")", method, R"(": "backward"}})"), "c");
+    return config.device_budget();
+  };
+  const std::string less =
+      R"("training": {"memory_budget_mb": 500}, "memory": {"device_budget": "1GB"})";
+  const std::string more =
+      R"("training": {"memory_budget_mb": 500}, "memory": {"device_budget": "1MB"})";
+  EXPECT_EQ(budget(less, "ingredient"), 500'000'000u);
+  EXPECT_EQ(budget(more, "ingredient"), 1'000'000u);
+  HybridTrainerConfig config;
+  EXPECT_THROW(read_config_text(config, concat("{", less, "}"), "c"), ConfigError);
+}
+
+TEST(ConfigSpellings, AreWhatProblemsOfSettingsCallTheirKeys) {
+  const auto problem = [](const std::string& name, const std::string& value) {
+    HybridTrainerConfig config;
+    return message_of<ConfigError>([&] { set_field(config, name, value); });
+  };
+  EXPECT_TRUE(problem("phases.lag", "99").starts_with("phases.lag: got 99"))
+      << problem("phases.lag", "99");
+  for (const char* value : {"2GB", "x", "", "1.5", "-1", "99999999999999999"}) {
+    EXPECT_EQ(problem("training.memory_budget_mb", value),
+              concat("training.memory_budget_mb: got ", value, ", want a whole number of MB"));
+  }
+  EXPECT_EQ(problem("phases.lagg", "1"),
+            "phases.lagg: unknown key; did you mean phases.asynchronous_optimizer.delay?");
 }
 
 }  // namespace

@@ -232,6 +232,18 @@ TEST(ModelProblems, NamesHeadsThatDoNotDivideTheWidth) {
   EXPECT_EQ(problems[0], "model.heads: got 5, which does not divide model.width 32");
 }
 
+/// Files from before hold them.
+TEST(ModelProblems, AreNotKeysOfRotaryScalingThatIsOff) {
+  ModelConfig config = small_config();
+  config.rope_scaling.beta_slow = 2;
+  std::vector<std::string> problems;
+  collect_model_problems(config, problems);
+  EXPECT_TRUE(problems.empty());
+  config.rope_scaling.type = "yarn";
+  collect_model_problems(config, problems);
+  EXPECT_EQ(problems.size(), 2u);
+}
+
 TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
   const ModelConfig config{
       .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257, .dropout = 0};

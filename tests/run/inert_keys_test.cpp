@@ -37,6 +37,7 @@ const std::vector<Inert>& inert() {
       {"predict_aware_memory.async_restore", "false", {{"phases.ingredient", "optimizer_state"}}},
       {"phases.predictor", "linear", {{"phases.arms", R"([{"predictor": "merged"}])"}}},
       {"phases.lag", "3", {}},
+      {"phases.local_steps", "3", {}},
       {"phases.local_sgd.steps", "3", {}},
       {"phases.skip_backward.decay", "0.5", {{"phases.method", "asynchronous_optimizer"}}},
       {"phases.worker_threads", "2", {}},

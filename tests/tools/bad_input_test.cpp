@@ -102,9 +102,8 @@ TEST(BadInput, SamplingSettingsAreChecked) {
 
 TEST(BadInput, ConfigKeysAreNamedWithPathAndNearest) {
   expect_config_error({"phases.warmup_step=3"}, {"phases.warmup_step", "warmup_steps"});
-  expect_config_error(
-      {"phases.confidence_threshold=1.5", "optimizer.learning_rate=-1"},
-      {"phases.skip_backward.confidence_threshold", "1.5", "optimizer.learning_rate", "-1"});
+  expect_config_error({"phases.confidence_threshold=1.5", "optimizer.learning_rate=-1"},
+                      {"phases.confidence_threshold", "1.5", "optimizer.learning_rate", "-1"});
   expect_config_error({"training.steps=many"}, {"training.steps", "many"});
   expect_config_error({"optimizer.learning_rate=nan"}, {"optimizer.learning_rate", "nan"});
   expect_refusal({"config", "--set", "training.steps"}, ExitCode::kUsage, {"KEY=VALUE"});
