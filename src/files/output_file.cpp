@@ -15,9 +15,9 @@
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 
-OutputFile::OutputFile(fs::path path, Existing existing)
-    : path_(std::move(path)),
-      file_(::open(path_.c_str(),
+OutputFile::OutputFile(const fs::path& path, Existing existing, fs::path called)
+    : path_(std::move(called)),
+      file_(::open(path.c_str(),
                    O_WRONLY | O_CREAT | O_CLOEXEC |
                        (existing == Existing::kRefuse ? O_EXCL | O_NOFOLLOW : O_TRUNC),
                    0666)) {
@@ -75,7 +75,7 @@ void replace_file(const fs::path& path, std::string_view text) {
 void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   const fs::path folder = fs::absolute(path).parent_path();
   const fs::path temporary = folder / concat(".tmp-", temporary_mark());
-  OutputFile file(temporary, OutputFile::Existing::kRefuse);
+  OutputFile file(temporary, OutputFile::Existing::kRefuse, path);
   try {
     write(file);
     file.sync_and_close();

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/temporary_name.h"
@@ -53,8 +54,8 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   if (::statvfs(folder.c_str(), &disk) != 0) return;
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
   if (free < needed) {
-    throw IoError(concat(folder, ": no space left: the checkpoint needs ", needed >> 20, " MiB, ",
-                         free >> 20, " MiB are free"));
+    throw IoError(concat(folder, ": no space left: the checkpoint needs ", units::bytes(needed),
+                         ", and ", units::bytes(needed - free), " of them are not free"));
   }
 }
 

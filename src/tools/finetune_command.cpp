@@ -116,7 +116,9 @@ HybridTrainerConfig config_of(FineTuning& asked) {
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
   if (!fs::is_regular_file(asked.data))
-    throw MissingInput(concat(asked.data, ": want a file of examples, one JSON object a line"));
+    throw MissingInput(concat(asked.data,
+                              fs::exists(asked.data) ? ": is no file" : ": does not exist",
+                              "; want a file of examples, one JSON object a line"));
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
   check_method(method, config);
@@ -200,18 +202,19 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   check(asked);
   check_model_is_not_set("finetune", asked.source.settings);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
-  TrainingRunSettings settings{.config = config_of(asked),
-                               .data = asked.data,
-                               .validation = asked.validation,
-                               .run = asked.run,
-                               .export_to = asked.export_to,
-                               .resume = asked.resume,
-                               .init_from = {},
-                               .command = as_typed("finetune", arguments),
-                               .resume_command = resume_command("finetune", asked.run, asked.ranks),
-                               .restart_command = restart_command("finetune", arguments),
-                               .explicit_keys = set_keys,
-                               .quiet = keeps_quiet(asked.json)};
+  TrainingRunSettings settings{
+      .config = config_of(asked),
+      .data = asked.data,
+      .validation = asked.validation,
+      .run = asked.run,
+      .export_to = asked.export_to,
+      .resume = asked.resume,
+      .init_from = {},
+      .command = as_typed("finetune", arguments),
+      .resume_command = resume_command("finetune", asked.run, asked.ranks, asked.export_to),
+      .restart_command = restart_command("finetune", arguments),
+      .explicit_keys = set_keys,
+      .quiet = keeps_quiet(asked.json)};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);

@@ -78,17 +78,18 @@ static int train(const std::vector<std::string>& arguments) {
     check_resumed_options({"hybrid train", run, "--init-from", init_from, adapter, data, {}},
                           *begun);
   scale_phases(config, source, begun ? &*begun : nullptr);
-  TrainingRunSettings settings{.config = config,
-                               .data = data,
-                               .run = run,
-                               .export_to = export_to,
-                               .resume = resume,
-                               .init_from = {},
-                               .command = as_typed("train", arguments),
-                               .resume_command = resume_command("train", run, local_ranks),
-                               .restart_command = restart_command("train", arguments),
-                               .explicit_keys = set_keys,
-                               .quiet = keeps_quiet(json)};
+  TrainingRunSettings settings{
+      .config = config,
+      .data = data,
+      .run = run,
+      .export_to = export_to,
+      .resume = resume,
+      .init_from = {},
+      .command = as_typed("train", arguments),
+      .resume_command = resume_command("train", run, local_ranks, export_to),
+      .restart_command = restart_command("train", arguments),
+      .explicit_keys = set_keys,
+      .quiet = keeps_quiet(json)};
   if (!init_from.empty()) {
     check_model_is_not_set("train", source.settings);
     settings.init_from = init_from;

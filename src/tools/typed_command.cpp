@@ -33,9 +33,10 @@ std::string as_typed(const std::string& command, const std::vector<std::string>&
 }
 
 std::string resume_command(const std::string& command, const std::string& run,
-                           std::optional<int> ranks) {
+                           std::optional<int> ranks, const std::string& export_to) {
   std::vector<std::string> arguments{"--resume", "--run", run};
   if (ranks) arguments.insert(arguments.end(), {"--ranks", std::to_string(*ranks)});
+  if (!export_to.empty()) arguments.insert(arguments.end(), {"--export", export_to});
   return as_typed(command, arguments);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 
@@ -31,6 +32,7 @@ class OpenGate {
                                          entered_.push_back(rank.rank);
                                          texts_ += rank.text;
                                          sockets_.push_back(std::move(socket));
+                                         ++count_;
                                        });
     gate_->open();
     thread_ = std::jthread([this] { context_.run(); });
@@ -39,8 +41,11 @@ class OpenGate {
     asio::post(context_, [this] { gate_->close(); });
   }
   std::uint16_t port() const { return port_; }
-  /// After the gate is closed and all is done.
-  std::vector<int> close() {
+  /// After so many have entered, which they know a moment before the gate does, the gate is closed and
+  /// all is done.
+  std::vector<int> close(int after) {
+    for (const auto end = Clock::now() + 20s; count_ < after && Clock::now() < end;)
+      std::this_thread::sleep_for(1ms);
     asio::post(context_, [this] { gate_->close(); });
     thread_.join();
     return entered_;
@@ -54,6 +59,7 @@ class OpenGate {
   std::vector<int> entered_;
   std::string texts_;
   std::vector<RankSocket> sockets_;
+  std::atomic<int> count_ = 0;
   std::jthread thread_;
 };
 
@@ -80,7 +86,7 @@ TEST(RankGate, LetsRanksInThatKnowTheSecret) {
     if (changed == std::string("rank")) stranger.rank = 4;
     EXPECT_NE(problem_of_call(gate.port(), stranger), "") << changed;
   }
-  EXPECT_EQ(gate.close(), std::vector<int>{2});
+  EXPECT_EQ(gate.close(1), std::vector<int>{2});
   EXPECT_EQ(gate.texts(), "I");
 }
 
@@ -91,7 +97,7 @@ TEST(RankGate, TakesTextsUpToALimit) {
   longer.text.assign((1 << 16) + 1, 'x');
   EXPECT_EQ(problem_of_call(gate.port(), longest), "");
   EXPECT_NE(problem_of_call(gate.port(), longer), "");
-  EXPECT_EQ(gate.close(), std::vector<int>{2});
+  EXPECT_EQ(gate.close(1), std::vector<int>{2});
   EXPECT_EQ(gate.texts(), longest.text);
 }
 
@@ -126,7 +132,7 @@ TEST(RankGate, RanksComeInBesideAStranger) {
       EXPECT_EQ(problem, "") << rank;
     }
   }
-  const std::vector<int> entered = gate.close();
+  const std::vector<int> entered = gate.close(3);
   EXPECT_EQ(std::set(entered.begin(), entered.end()), (std::set<int>{1, 2, 3}));
 }
 

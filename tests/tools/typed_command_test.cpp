@@ -17,6 +17,7 @@ TEST(TypedCommand, IsPastedIntoAShellAsItIs) {
 TEST(TypedCommand, GoesOnWithARunAndStartsItAgain) {
   const std::string alone = resume_command("train", "runs/x", {});
   EXPECT_TRUE(alone.ends_with(" train --resume --run runs/x")) << alone;
+  EXPECT_TRUE(resume_command("train", "x", {}, "to").ends_with(" --resume --run x --export to"));
   const std::string ranks = resume_command("finetune", "runs/x", 2);
   EXPECT_TRUE(ranks.ends_with(" finetune --resume --run runs/x --ranks 2")) << ranks;
   for (const std::vector<std::string>& arguments :

@@ -9,13 +9,16 @@
 
 namespace hybrid_trainer {
 
-/// A file being written; every failure is an IoError that names it. Unless it was closed, its
+/// A file being written; every failure is an IoError that names it, or `called`, whose content it
+/// becomes. Unless it was closed, its
 /// content must not be trusted.
 class OutputFile {
  public:
   enum class Existing { kEmpty, kRefuse };  // what stands at the path; a link is refused, too
   /// Creates `path`, or empties it.
-  explicit OutputFile(std::filesystem::path path, Existing existing = Existing::kEmpty);
+  explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kEmpty)
+      : OutputFile(path, existing, path) {}
+  OutputFile(const std::filesystem::path& path, Existing existing, std::filesystem::path called);
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Goes back to write over the first bytes.

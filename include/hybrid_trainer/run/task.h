@@ -18,7 +18,8 @@ namespace hybrid_trainer {
 /// Something with a name, as it is told or compared: {"training.threads", "2"}.
 using NamedText = std::pair<std::string, std::string>;
 
-/// What a run trains: its data, its model with the loss, its evaluation, and what it exports. Of several ranks each has one. A model is the one that make_model made.
+/// What a run trains: its data, its model with the loss, its evaluation, and what it exports. Of
+/// several ranks each has one. A model is the one that make_model made.
 class Task {
  public:
   virtual ~Task() = default;
