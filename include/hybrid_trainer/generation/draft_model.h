@@ -11,18 +11,16 @@ namespace hybrid_trainer {
 
 /// Chooses the number of tokens to draft next: as many as make the most tokens a second by what
 /// earlier rounds took and gave. Drafts that do not pay are charged to a credit of a few tokens'
-/// time, which grows by a small share of the time without drafts, and without credit there are
-/// none: whatever the draft, a text of 800 tokens takes at most a twentieth longer, but for the
-/// first round.
+/// time. Time without drafts adds a small share to it, and without credit nothing is drafted. So a
+/// text of 800 tokens takes at most a twentieth longer, whatever the draft, but for the first round.
 class DraftLength {
  public:
   static constexpr std::int64_t kLongest = 7;  // 8 rows are what products read weights once for
 
   /// From 0 to kLongest, for the round that begins.
   std::int64_t next();
-  /// Records the result of a round: the tokens drafted and those of them taken, and the seconds of
-  /// drafting and of seeing them by the model that is asked, which made one token more than were
-  /// taken.
+  /// Records a round: the tokens drafted, those of them taken, and the seconds of both models. The
+  /// model that is asked made one token more than were taken.
   void learn(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:

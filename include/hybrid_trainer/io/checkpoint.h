@@ -67,9 +67,9 @@ struct CheckpointShare {
   std::map<std::string, Shape> shapes{};
 };
 
-/// Commits a state as `folder`/step-NNNNNNNNNN: everything is written beside it and made durable
-/// before one rename makes it visible, so a kill or a power cut leaves the old checkpoints, with or
-/// without the new one. Then removes those that need not stay and the leftovers of killed savers;
+/// Commits a state as `folder`/step-NNNNNNNNNN. Everything is written beside it and made durable;
+/// then one rename makes it visible. A kill or a power cut leaves the old checkpoints, with or
+/// without the new one. Afterwards removes those that need not stay and the leftovers of killed savers;
 /// if that fails, the next save tries again. Only one process, or the ranks of one job, may save to a
 /// folder at a time. Throws IoError (disk full, for example): then nothing of the new checkpoint is
 /// left, or all of it if only the last fsync failed; all others remain, and training may go on.
