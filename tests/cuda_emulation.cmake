@@ -52,6 +52,8 @@ include(benchmarks/cuda_benchmarks.cmake)
 ht_add_cuda_benchmarks(_emulated $<TARGET_OBJECTS:cuda_emulation> Boost::context)
 add_test(NAME CudaBenchmark.TimesEveryKernel COMMAND cuda_benchmark_emulated --scale small)
 add_test(NAME CudaBenchmark.TimesAPhaseCycle COMMAND phase_cycle_benchmark_emulated --scale small)
+add_test(NAME CudaBenchmark.EstimatesAStepOnPaper COMMAND cuda_benchmark_emulated --paper h100)
+set_tests_properties(CudaBenchmark.EstimatesAStepOnPaper PROPERTIES LABELS cuda PASS_REGULAR_EXPRESSION "sum .*\n[0-9]+ tokens a second")
 set_tests_properties(CudaBenchmark.TimesEveryKernel CudaBenchmark.TimesAPhaseCycle PROPERTIES TIMEOUT 120 LABELS cuda)
 find_program(HT_PYTHON python3)  # which scripts/gpu_check.sh itself needs, on a GPU machine
 if(HT_PYTHON)

@@ -7,7 +7,9 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/pretty_json.h"
-#include "tests/benchmarks/cuda/kernel_timing.h"
+#include "tests/benchmarks/cuda/device_timer.h"
+#include "tests/benchmarks/cuda/paper_timer.h"
+#include "tests/benchmarks/cuda/step_table.h"
 #include "tests/benchmarks/program.h"
 
 namespace hybrid_trainer::benchmarks {
@@ -16,21 +18,25 @@ namespace {
 
 constexpr const char* kHelp =
     R"(usage: cuda_benchmark [--scale full|small] [--precision bf16|fp32|both] [--only TEXT] [--device cuda] [--json]
+       cuda_benchmark --paper CARD [--only TEXT]
 
 Times each CUDA kernel of one GPT-2 124M training step at B = 64, T = 1024 and prints its rate and its share of
 the rate at which this device multiplies, copies or reads in the same run; bf16 and the update come first.
+At the end it prints the bytes and operations of each kernel of the bf16 step beside what the device's limit allows.
 
   --scale full|small  full needs an NVIDIA GPU with 24 GB free and takes about half a minute; small is tiny, for
                       an emulated device, and its rates mean nothing (full)
   --precision P       dtype of activations and matrices (both)
   --only TEXT         kernels whose name holds TEXT
+  --paper CARD        print that last table for a100, h100 or h200 by its data sheet: no device is needed, and each
+                      time rests on the share of the card's limit that such a kernel is expected to reach
   --device NAME       cuda or cuda:N (cuda)
   --json              JSON, an object a line: the device and its rates, then each kernel as it comes (seconds, bytes
                       or operations a second); the table goes to standard error
 )";
 
 /// Of the run as a whole.
-json::object head_as_json(const KernelTimer& timer, const std::string& scale) {
+json::object head_as_json(const DeviceTimer& timer, const std::string& scale) {
   const Rates& rates = timer.rates();
   return {{"device", cuda_runtime().properties(timer.stream().device().index).name},
           {"scale", scale},
@@ -53,7 +59,7 @@ json::object as_json(const Timing& timing) {
   if (timing.problem.empty()) {
     object["seconds"] = timing.seconds;
     object["spread"] = timing.spread;
-    object["rate"] = timing.rate;
+    object["rate"] = timing.rate();
     object["share"] = timing.share();
   } else {
     object["problem"] = timing.problem;
@@ -61,7 +67,7 @@ json::object as_json(const Timing& timing) {
   return object;
 }
 
-void print_head(std::FILE* to, const KernelTimer& timer) {
+void print_head(std::FILE* to, const DeviceTimer& timer) {
   const Rates& rates = timer.rates();
   std::fprintf(to,
                "%s; products %.1f TFLOP/s bf16, %.1f f32; copy %.0f GB/s (cudaMemcpyAsync %.0f), "
@@ -81,17 +87,9 @@ void print(std::FILE* to, const Timing& timing) {
   const bool product = kernel.limit == Limit::kProduct;
   std::fprintf(to, "%-40s %-4s %9.1f us x %3.0f %8.1f %-7s %3.0f %% of %-7s ±%.0f %%\n",
                kernel.name.c_str(), name_of(kernel.dtype), timing.seconds * 1e6,
-               kernel.calls_per_step, timing.rate / (product ? 1e12 : 1e9),
+               kernel.calls_per_step, timing.rate() / (product ? 1e12 : 1e9),
                product ? "TFLOP/s" : "GB/s", 100 * timing.share(), name_of(kernel.limit),
                50 * timing.spread);
-}
-
-void print_step(std::FILE* to, const KernelTimer& timer) {
-  double seconds = 0;
-  for (const Timing& timing : timer.timings()) {
-    if (in_bf16_step(timing.kernel)) seconds += timing.seconds * timing.kernel.calls_per_step;
-  }
-  std::fprintf(to, "these kernels of one bf16 step together: %.2f ms\n", 1e3 * seconds);
 }
 
 /// bf16 and the update first: they are the step that counts.
@@ -107,14 +105,26 @@ void time_all(KernelTimer& timer, const std::string& precision) {
   }
 }
 
+void estimate(const std::string& card, const std::string& only) {
+  const Device nowhere{DeviceType::kCuda, 0, true};
+  const Stream stream(make_device_pool(nowhere));
+  PaperTimer timer(card_of(card), only, stream);
+  time_all(timer, "bf16");
+  print_step_table(stdout, timer, "estimated, on paper");
+}
+
 void run(const std::vector<std::string>& arguments) {
-  const Options options(arguments, {"--scale", "--precision", "--only", "--device"}, {"--json"});
+  const Options options(arguments, {"--scale", "--precision", "--only", "--device", "--paper"},
+                        {"--json"});
+  if (const std::string card = options.text("--paper", ""); !card.empty()) {
+    return estimate(card, options.text("--only", ""));
+  }
   const std::string scale = options.choice("--scale", "full", {"full", "small"});
   const std::string precision = options.choice("--precision", "both", {"bf16", "fp32", "both"});
   const Device device = find_device(options.text("--device", "cuda"));
   if (device.type != DeviceType::kCuda) throw UsageError("--device: want cuda or cuda:N");
   const Stream stream(make_device_pool(device));
-  KernelTimer timer(scale, options.text("--only", ""), stream);
+  DeviceTimer timer(scale, options.text("--only", ""), stream);
   const bool lines = options.flag("--json");
   std::FILE* const people = lines ? stderr : stdout;
   if (lines) std::printf("%s\n", json_line(head_as_json(timer, scale)).c_str());
@@ -125,7 +135,7 @@ void run(const std::vector<std::string>& arguments) {
     std::fflush(stdout);
   });
   time_all(timer, precision);
-  print_step(people, timer);
+  print_step_table(people, timer, "measured");
   const auto failed = [](const Timing& timing) { return !timing.problem.empty(); };
   const auto count = std::count_if(timer.timings().begin(), timer.timings().end(), failed);
   if (count > 0) throw DeviceError(concat(count, " kernels could not be timed"));

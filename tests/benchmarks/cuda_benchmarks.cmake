@@ -3,7 +3,8 @@ set(cuda_benchmarks_folder ${CMAKE_CURRENT_LIST_DIR})
 function(ht_add_cuda_benchmarks suffix)
   set(folder ${cuda_benchmarks_folder})
   add_executable(cuda_benchmark${suffix} ${folder}/cuda_benchmark.cpp ${folder}/program.cpp
-    ${folder}/cuda/kernel_timing.cpp ${folder}/cuda/products.cpp ${folder}/cuda/rows.cpp
+    ${folder}/cuda/kernel_timing.cpp ${folder}/cuda/device_timer.cpp ${folder}/cuda/paper_timer.cpp
+    ${folder}/cuda/step_table.cpp ${folder}/cuda/products.cpp ${folder}/cuda/rows.cpp
     ${folder}/cuda/attention.cpp ${folder}/cuda/updates.cpp)
   add_executable(phase_cycle_benchmark${suffix} ${folder}/phase_cycle_benchmark.cpp ${folder}/program.cpp
     ${folder}/cuda/phase_cycle.cpp)

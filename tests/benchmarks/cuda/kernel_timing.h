@@ -23,7 +23,7 @@ Sizes sizes_of(const std::string& scale);
 /// One launch on its own tensors, which it keeps alive.
 struct Work {
   double amount = 0;                // bytes that must be read and written, or operations
-  std::size_t footprint_bytes = 0;  // of its tensors
+  std::size_t footprint_bytes = 0;  // of its tensors, each of which a product reads or writes once
   std::function<void()> run;
 };
 
@@ -46,27 +46,28 @@ struct Timing {
   std::string problem;    // why it could not be timed; then the rest is 0
   double seconds = 0;     // of one launch, the median over several series of launches
   double spread = 0;      // (longest - shortest) / median of the series
-  double rate = 0;        // amount / seconds
-  double limit_rate = 0;  // in this run
-  double share() const { return problem.empty() ? rate / limit_rate : 0; }
+  double amount = 0;      // as the kernel's Work tells
+  double bytes = 0;       // of the tensors that it reads and writes
+  double limit_rate = 0;  // of the device
+  double rate() const { return problem.empty() ? amount / seconds : 0; }
+  double share() const { return rate() / limit_rate; }
 };
 
 struct Rates {
   double bf16_product = 0, f32_product = 0;  // operations a second
   double copy = 0, read = 0;                 // bytes a second
   double memcpy = 0;                         // of cudaMemcpyAsync, read and written
+  double of(const Kernel& kernel) const;
 };
 
-/// Times kernels one after the other by the device's own clock. Launches follow each other without
-/// a gap, over so many sets of tensors that the L2 cache holds none of the next one.
+/// What times the kernels, and makes their tensors.
 class KernelTimer {
  public:
-  /// Measures the rates of the device first. Throws DeviceError.
-  KernelTimer(const std::string& scale, std::string only, const Stream& stream);
+  KernelTimer(Sizes sizes, std::string only, const Stream& stream);
+  virtual ~KernelTimer() = default;
 
   const Stream& stream() const { return stream_; }
   const Sizes& sizes() const { return sizes_; }
-  const Rates& rates() const { return rates_; }
   const std::vector<Timing>& timings() const { return timings_; }
 
   /// Random numbers in (-1, 1).
@@ -77,25 +78,23 @@ class KernelTimer {
   void report_to(std::function<void(const Timing&)> listener) { listener_ = std::move(listener); }
 
   /// Calls `make` for each set of tensors, then frees them. An Error becomes the timing's problem.
+  /// Kernels whose name does not hold the text asked for are left out.
   void time(const Kernel& kernel, const std::function<Work()>& make);
 
- private:
-  void measure_rates();
-  double measure_memcpy_rate() const;
-  Timing timed(const Kernel& kernel, const std::function<Work()>& make) const;
-  double seconds_of_launch(const std::vector<Work>& sets, std::size_t launches) const;
-  double limit_of(const Kernel& kernel) const;
+ protected:
+  virtual Timing timed(const Kernel& kernel, const std::function<Work()>& make) const = 0;
 
-  bool small_;
+ private:
   Sizes sizes_;
   std::string only_;
   const Stream& stream_;
-  std::size_t cache_bytes_;
   Tensor noise_;  // f32, what random tensors are made of
-  Rates rates_;
   std::vector<Timing> timings_;
   std::function<void(const Timing&)> listener_;
 };
+
+/// What a launch reads and writes, in bytes.
+double bytes_of(const Kernel& kernel, const Work& work);
 
 /// Total bytes.
 double bytes_of(std::initializer_list<Tensor> tensors);
