@@ -13,9 +13,9 @@ constexpr std::int64_t kPadding = 128;  // a multiple of every block of queries
 /// `lanes` (a power of two up to 32) neighbouring threads for each query of each head, heads side
 /// by side as they are in memory; blockIdx.y counts sequences.
 template <class T, int kPack>
-__global__ void query_terms_kernel(float* exponents, float* corrections, const T* dy, const T* y,
+__global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
                                    const float* log_sum_exp, AttentionSizes sizes,
-                                   unsigned int padded, unsigned int lanes) {
+                                   unsigned int lanes) {
   const auto heads = static_cast<unsigned int>(sizes.heads);
   const auto head_size = static_cast<unsigned int>(sizes.head_size);
   const unsigned int thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -36,10 +36,12 @@ __global__ void query_terms_kernel(float* exponents, float* corrections, const T
     for (unsigned int distance = lanes / 2; distance > 0; distance /= 2) {
       sum += __shfl_xor_sync(kAllLanes, sum, static_cast<int>(distance));
     }
-    if (thread % lanes != 0 || query >= padded) continue;
-    const std::int64_t at = item * padded + query;
-    exponents[at] = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
-    corrections[at] = sum;
+    if (thread % lanes != 0 || query >= terms.padded) continue;
+    const QueryTerms mine = terms.of(item);
+    mine.exponents[query] = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
+    mine.corrections[query] = sum;
+    if (mine.first_keys == nullptr) continue;
+    mine.first_keys[query] = static_cast<std::int32_t>(sizes.first_key(item, query));
   }
 }
 
@@ -59,25 +61,26 @@ void check_head_size(const char* kernel, std::int64_t head_size) {
                      " on CUDA; more heads make it smaller, --device cpu takes any"));
 }
 
-QueryTerms::QueryTerms(const AttentionSizes& sizes, const Stream& stream)
-    : padded(sizes.blocks(kPadding) * kPadding),
-      workspace(empty_workspace(2 * sizes.items * padded * static_cast<std::int64_t>(sizeof(float)),
-                                DType::kU8, stream)),
-      exponents(static_cast<float*>(workspace.raw())),
-      corrections(exponents + sizes.items * padded) {}
+QueryTermsSpace::QueryTermsSpace(const AttentionSizes& sizes, const Stream& stream) {
+  const std::int64_t padded = sizes.blocks(kPadding) * kPadding, size = sizes.items * padded;
+  const std::int64_t arrays = sizes.plain() ? 2 : 3;
+  workspace_ = empty_workspace(arrays * size, DType::kF32, stream);
+  auto* const begin = workspace_.data<float>();
+  terms_ = {begin, begin + size, nullptr, padded};
+  if (arrays == 3) terms_.first_keys = reinterpret_cast<std::int32_t*>(begin + 2 * size);
+}
 
-void QueryTerms::compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-                         const AttentionSizes& sizes, const Stream& stream) const {
+QueryTerms QueryTermsSpace::compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                                    const AttentionSizes& sizes, const Stream& stream) const {
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
     const auto start = [&](auto* kernel, std::int64_t pack) {
       std::int64_t lanes = 1;
       while (lanes < kWarp && lanes * pack < sizes.head_size) lanes *= 2;
-      Grid grid = grid_for(padded * sizes.heads * lanes);
+      Grid grid = grid_for(terms_.padded * sizes.heads * lanes);
       grid.y = static_cast<unsigned int>(std::min<std::int64_t>(sizes.items / sizes.heads, 65535));
-      launch(stream, "attention_query_terms", kernel, grid, exponents, corrections, dy.data<T>(),
-             y.data<T>(), log_sum_exp.data<float>(), sizes, static_cast<unsigned int>(padded),
-             static_cast<unsigned int>(lanes));
+      launch(stream, "attention_query_terms", kernel, grid, terms_, dy.data<T>(), y.data<T>(),
+             log_sum_exp.data<float>(), sizes, static_cast<unsigned int>(lanes));
     };
     if (packs_fit<T>(sizes.head_size, dy.raw(), y.raw())) {
       start(query_terms_kernel<T, kPackSize<T>>, kPackSize<T>);
@@ -85,6 +88,7 @@ void QueryTerms::compute(const Tensor& dy, const Tensor& y, const Tensor& log_su
       start(query_terms_kernel<T, 1>, 1);
     }
   });
+  return terms_;
 }
 
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
@@ -103,8 +107,8 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         AttentionSpec spec, const Stream& stream) {
   const AttentionSizes sizes(qkv, positions, spec);
   check_head_size("attention_backward", sizes.head_size);
-  const QueryTerms terms(sizes, stream);
-  terms.compute(dy, y, log_sum_exp, sizes, stream);
+  const QueryTermsSpace space(sizes, stream);
+  const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
   if (fits_tensor_cores(sizes, qkv, dqkv, dy)) {
     tensor_core_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
   } else {

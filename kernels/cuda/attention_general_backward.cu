@@ -23,9 +23,8 @@ constexpr std::size_t kBackwardShared =
 /// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
 template <Owns kOwns, bool kPlain, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
-                              const float* exponents, const float* corrections, std::int64_t item,
-                              std::int64_t first_own, std::int64_t first_passing,
-                              const AttentionSizes& sizes) {
+                              const QueryTerms& terms, std::int64_t first_own,
+                              std::int64_t first_passing, const AttentionSizes& sizes) {
   const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
@@ -35,16 +34,16 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
       const std::int64_t passing = first_passing + thread_u() + kSide * j;
       const std::int64_t query = kOwns == Owns::kKeys ? passing : own;
       const std::int64_t key = kOwns == Owns::kKeys ? own : passing;
-      const bool visible = key <= query && (kPlain || key >= sizes.first_key(item, query));
+      const bool visible = key <= query && (kPlain || key >= terms.first_keys[query]);
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {
         const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
         scores[i][j] = sizes.cap / sizes.scale * tangent;
         slope = 1.0f - tangent * tangent;
       }
-      const float weight = visible ? exp2f(scores[i][j] * scale - exponents[query]) : 0.0f;
+      const float weight = visible ? exp2f(scores[i][j] * scale - terms.exponents[query]) : 0.0f;
       scores[i][j] = weight;
-      dweights[i][j] = weight * (dweights[i][j] - corrections[query]);
+      dweights[i][j] = weight * (dweights[i][j] - terms.corrections[query]);
       if constexpr (!kPlain) dweights[i][j] *= slope;
     }
   }
@@ -52,9 +51,8 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
 
 template <Owns kOwns, class T, int kHead, bool kPlain>
 __global__ void __launch_bounds__(kGeneralThreads)
-    general_backward_kernel(T* dqkv, const T* dy, const float* exponents, const float* corrections,
-                            const T* qkv, AttentionSizes sizes, std::int64_t padded,
-                            unsigned int blocks, bool units) {
+    general_backward_kernel(T* dqkv, const T* dy, QueryTerms terms, const T* qkv,
+                            AttentionSizes sizes, unsigned int blocks, bool units) {
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
   constexpr bool kKeys = kOwns == Owns::kKeys;
   float* const own = dynamic_shared<float>();
@@ -71,20 +69,19 @@ __global__ void __launch_bounds__(kGeneralThreads)
                                   {dy + sizes.y_at(item), sizes.channels}};
   const T* const key = qkv + sizes.keys_at(item);
   const HeadRows<const T> keys[2] = {{key, sizes.stride}, {key + sizes.key_channels, sizes.stride}};
-  exponents += item * padded;
-  corrections += item * padded;
+  terms = terms.of(item);
 
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const std::int64_t first_seen = kPlain || kKeys ? 0 : sizes.first_key(item, first_own);
+  const std::int64_t first_seen = kPlain || kKeys ? 0 : terms.first_keys[first_own];
   const std::int64_t begin = kKeys ? first_own : first_seen / kRows * kRows,
                      last = kKeys ? sizes.length - 1 : first_own;
   for (int member = 0; member < members; ++member) {
     for (std::int64_t first = begin; first <= last; first += kRows) {
-      if (kKeys && !kPlain && sizes.first_key(item, first) >= first_own + kRows) break;
+      if (kKeys && !kPlain && terms.first_keys[first] >= first_own + kRows) break;
       __syncthreads();  // the last round's tiles have been read
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -95,8 +92,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
       float scores[kR][kR], dweights[kR][kR];
       multiply_rows<kR, kHead>(scores, own, passing, sizes);
       multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
-      differentiate<kOwns, kPlain>(scores, dweights, exponents, corrections, item, first_own, first,
-                                   sizes);
+      differentiate<kOwns, kPlain>(scores, dweights, terms, first_own, first, sizes);
       if constexpr (kKeys) {
         store_weights(weights, scores);
         __syncthreads();
@@ -108,8 +104,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
       add_weighted<kR, kHead>(sums, weights, passing);
     }
     for (auto& rows : queries) rows.begin += sizes.head_size;
-    exponents += padded;
-    corrections += padded;
+    terms = terms.of(1);
   }
 
   T* const to = dqkv + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));
@@ -141,9 +136,8 @@ void general_attention_backward(const Tensor& dqkv, const Tensor& dy, const Quer
         const Grid grid{.x = static_cast<unsigned int>(blocks * items),
                         .threads = kGeneralThreads,
                         .shared_bytes = kBackwardShared<kHead>};
-        launch(stream, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms.exponents,
-               terms.corrections, qkv.data<T>(), sizes, terms.padded,
-               static_cast<unsigned int>(blocks), units);
+        launch(stream, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms, qkv.data<T>(),
+               sizes, static_cast<unsigned int>(blocks), units);
       };
       start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, plain>,
             sizes.items / sizes.group);

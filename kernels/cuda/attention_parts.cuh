@@ -73,17 +73,32 @@ struct AttentionSizes {
 void check_head_size(const char* kernel, std::int64_t head_size);
 
 /// What backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
-/// weight·(dweight − correction). Two arrays (items, padded length) in a workspace; queries from
-/// `length` on get weight 0.
+/// weight·(dweight − correction), and the first key that it sees, so that no score has to ask for
+/// it. Arrays (items, padded length); queries from `length` on get weight 0.
 struct QueryTerms {
-  QueryTerms(const AttentionSizes& sizes, const Stream& stream);
-  /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
-  void compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-               const AttentionSizes& sizes, const Stream& stream) const;
-  std::int64_t padded;
-  Tensor workspace;
+  /// Those of a head's queries.
+  __device__ QueryTerms of(std::int64_t item) const {
+    const std::int64_t at = item * padded;
+    return {exponents + at, corrections + at, first_keys == nullptr ? nullptr : first_keys + at,
+            padded};
+  }
   float* exponents;
   float* corrections;
+  std::int32_t* first_keys;  // null where the attention is plain
+  std::int64_t padded;
+};
+
+/// Query terms in a workspace.
+class QueryTermsSpace {
+ public:
+  QueryTermsSpace(const AttentionSizes& sizes, const Stream& stream);
+  /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
+  QueryTerms compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                     const AttentionSizes& sizes, const Stream& stream) const;
+
+ private:
+  Tensor workspace_;
+  QueryTerms terms_;
 };
 
 /// One head's rows, `stride` elements apart.

@@ -20,77 +20,99 @@ struct Plan {
   // Passing rows whose scores are in registers at a time, and steps of own[0] and own[1] kept
   // there.
   static constexpr int kPart = kHead == 64 ? 16 : 32;
-  static constexpr int kKept0 = kHead == 64 ? 4 : 0;
+  static constexpr int kKept0 = kHead == 64 ? (kKeys ? 2 : 4) : 0;
   static constexpr int kKept1 = kHead == 64 ? (kKeys ? 2 : 4) : 0;
   static constexpr std::size_t kShared =
-      sizeof(BFloat16) * kHead * (2 * kRows + 4 * kPassing) + sizeof(float) * 4 * kPassing;
+      sizeof(BFloat16) * kHead * (2 * kRows + 4 * kPassing) + sizeof(float) * 6 * kPassing;
 };
 
-/// Exponents and corrections of the queries of one part of the product.
-template <Owns kOwns, int kRowTiles>
-struct Terms {
-  /// Owned queries: read once. `at`: of row 0 of the warp.
-  __device__ void keep(const float* all_exponents, const float* all_corrections, std::int64_t at) {
-    if constexpr (kOwns == Owns::kQueries) {
-      for (int m = 0; m < kRowTiles; ++m) {
-        for (int h = 0; h < 2; ++h) {
-          const std::int64_t row = at + 16 * m + 8 * h + lane_of_warp() / 4;
-          exponents[m][h] = all_exponents[row];
-          corrections[m][h] = all_corrections[row];
-        }
+/// A thread's query terms where its warp owns queries.
+template <int kRowTiles>
+struct OwnTerms {
+  /// `row`: row 0 of the warp.
+  template <bool kPlain>
+  __device__ void keep(const QueryTerms& all, int row) {
+    for (int m = 0; m < kRowTiles; ++m) {
+      for (int h = 0; h < 2; ++h) {
+        const int at = row + 16 * m + 8 * h + lane_of_warp() / 4;
+        exponents[m][h] = all.exponents[at];
+        corrections[m][h] = all.corrections[at];
+        first_keys[m][h] = kPlain ? 0 : all.first_keys[at];
       }
     }
   }
   float exponents[kRowTiles][2];
   float corrections[kRowTiles][2];
+  int first_keys[kRowTiles][2];
 };
 
-/// Where a part of the product is: its item, and its owned and passing row 0.
+/// Query terms of a passing tile in shared memory: kPassing of each, one array after the other.
+struct PassingTerms {
+  /// Starts to copy those of queries [first, first + kPassing).
+  template <bool kPlain>
+  __device__ void copy_async(const QueryTerms& all, int first) const {
+    constexpr int kCopies = kPassing / 4;  // of 16 bytes, of an array
+    const int array = static_cast<int>(threadIdx.x) / kCopies;
+    const int i = static_cast<int>(threadIdx.x) % kCopies * 4;
+    if (array >= (kPlain ? 2 : 3)) return;
+    const void* const from[] = {all.exponents + first + i, all.corrections + first + i,
+                                all.first_keys + first + i};
+    cuda::copy_async(shared_address(begin + array * kPassing + i), from[array], true);
+  }
+  __device__ const float* exponents(int at) const { return begin + at; }
+  __device__ const float* corrections(int at) const { return begin + kPassing + at; }
+  __device__ const int* first_keys(int at) const {
+    return reinterpret_cast<const int*>(begin + 2 * kPassing + at);
+  }
+  float* begin;
+};
+
+/// Where a part of the product is: the first passing row in its tile, key 0 of the part, and by how
+/// many positions query 0 is ahead of key 0.
 struct Place {
-  std::int64_t item;
-  int own, passing;
+  int passing, key, ahead;
 };
 
-/// Scores become weights, dweights become dscores / scale, both 0 for keys after the query where
-/// `masked`, and for those that are hidden otherwise. Query 0 is `ahead` positions after key 0. passing_terms: exponents of the passing
-/// queries, and kPassing further on their corrections.
+/// Scores become weights, dweights become dscores / scale. Where `masked`, both become 0 for keys
+/// that a query does not see.
 template <Owns kOwns, bool kPlain, int kRowTiles, int kColumnTiles>
 __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
                               Sums<kRowTiles, kColumnTiles>& dweights,
-                              const Terms<kOwns, kRowTiles>& terms, const float* passing_terms,
-                              int ahead, bool masked, const Place& place,
-                              const AttentionSizes& sizes) {
+                              const OwnTerms<kRowTiles>& own, const PassingTerms& passing,
+                              bool masked, const Place& place, const AttentionSizes& sizes) {
+  constexpr bool kKeys = kOwns == Owns::kKeys;
   const int lane = lane_of_warp();
   const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
     float exponents[2], corrections[2];
-    if constexpr (kOwns == Owns::kKeys) {
-      load_pack(exponents, passing_terms + 8 * n + lane % 4 * 2);
-      load_pack(corrections, passing_terms + kPassing + 8 * n + lane % 4 * 2);
+    Pack<int, 2> first_keys;
+    if constexpr (kKeys) {
+      const int at = place.passing + 8 * n + lane % 4 * 2;
+      load_pack(exponents, passing.exponents(at));
+      load_pack(corrections, passing.corrections(at));
+      if (!kPlain) first_keys = *reinterpret_cast<const Pack<int, 2>*>(passing.first_keys(at));
     }
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        constexpr bool kKeys = kOwns == Owns::kKeys;
-        const float exponent = kKeys ? exponents[i % 2] : terms.exponents[m][i / 2];
-        const float correction = kKeys ? corrections[i % 2] : terms.corrections[m][i / 2];
+        const float exponent = kKeys ? exponents[i % 2] : own.exponents[m][i / 2];
+        const float correction = kKeys ? corrections[i % 2] : own.corrections[m][i / 2];
         const int row = 16 * m + i / 2 * 8 + lane / 4, column = 8 * n + lane % 4 * 2 + i % 2;
-        const bool hidden = kKeys ? row > ahead + column : column > ahead + row;
+        const int key = kKeys ? row : column, query = kKeys ? column : row;
+        bool hidden = key > place.ahead + query;
         float slope = 1;
-        if (!kPlain && sizes.cap > 0) {
-          const float tangent = tanhf(scores[m][n][i] * (sizes.scale / sizes.cap));
-          scores[m][n][i] = tangent * (sizes.cap / sizes.scale);
-          slope = 1.0f - tangent * tangent;
+        if constexpr (!kPlain) {
+          hidden |= place.key + key < (kKeys ? first_keys.values[i % 2] : own.first_keys[m][i / 2]);
+          if (sizes.cap > 0) {
+            const float tangent = tanhf(scores[m][n][i] * (sizes.scale / sizes.cap));
+            scores[m][n][i] = tangent * (sizes.cap / sizes.scale);
+            slope = 1.0f - tangent * tangent;
+          }
         }
         float weight = fast_exp2(scores[m][n][i] * scale - exponent);
         if (masked && hidden) weight = 0;
-        if constexpr (!kPlain) {
-          const int own = place.own + row, passing = place.passing + column;
-          if ((kKeys ? own : passing) < sizes.first_key(place.item, kKeys ? passing : own))
-            weight = 0;
-        }
         scores[m][n][i] = weight;
         dweights[m][n][i] = weight * (dweights[m][n][i] - correction);
         if constexpr (!kPlain) dweights[m][n][i] *= slope;
@@ -99,20 +121,10 @@ __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
   }
 }
 
-/// Starts to copy kPassing floats each of exponents and corrections, 16-byte aligned.
-__device__ void copy_terms_async(float* to, const float* exponents, const float* corrections) {
-  constexpr int kCopies = kPassing / 4;
-  const int i = static_cast<int>(threadIdx.x);
-  if (i >= 2 * kCopies) return;
-  const float* const from = i < kCopies ? exponents + 4 * i : corrections + 4 * (i - kCopies);
-  copy_async(shared_address(to + 4 * i), from, true);
-}
-
 template <Owns kOwns, int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
-    backward_kernel(BFloat16* dqkv, const BFloat16* dy, const float* exponents,
-                    const float* corrections, const BFloat16* qkv, AttentionSizes sizes,
-                    std::int64_t padded, unsigned int blocks) {
+    backward_kernel(BFloat16* dqkv, const BFloat16* dy, QueryTerms terms, const BFloat16* qkv,
+                    AttentionSizes sizes, unsigned int blocks) {
   using P = Plan<kOwns, kHead>;
   constexpr bool kKeys = P::kKeys;
   constexpr int kRowTiles = P::kRowTiles, kColumnTiles = P::kPart / 8;
@@ -121,8 +133,11 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const auto passing = [&](int buffer, int which) {
     return Tile<kHead>{kPassingBegin + (2 * buffer + which) * kPassing * kHead};
   };
-  float* const shared_terms =
-      reinterpret_cast<float*>(dynamic_shared<BFloat16>() + kPassingBegin + 4 * kPassing * kHead);
+  const auto passing_terms = [&](int buffer) {
+    const int begin = kPassingBegin + 4 * kPassing * kHead;
+    return PassingTerms{reinterpret_cast<float*>(dynamic_shared<BFloat16>() + begin) +
+                        buffer * 3 * kPassing};
+  };
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
   const std::int64_t item = blockIdx.x / blocks * members;
@@ -134,8 +149,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const BFloat16* const key = qkv + sizes.keys_at(item);
   const HeadRows<const BFloat16> keys[2] = {{key, sizes.stride},
                                             {key + sizes.key_channels, sizes.stride}};
-  exponents += item * padded;
-  corrections += item * padded;
+  terms = terms.of(item);
   const auto copy_passing = [&](int buffer, int first, int member) {
     for (int i = 0; i < 2; ++i) {
       HeadRows<const BFloat16> rows = kKeys ? queries[i] : keys[i];
@@ -143,8 +157,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       copy_rows_async<kPassing>(passing(buffer, i), rows, first, sizes.length);
     }
     if constexpr (kKeys) {
-      const std::int64_t at = member * padded + first;
-      copy_terms_async(shared_terms + buffer * 2 * kPassing, exponents + at, corrections + at);
+      passing_terms(buffer).template copy_async<kPlain>(terms.of(member), first);
     }
     commit_copies();
   };
@@ -154,16 +167,22 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   int end = kKeys || length < first_own + P::kRows ? length : first_own + P::kRows;
   if constexpr (!kPlain && kKeys) {
     int seeing = first_own + kPassing;  // the owned keys are seen by queries up to here
-    while (seeing < end && sizes.first_key(item, seeing) < first_own + P::kRows) seeing += kPassing;
+    while (seeing < end && terms.first_keys[seeing] < first_own + P::kRows) seeing += kPassing;
     end = seeing < end ? seeing : end;
   } else if constexpr (!kPlain) {
-    first_passing = static_cast<int>(sizes.first_key(item, first_own)) / kPassing * kPassing;
+    first_passing = terms.first_keys[first_own] / kPassing * kPassing;
   }
   copy_rows_async<P::kRows>(own[0], kKeys ? keys[0] : queries[0], first_own, sizes.length);
   copy_rows_async<P::kRows>(own[1], kKeys ? keys[1] : queries[1], first_own, sizes.length);
   copy_passing(0, first_passing, 0);
-  Terms<kOwns, kRowTiles> terms;
-  terms.keep(exponents, corrections, first_own + row);
+  OwnTerms<kRowTiles> own_terms;
+  // The first keys that the first and the last query of a part see.
+  int first_seen = 0, last_seen = 0;
+  if constexpr (!kKeys) {
+    own_terms.template keep<kPlain>(terms, first_own + row);
+    first_seen = kPlain ? 0 : terms.first_keys[first_own + row];
+    last_seen = kPlain ? 0 : terms.first_keys[first_own + row + P::kWarpRows - 1];
+  }
   LeftRows<kRowTiles, kHead, P::kKept0> left(own[0], row);
   LeftRows<kRowTiles, kHead, P::kKept1> dleft(own[1], row);
   Sums<kRowTiles, kHead / 8> sums, dvalue;
@@ -188,13 +207,22 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       const int distance = first + part - first_own - row;
       const int ahead = kKeys ? distance : -distance;
       if (ahead + (kKeys ? P::kPart : P::kWarpRows) - 1 < 0) continue;
+      const Place place{part, kKeys ? first_own + row : first + part, ahead};
+      constexpr int kPartKeys = kKeys ? P::kWarpRows : P::kPart;
+      bool masked = ahead < kPartKeys - 1;
+      if constexpr (!kPlain) {
+        if constexpr (kKeys) {
+          first_seen = *passing_terms(buffer).first_keys(part);
+          last_seen = *passing_terms(buffer).first_keys(part + P::kPart - 1);
+        }
+        if (first_seen >= place.key + kPartKeys) continue;
+        masked |= last_seen > place.key;
+      }
       Sums<kRowTiles, kColumnTiles> scores, dweights;
       multiply_rows<kRowTiles, kColumnTiles>(scores, left, passing(buffer, 0), part);
       multiply_rows<kRowTiles, kColumnTiles>(dweights, dleft, passing(buffer, 1), part);
       differentiate<kOwns, kPlain, kRowTiles, kColumnTiles>(
-          scores, dweights, terms, shared_terms + buffer * 2 * kPassing + part, ahead,
-          ahead < (kKeys ? P::kWarpRows : P::kPart) - 1, Place{item, first_own + row, first + part},
-          sizes);
+          scores, dweights, own_terms, passing_terms(buffer), masked, place, sizes);
       if constexpr (kKeys) {
         add_weighted<kRowTiles, kColumnTiles, kHead>(dvalue, scores, passing(buffer, 1), part);
       }
@@ -232,9 +260,8 @@ void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const 
     const Grid grid{.x = static_cast<unsigned int>(blocks * items),
                     .threads = kCoreThreads,
                     .shared_bytes = shared_bytes};
-    launch(stream, name, kernel, grid, dqkv.data<BFloat16>(), dy.data<BFloat16>(), terms.exponents,
-           terms.corrections, qkv.data<BFloat16>(), sizes, terms.padded,
-           static_cast<unsigned int>(blocks));
+    launch(stream, name, kernel, grid, dqkv.data<BFloat16>(), dy.data<BFloat16>(), terms,
+           qkv.data<BFloat16>(), sizes, static_cast<unsigned int>(blocks));
   };
   const auto start_both = [&](auto width, auto plain) {
     constexpr int kHead = decltype(width)::value;
