@@ -79,7 +79,7 @@ __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const fl
   for (auto& row : sums) {
     for (float& sum : row) sum = 0;
   }
-#pragma unroll 2
+#pragma unroll 1
   for (int k = 0; k < static_cast<int>(sizes.head_size); k += kUnit) {
     float x[kR][kUnit], z[kR][kUnit];
 #pragma unroll
@@ -117,7 +117,7 @@ __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weig
                              const float* right) {
   weights += thread_v() * kR * kPitch<kSide * kR>;
   right += thread_u() * kUnit;
-#pragma unroll 2
+#pragma unroll 1
   for (int k = 0; k < kSide * kR; k += kUnit) {
     float w[kR][kUnit];
 #pragma unroll

@@ -50,7 +50,7 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
 }
 
 template <Owns kOwns, class T, int kHead, bool kPlain>
-__global__ void __launch_bounds__(kGeneralThreads)
+__global__ void __launch_bounds__(kGeneralThreads, 2)
     general_backward_kernel(T* dqkv, const T* dy, QueryTerms terms, const T* qkv,
                             AttentionSizes sizes, unsigned int blocks, bool units) {
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;

@@ -60,7 +60,7 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
 }
 
 template <class T, int kHead, bool kPlain>
-__global__ void __launch_bounds__(kGeneralThreads)
+__global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     general_forward_kernel(T* y, float* log_sum_exp, const T* qkv, AttentionSizes sizes,
                            unsigned int blocks, bool units) {
   constexpr int kR = kForwardRows<kHead>, kRows = kSide * kR;
