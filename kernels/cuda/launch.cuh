@@ -21,6 +21,18 @@ __device__ T* dynamic_shared() {
   return reinterpret_cast<T*>(bytes);
 }
 
+/// Most shared memory that a block on the stream's device may ask for. 0 in a simulated run.
+inline std::size_t most_shared_bytes(const Stream& stream) {
+  int bytes = 0;
+  if (simulated(stream)) return 0;
+  const int device = stream.device().index;
+  if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+      cudaSuccess) {
+    cudaGetLastError();
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
 /// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid.
 template <class... Parameters>
 void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,

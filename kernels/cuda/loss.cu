@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/token_batch.h"
 #include "kernels/cuda/real.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -37,8 +38,10 @@ __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
   return left >= N ? N : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// One block per row. Gradients are written where `gradient_scale` is not 0.
-template <class T, int N>
+/// One block per row. Gradients are written where `gradient_scale` is not 0. With `kKept` the block
+/// copies the row to its shared memory first, so that device memory is read once. A thread reads
+/// there only what it copied itself.
+template <class T, int N, bool kKept>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
                                  std::int64_t vocabulary, std::int64_t stride,
@@ -50,10 +53,21 @@ __global__ void __launch_bounds__(1024)
   float target_logit = NAN;  // stays for a target outside the vocabulary
   if (threadIdx.x == 0 && target >= 0 && target < vocabulary) target_logit = load(row + target);
 
+  const T* from = row;
+  if constexpr (kKept) {
+    T* const kept = dynamic_shared<T>();
+    for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
+      copy_async(shared_address(kept + i), row + i, true);
+    }
+    commit_copies();
+    wait_for_copies<0>();
+    from = kept;
+  }
+
   RunningSum running;
   for (std::int64_t i = threadIdx.x * N; i < vocabulary; i += step) {
     float values[N];
-    load_pack(values, row + i);
+    load_pack(values, from + i);
     running.add(values, in_vocabulary<N>(i, vocabulary));
   }
   const float log_sum = running.log_over_block();
@@ -62,7 +76,7 @@ __global__ void __launch_bounds__(1024)
 
   for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
     float values[N];
-    load_pack(values, row + i);
+    load_pack(values, from + i);
     const int count = in_vocabulary<N>(i, vocabulary);
     for (int k = 0; k < N; ++k) {
       const float wanted = i + k == target ? 1.0f : 0.0f;
@@ -73,22 +87,39 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
+constexpr std::size_t kLossStaticBytes =
+    1 << 10;  // of shared memory, for sums over the block: at most
+
+/// N: elements of one access.
+template <class T, int N>
+void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targets,
+                 std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
+  const std::int64_t stride = logits.size(1), loads = stride / N;
+  const auto row_bytes = static_cast<std::size_t>(stride) * sizeof(T);
+  // Losses alone need each logit once.
+  const bool kept = N == kPackSize<T> && gradient_scale != 0.0f &&
+                    row_bytes + kLossStaticBytes <= most_shared_bytes(stream);
+  const Grid grid{.x = static_cast<unsigned int>(logits.size(0)),
+                  .threads = loads >= 1024  ? 1024u
+                             : loads >= 256 ? 256u
+                                            : static_cast<unsigned int>(kWarp),
+                  .shared_bytes = kept ? row_bytes : 0};
+  launch(stream, "softmax_cross_entropy",
+         kept ? softmax_cross_entropy_kernel<T, N, N == kPackSize<T>>
+              : softmax_cross_entropy_kernel<T, N, false>,
+         grid, losses.data<float>(), logits.data<T>(), targets.data<std::int32_t>(), vocabulary,
+         stride, gradient_scale);
+}
+
 }  // namespace
 
 void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                            std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
-  const std::int64_t stride = logits.size(1);
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
-    const bool packed = packs_fit<T>(stride, logits.raw());
-    const std::int64_t loads = packed ? stride / kPackSize<T> : stride;
-    const unsigned int threads = loads >= 1024 ? 1024 : loads >= 256 ? 256 : kWarp;
-    launch(
-        stream, "softmax_cross_entropy",
-        packed ? softmax_cross_entropy_kernel<T, kPackSize<T>> : softmax_cross_entropy_kernel<T, 1>,
-        Grid{.x = static_cast<unsigned int>(logits.size(0)), .threads = threads},
-        losses.data<float>(), logits.data<T>(), targets.data<std::int32_t>(), vocabulary, stride,
-        gradient_scale);
+    const bool packed = packs_fit<T>(logits.size(1), logits.raw());
+    const auto start = packed ? launch_loss<T, kPackSize<T>> : launch_loss<T, 1>;
+    start(losses, logits, targets, vocabulary, gradient_scale, stream);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/emulation/async_copies.h"
+#include "tests/emulation/emulated_device.h"
 
 namespace hybrid_trainer::emulation {
 namespace {
@@ -18,7 +19,6 @@ using boost::context::fiber;
 
 constexpr std::size_t kStackBytes = 128 << 10;
 constexpr std::size_t kSlotBytes = 64;
-constexpr std::size_t kMostSharedBytes = 227 << 10;  // of compute capability 9.0
 
 std::atomic<Order> chosen_order = Order::kForward;
 std::atomic<unsigned int> chosen_seed = 1;
@@ -192,7 +192,7 @@ void set_order(Order order, unsigned int seed) {
 
 void run_grid(const char* name, const kernels::cuda::Grid& grid,
               const std::function<void()>& body) {
-  if (grid.threads > 1024 || grid.threads == 0 || grid.shared_bytes > kMostSharedBytes ||
+  if (grid.threads > 1024 || grid.threads == 0 || grid.shared_bytes > device().shared_bytes ||
       grid.y > 65535 || grid.z > 65535) {
     throw Error(ExitCode::kInternal, concat(name, ": no device takes a grid of this size"));
   }

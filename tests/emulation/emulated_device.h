@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/grid.h"
+
 struct CUstream_st;
 
 namespace hybrid_trainer::emulation {
@@ -22,6 +24,9 @@ int current_device();
 struct EmulatedDevice {
   std::size_t memory_bytes = std::size_t{4} << 30;
   std::atomic<std::size_t> taken_bytes = 0;
+  std::size_t shared_bytes = std::size_t{227} << 10;  // that a block may have; of Hopper
+  /// Called at each launch, with the kernel's name, if set.
+  std::function<void(const std::string&, const kernels::cuda::Grid&)> sees_launch;
   int replays = 0;                // of recordings
   std::atomic<int> overruns = 0;  // blocks past whose end something was written
   std::string refuses;            // the name of a kernel whose launch fails

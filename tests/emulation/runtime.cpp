@@ -53,7 +53,7 @@ class EmulatedRuntime final : public CudaRuntime {
             .memory_bytes = device().memory_bytes,
             .free_bytes = device().memory_bytes - device().taken_bytes,
             .cache_bytes = 1 << 20,
-            .shared_bytes_per_block = 99 << 10};
+            .shared_bytes_per_block = device().shared_bytes};
   }
   void use(int device_index) override { current_device = device_index; }
 
@@ -216,6 +216,7 @@ void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::
     throw DeviceError(concat("CUDA: launch of ", name, " was refused by the test"));
   }
   check_device(current_device(), stream, concat("a launch of ", name));
+  if (device().sees_launch) device().sees_launch(name, grid);
   stream->queue.enqueue([=] {
     try {
       run_grid(name, grid, body);

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/grid.h"
 #include "tests/emulation/device_code.h"
+#include "tests/emulation/emulated_device.h"
 
 namespace hybrid_trainer::emulation {
 
@@ -25,6 +26,10 @@ namespace hybrid_trainer::kernels::cuda {
 template <class T>
 T* dynamic_shared() {
   return static_cast<T*>(emulation::shared_memory());
+}
+
+inline std::size_t most_shared_bytes(const Stream& stream) {
+  return simulated(stream) ? 0 : emulation::device().shared_bytes;
 }
 
 template <class... Parameters>
