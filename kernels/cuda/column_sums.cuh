@@ -55,21 +55,23 @@ void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_
   constexpr int kPack = kPackSize<T>;
   const bool packed = packs_fit<T>(columns, in);
   const std::int64_t tile = kWarp * (packed ? kPack : 1);
-  const Grid grid{.x = static_cast<unsigned int>((columns + tile - 1) / tile),
-                  .y = static_cast<unsigned int>((rows + chunk_rows - 1) / chunk_rows),
-                  .threads = kColumnSumWarps * kWarp};
+  const Grid grid{
+      .x = static_cast<unsigned int>((columns + tile - 1) / tile),
+      .y = static_cast<unsigned int>(rows == 0 ? 1 : (rows + chunk_rows - 1) / chunk_rows),
+      .threads = kColumnSumWarps * kWarp};
   launch(stream, "column_sums",
          packed ? column_sums_kernel<T, kPack, Term> : column_sums_kernel<T, 1, Term>, grid, sums,
          in, rows, columns, chunk_rows, accumulate, term);
 }
 
-/// sums[column] (+)= sum of term(in[row, column]) over all rows: in one launch if the columns alone fill
-/// a device, else by chunks of rows.
+/// sums[column] (+)= sum of term(in[row, column]) over all rows, if any: in one launch if the columns
+/// alone fill a device, else by chunks of rows.
 template <class T, class Term = Unchanged>
 void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
                  const Stream& stream, const Term& term = {}) {
   constexpr std::int64_t kFullDevice = 512;  // blocks
   constexpr std::int64_t kLeastRows = 64;    // of a chunk
+  if (columns == 0) return;
   const std::int64_t tile = kWarp * kPackSize<T>;
   const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);
   const std::int64_t most = (rows + kLeastRows - 1) / kLeastRows;
