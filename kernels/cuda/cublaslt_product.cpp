@@ -57,12 +57,7 @@ Multiplier& multiplier_of(int device) {
 }  // namespace
 
 bool try_multiply(const Product& product, const Stream& stream) {
-  if (multiplier_of(stream.device().index).try_multiply(product, stream)) return true;
-  if (product.bias || product.epilogue != Epilogue::kNone) return false;
-  throw DeviceError(concat("cuBLASLt: no kernel for the product of ", product.a.shape().text(),
-                           " and ", product.b.shape().text(), " ", name_of(product.a.dtype()),
-                           ", summed to ", name_of(product.c.dtype()), " (",
-                           ProductKind(product).text(), "); `hybrid doctor` shows the library"));
+  return multiplier_of(stream.device().index).try_multiply(product, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -37,7 +37,8 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   });
 }
 
-/// The product; if the library cannot do its epilogue too, further kernels do that.
+/// The product; if the library cannot do its epilogue too, or not even the product, further kernels
+/// do that.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
     const Tensor workspace = empty_workspace(kMostWorkspaceBytes, DType::kU8, stream);
@@ -49,7 +50,7 @@ void multiply(const Product& product, const Stream& stream) {
   plain.epilogue = Epilogue::kNone;
   plain.aux = Tensor();
   if (product.epilogue == Epilogue::kGelu && product.aux) plain.c = product.aux;
-  require(try_multiply(plain, stream), "a product without an epilogue is always possible");
+  if (!try_multiply(plain, stream)) multiply_without_library(plain, stream);
   if (product.bias) add_bias(plain.c, product.bias, stream);
   if (product.epilogue == Epilogue::kGelu) cuda::gelu_forward(product.c, plain.c, stream);
   if (product.epilogue == Epilogue::kGeluSlope) {

@@ -37,8 +37,12 @@ struct Product {
 };
 
 /// Enqueues the product; equal inputs give bit-identical results. False, without doing anything, if
-/// the library has no kernel for this epilogue or bias and these sizes. Throws DeviceError, also if
-/// there is none for a product without either.
+/// the library has no kernel for it. Throws DeviceError.
 [[nodiscard]] bool try_multiply(const Product& product, const Stream& stream);
+
+/// Enqueues a product that has neither bias nor epilogue, of any sizes, for which the library has no
+/// kernel: much slower than one of the library's, and warned of once for each kind. Sums are added
+/// up in the order of K.
+void multiply_without_library(const Product& product, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cuda

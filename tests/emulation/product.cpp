@@ -180,7 +180,8 @@ std::size_t algorithm_for(const Product& product, const Stream& stream) {
 
 bool try_multiply(const Product& product, const Stream& stream) {
   check(product);
-  const bool refused = emulation::device().refuses == "epilogue" && has_epilogue(product);
+  const std::string& refuses = emulation::device().refuses;
+  const bool refused = refuses == "product" || (refuses == "epilogue" && has_epilogue(product));
   if (refused || (product.aux && product.n() % 8 != 0)) return false;
   enqueue(product, algorithm_for(product, stream), stream);
   return true;
