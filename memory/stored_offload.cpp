@@ -1,6 +1,7 @@
 #include "memory/stored_offload.h"
 
 #include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -12,6 +13,15 @@ double seconds_of(const Work& work) {
   const auto begin = Clock::now();
   work();
   return seconds_since(begin);
+}
+
+/// Seconds of work in a thread of its own, on this thread's device.
+template <class Work>
+std::future<double> seconds_beside(Work work) {
+  return std::async(std::launch::async, [device = CallersDevice(), work = std::move(work)] {
+    device.use();
+    return work();
+  });
 }
 
 }  // namespace
@@ -78,8 +88,7 @@ void StoredOffload::forget_what_is_back() {
 
 void StoredOffload::begin_restore() {
   if (!async_ || now_ != Whereabouts::kAway || !store_->begin_staging()) return;
-  staging_ =
-      std::async(std::launch::async, [this] { return seconds_of([&] { store_->stage(); }); });
+  staging_ = seconds_beside([this] { return seconds_of([&] { store_->stage(); }); });
 }
 
 void StoredOffload::begin_return() {
@@ -115,7 +124,7 @@ void StoredOffload::start_restore(bool in_background) {
   transfer_->order_after(ready_);
   now_ = Whereabouts::kReturning;
   if (in_background && store_->blocks(*transfer_)) {
-    pending_ = std::async(std::launch::async, [this] {
+    pending_ = seconds_beside([this] {
       if (staging_.valid()) staging_.wait();
       return seconds_of([&] {
         store_->write_to(returning_, *transfer_);

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch_check.h"
 
 namespace hybrid_trainer::kernels::cuda {
 
@@ -33,11 +34,13 @@ inline std::size_t most_shared_bytes(const Stream& stream) {
   return static_cast<std::size_t>(bytes);
 }
 
-/// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid.
+/// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid, or
+/// says that earlier work has failed.
 template <class... Parameters>
 void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
+  const LaunchCheck check(name, stream);
   constexpr std::size_t kWithoutAsking = 48 << 10;
   cudaError_t answer = cudaSuccess;
   if (grid.shared_bytes > kWithoutAsking) {
@@ -50,12 +53,8 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
     answer = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
                               dim3(grid.threads), pointers, grid.shared_bytes, stream.native());
   }
-  if (answer == cudaSuccess) return;
-  cudaGetLastError();
-  throw DeviceError(concat("CUDA: launch of ", name, " with ", grid.x, "x", grid.y, "x", grid.z,
-                           " blocks of ", grid.threads, " threads and ", grid.shared_bytes,
-                           " bytes of shared memory answered ", cudaGetErrorName(answer), ": ",
-                           cudaGetErrorString(answer), "; --device cpu goes on without it"));
+  if (answer == cudaSuccess) return check.wait();
+  check.report(grid, concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer)));
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/clock.h"
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer {
@@ -17,7 +18,12 @@ void BackgroundWorker::submit(std::function<void()> job) {
   ++submitted_;
   jobs_.push_back(std::move(job));
   if (!beside_) return do_next(lock);
-  if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
+  if (!thread_.joinable()) {
+    thread_ = std::jthread([this, device = CallersDevice()](std::stop_token stop) {
+      device.use();
+      run(stop);
+    });
+  }
   changed_.notify_all();
 }
 

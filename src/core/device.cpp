@@ -54,6 +54,11 @@ bool names_a_device(const std::string& name) {
   return name == "cpu" || name == "auto" || name == "cuda" || cuda_index(name).has_value();
 }
 
+DeviceError earlier_failure(const std::string& failure, const std::string& seen_at) {
+  return DeviceError(concat("CUDA: earlier work has failed with ", failure, ", seen at ", seen_at,
+                            "; CUDA_LAUNCH_BLOCKING=1 names the kernel that fails"));
+}
+
 CudaRuntime& cuda_runtime() {
   const CudaLookup& found = look_for_cuda();
   if (found.runtime == nullptr) throw DeviceError(found.problem);

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/cuda_libraries.h"
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -56,7 +57,11 @@ NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
 NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
                    const NcclLimits& limits)
     : library_(std::move(library)), limits_(limits) {
-  thread_ = std::thread(watch, shared_, library_.functions(), limits_.look);
+  thread_ = std::thread([shared = shared_, functions = library_.functions(), look = limits_.look,
+                         device = CallersDevice()] {
+    device.use();
+    watch(shared, functions, look);
+  });
   try {
     start(id, rank, size);
   } catch (const RankLost& error) {

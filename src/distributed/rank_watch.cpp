@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "src/distributed/rank_call.h"
 #include "src/distributed/rank_gate.h"
@@ -25,7 +26,10 @@ class RankWatch::Channel {
     for (WatchedRank& one : watched_) one.heard = one.moved = now;
     connect(ranks);
     begin_tick();
-    thread_ = std::jthread([this] { context_.run(); });
+    thread_ = std::jthread([this, device = CallersDevice()] {
+      device.use();
+      context_.run();
+    });
     // A rank that has been let in may not be in `connections_` yet, and rank 0's farewell would miss it.
     if (rank_ == 0 && ranks.size() > 1) all_have_come_.get_future().wait_for(kTimeToCome);
     ranks.barrier();

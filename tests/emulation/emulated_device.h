@@ -14,7 +14,7 @@ struct CUstream_st;
 
 namespace hybrid_trainer::emulation {
 
-/// cuda:0 to cuda:3, which are alike and take their memory together.
+/// cuda:0 to cuda:3, which are alike, take their memory together and fail together.
 inline constexpr int kDevices = 4;
 /// Of the calling thread.
 int current_device();
@@ -29,7 +29,11 @@ struct EmulatedDevice {
   std::function<void(const std::string&, const kernels::cuda::Grid&)> sees_launch;
   int replays = 0;                // of recordings
   std::atomic<int> overruns = 0;  // blocks past whose end something was written
-  std::string refuses;            // the name of a kernel whose launch fails
+  /// The name of a kernel whose launch fails; "epilogue": of products all that have one; "product":
+  /// all.
+  std::string refuses;
+  std::string fails;            // the name of a kernel that fails while it runs
+  std::atomic<int> strays = 0;  // calls by threads that had used no device
   /// The time that each algorithm of a product takes, negative for one that does not run; each adds
   /// in its own order. Empty: there is only one, and none is chosen.
   std::vector<double> algorithm_seconds;
@@ -37,8 +41,18 @@ struct EmulatedDevice {
   void* take(std::size_t bytes);
   void give(void* data);
 
+  /// Whether the calling thread has used a device, as it must before this call of CUDA.
+  bool is_used() noexcept;
+  /// Work has failed: streams do no more, and every call answers that.
+  void fail(const std::string& why);
+  /// "" for none.
+  std::string failure() const;
+  /// Forgets the failure, as a new process does.
+  void restart();
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::string failure_;
   std::map<void*, std::size_t> blocks_;
 };
 EmulatedDevice& device();

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <thread>
+
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/recording.h"
@@ -17,6 +21,8 @@ class CudaErrors : public ::testing::Test {
   void SetUp() override { prepare_tiny_data(scratch_ / "data"); }
   void TearDown() override {
     emulation::device().refuses.clear();
+    emulation::device().fails.clear();
+    unsetenv("CUDA_LAUNCH_BLOCKING");
     emulation::device().memory_bytes = std::size_t{4} << 30;
   }
 
@@ -82,6 +88,64 @@ TEST_F(CudaErrors, AFailedRecordingTellsItsCauseAndTheStreamGoesOn) {
   record().replay(stream);
   stream.synchronize();
   EXPECT_EQ(to_float(wait_for_host(to, stream).data<BFloat16>()[7]), 0.0f);
+}
+
+/// A cast that fails while it runs, an add after it, and whatever ends the two.
+std::string error_of_a_failing_cast() {
+  const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
+  const Tensor from = Tensor::zeros({8}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor to = Tensor::empty({8}, DType::kBF16, MemoryKind::kActivations, stream);
+  emulation::device().fails = "cast";
+  try {
+    kernels::cast(to, from, stream);
+    while (cuda_runtime().failure().empty()) std::this_thread::yield();
+    kernels::add(from, from, from, stream);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(CudaErrors, AFailureOfEarlierWorkIsNotTheNextKernels) {
+  expect_parts(error_of_a_failing_cast(), {"earlier work has failed", "seen at the launch of add",
+                                           "CUDA_LAUNCH_BLOCKING=1 names the kernel"});
+}
+
+TEST_F(CudaErrors, BlockingLaunchesNameTheKernelThatFails) {
+  setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  const std::string error = error_of_a_failing_cast();
+  expect_parts(error, {"CUDA: cast failed with an error that the test wants"});
+  EXPECT_EQ(error.find("earlier"), error.npos) << error;
+}
+
+TEST_F(CudaErrors, AFailureStaysForEveryLaterCallAndNothingWaitsForEver) {
+  error_of_a_failing_cast();
+  const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
+  const auto expect_failure = [](const char* call, const std::function<void()>& make) {
+    try {
+      make();
+      ADD_FAILURE() << call << ": no error";
+    } catch (const DeviceError& error) {
+      expect_parts(error.what(), {"earlier work has failed", concat("seen at ", call)});
+    }
+  };
+  const Tensor x = Tensor::empty({8}, DType::kF32, MemoryKind::kActivations, stream);
+  Event event;
+  for (int i = 0; i < 2; ++i) {
+    expect_failure("cudaStreamSynchronize", [&] { stream.synchronize(); });
+    expect_failure("cudaMemsetAsync", [&] { fill_zero(x, stream); });
+    expect_failure("cudaEventCreate", [&] { event.record(stream); });
+  }
+  setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  expect_failure("cudaStreamIsCapturing", [&] { kernels::add(x, x, x, stream); });
+}
+
+TEST_F(CudaErrors, AnEventAfterWorkThatFailsIsReached) {
+  const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
+  Event event;
+  emulation::enqueue(stream.native(), [] { throw std::runtime_error("a fault"); });
+  event.record(stream);
+  EXPECT_THROW(event.synchronize(), DeviceError);
 }
 
 TEST_F(CudaErrors, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {

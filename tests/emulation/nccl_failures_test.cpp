@@ -85,6 +85,7 @@ TEST_F(NcclFailures, AnAbortThatDoesNotComeBackIsLeftBehind) {
         fake_nccl().abort_hangs = true;
         const auto before = Clock::now();
         ranks.abort("the disk is full");
+        EXPECT_EQ(fake_nccl().aborted_on, device.index);
         EXPECT_GE(Clock::now() - before, 300ms);
         EXPECT_LT(Clock::now() - before, 5s);
         fake_nccl().abort_hangs = false;  // so that the stream ends

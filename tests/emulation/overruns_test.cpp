@@ -1,4 +1,5 @@
-// No kernel writes past a tensor: looked at after every test of this program.
+// No kernel writes past a tensor, and no thread calls CUDA before it has used a device: looked at
+// after every test of this program.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,8 @@ namespace {
 class AfterEachTest final : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo&) override {
     EXPECT_EQ(device().overruns.exchange(0), 0) << "blocks were written past their end";
+    EXPECT_EQ(device().strays.exchange(0), 0) << "calls by threads that had used no device";
+    device().restart();
   }
 };
 

@@ -31,20 +31,29 @@ namespace {
 
 using emulation::device;
 
-thread_local int current_device = 0;
+/// What CUDA answers where a device's launch or event meets another device's stream; else "".
+std::string mismatch(int got, const CUstream_st* stream) {
+  if (got == stream->device) return "";
+  return concat("cudaErrorInvalidResourceHandle: cuda:", got,
+                " meets a stream of cuda:", stream->device);
+}
 
-/// As CUDA answers where a device's launch or event meets another device's stream.
-void check_device(int got, const CUstream_st* stream, const std::string& what) {
-  if (got == stream->device) return;
-  throw DeviceError(concat("CUDA: ", what, " of cuda:", got, " on a stream of cuda:",
-                           stream->device, " answered cudaErrorInvalidResourceHandle"));
+/// Throws DeviceError if the thread has used no device, or work has failed.
+void check_call(const char* call) {
+  if (!device().is_used()) {
+    throw DeviceError(concat("CUDA: ", call,
+                             " in a thread that has used no device, so that CUDA would open a "
+                             "context on cuda:0; let the thread begin with CallersDevice::use"));
+  }
+  if (const auto failure = device().failure(); !failure.empty())
+    throw earlier_failure(failure, call);
 }
 
 class EmulatedRuntime final : public CudaRuntime {
  public:
   int device_count() const override { return emulation::kDevices; }
   CudaProperties properties(int device_index) const override {
-    current_device = device_index;
+    current_device_ = device_index;
     return {.name = "emulated",
             .identity = concat("emulated-", device_index),
             .major = 8,
@@ -55,41 +64,52 @@ class EmulatedRuntime final : public CudaRuntime {
             .cache_bytes = 1 << 20,
             .shared_bytes_per_block = device().shared_bytes};
   }
-  void use(int device_index) override { current_device = device_index; }
+  void use(int device_index) override { current_device_ = device_index; }
 
   void* allocate(int device_index, std::size_t bytes) noexcept override {
-    current_device = device_index;
+    current_device_ = device_index;
     return device().take(bytes);
   }
   /// As cudaFree: all work of the device that might use the memory is done first.
   void release(int device_index, void* data) noexcept override {
-    current_device = device_index;
+    current_device_ = device_index;
     for (const auto& stream : streams_of(device_index)) stream->queue.drain();
     device().give(data);
   }
   void* allocate_pinned(std::size_t bytes) noexcept override {
+    if (!device().is_used()) return nullptr;
     return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   }
-  void release_pinned(void* data) noexcept override { std::free(data); }
+  void release_pinned(void* data) noexcept override {
+    device().is_used();
+    std::free(data);
+  }
 
   CUstream_st* create_stream(int device_index) override {
-    current_device = device_index;
+    current_device_ = device_index;
     const auto stream = std::make_shared<CUstream_st>(device_index);
     std::lock_guard lock(mutex_);
     streams_[stream.get()] = stream;
     return stream.get();
   }
   void destroy(CUstream_st* stream) noexcept override {
+    device().is_used();
     std::shared_ptr<CUstream_st> gone;  // its work may wait for another device's
     std::lock_guard lock(mutex_);
     gone = std::move(streams_.extract(stream).mapped());
   }
-  void synchronize(CUstream_st* stream) override { stream->queue.synchronize(); }
+  void synchronize(CUstream_st* stream) override {
+    check_call("cudaStreamSynchronize");
+    stream->queue.synchronize();
+    check_call("cudaStreamSynchronize");
+  }
   void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) override {
+    check_call("cudaMemcpyAsync");
     stream->queue.enqueue([=] { std::memcpy(to, from, bytes); });
   }
   void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                  std::size_t bytes, std::size_t rows, CUstream_st* stream) override {
+    check_call("cudaMemcpy2DAsync");
     stream->queue.enqueue([=] {
       for (std::size_t i = 0; i < rows; ++i) {
         std::memcpy(static_cast<char*>(to) + i * to_pitch,
@@ -98,42 +118,73 @@ class EmulatedRuntime final : public CudaRuntime {
     });
   }
   void fill_zero(void* data, std::size_t bytes, CUstream_st* stream) override {
+    check_call("cudaMemsetAsync");
     stream->queue.enqueue([=] { std::memset(data, 0, bytes); });
   }
 
-  CUevent_st* create_event() override { return new CUevent_st{current_device}; }
-  void destroy(CUevent_st* event) noexcept override { delete event; }
+  CUevent_st* create_event() override {
+    check_call("cudaEventCreate");
+    return new CUevent_st{current_device_};
+  }
+  void destroy(CUevent_st* event) noexcept override {
+    device().is_used();
+    delete event;
+  }
   void record(CUevent_st* event, CUstream_st* stream) override {
-    check_device(event->device, stream, "an event");
+    check_call("cudaEventRecord");
+    if (const auto answer = mismatch(event->device, stream); !answer.empty())
+      throw DeviceError(concat("CUDA: cudaEventRecord answered ", answer));
     stream->queue.enqueue(
         [record = event->state.record(), stream] { record->reach(stream->spent_seconds); });
   }
   void order_after(CUstream_st* stream, CUevent_st* event) override {
+    check_call("cudaStreamWaitEvent");
     stream->queue.enqueue([record = event->state.recorded()] { record->wait(); });
   }
-  bool reached(CUevent_st* event) override { return event->state.recorded()->reached(); }
-  void synchronize(CUevent_st* event) override { event->state.recorded()->wait(); }
+  bool reached(CUevent_st* event) override {
+    check_call("cudaEventQuery");
+    return event->state.recorded()->reached();
+  }
+  void synchronize(CUevent_st* event) override {
+    check_call("cudaEventSynchronize");
+    event->state.recorded()->wait();
+    check_call("cudaEventSynchronize");
+  }
   double seconds_between(CUevent_st* begin, CUevent_st* end) override {
+    check_call("cudaEventElapsedTime");
     return end->state.recorded()->reached_at_seconds() -
            begin->state.recorded()->reached_at_seconds();
   }
 
-  void begin_capture(CUstream_st* stream) override { stream->queue.begin_capture(); }
+  void begin_capture(CUstream_st* stream) override {
+    check_call("cudaStreamBeginCapture");
+    stream->queue.begin_capture();
+  }
   CUgraphExec_st* end_capture(CUstream_st* stream) override {
+    check_call("cudaStreamEndCapture");
     try {
       return new CUgraphExec_st{stream->queue.end_capture()};
     } catch (const std::runtime_error& error) {
       throw DeviceError(concat("CUDA: cudaStreamEndCapture answered ", error.what()));
     }
   }
-  bool captures(CUstream_st* stream) override { return stream->queue.captures(); }
+  bool captures(CUstream_st* stream) override {
+    check_call("cudaStreamIsCapturing");
+    return stream->queue.captures();
+  }
   void launch(CUgraphExec_st* graph, CUstream_st* stream) override {
+    check_call("cudaGraphLaunch");
     ++device().replays;
     stream->queue.enqueue([work = graph->work] {
       for (const emulation::Work& one : work) one();
     });
   }
-  void destroy(CUgraphExec_st* graph) noexcept override { delete graph; }
+  void destroy(CUgraphExec_st* graph) noexcept override {
+    device().is_used();
+    delete graph;
+  }
+
+  std::string failure() noexcept override { return device().failure(); }
 
   std::string driver_version() const override { return "none"; }
   std::string runtime_version() const override { return "emulated"; }
@@ -168,9 +219,21 @@ namespace {
 constexpr std::size_t kGuard = 512;
 constexpr int kNobodys = 0xFF;
 
+/// Work that is left out once some has failed, and whose failure stays.
+Work until_failure(Work work) {
+  return [work = std::move(work)] {
+    if (!device().failure().empty()) return;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      device().fail(error.what());
+    }
+  };
+}
+
 }  // namespace
 
-int current_device() { return hybrid_trainer::current_device; }
+int current_device() { return CudaRuntime::current_device(); }
 
 EmulatedDevice& device() {
   static EmulatedDevice one;
@@ -201,29 +264,50 @@ void EmulatedDevice::give(void* data) {
   std::free(data);
 }
 
+bool EmulatedDevice::is_used() noexcept {
+  if (current_device() >= 0) return true;
+  ++strays;
+  return false;
+}
+
+void EmulatedDevice::fail(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+}
+
+std::string EmulatedDevice::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void EmulatedDevice::restart() {
+  std::lock_guard lock(mutex_);
+  failure_.clear();
+}
+
 void enqueue(CUstream_st* stream, std::function<void()> work) {
-  stream->queue.enqueue(std::move(work));
+  stream->queue.enqueue(until_failure(std::move(work)));
 }
 
 void spend(CUstream_st* stream, double seconds) {
   stream->queue.enqueue([=] { stream->spent_seconds += seconds; });
 }
 
-void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
-                    std::function<void()> body) {
+std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
+                           std::function<void()> body) {
+  if (!device().is_used()) return "no device: the thread has used none";
+  if (const auto failure = device().failure(); !failure.empty()) return failure;
   if (device().refuses == name) {
     stream->queue.invalidate_capture();
-    throw DeviceError(concat("CUDA: launch of ", name, " was refused by the test"));
+    return "what the test refuses";
   }
-  check_device(current_device(), stream, concat("a launch of ", name));
+  if (const auto answer = mismatch(current_device(), stream); !answer.empty()) return answer;
   if (device().sees_launch) device().sees_launch(name, grid);
-  stream->queue.enqueue([=] {
-    try {
-      run_grid(name, grid, body);
-    } catch (const std::exception& error) {
-      throw DeviceError(concat("CUDA: ", name, " failed: ", error.what()));
-    }
+  enqueue(stream, [=] {
+    if (device().fails == name) throw std::runtime_error("an error that the test wants");
+    run_grid(name, grid, body);
   });
+  return "";
 }
 
 }  // namespace hybrid_trainer::emulation

@@ -33,7 +33,6 @@ void StreamQueue::synchronize() {
   std::unique_lock lock(mutex_);
   if (captures_) throw std::logic_error("emulation: synchronize during a capture");
   changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-  if (failure_) std::rethrow_exception(failure_);
 }
 
 void StreamQueue::drain() {
@@ -74,18 +73,9 @@ void StreamQueue::run() {
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    std::exception_ptr failure;
-    try {
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
+    work();
     lock.lock();
     busy_ = false;
-    if (failure) {
-      failure_ = failure;
-      queue_.clear();
-    }
     changed_.notify_all();
   }
 }

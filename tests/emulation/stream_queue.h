@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,8 +12,7 @@ namespace hybrid_trainer::emulation {
 
 using Work = std::function<void()>;
 
-/// A stream: a thread that runs its queue in order. After a failure the rest is dropped, and every
-/// synchronize reports it, as in a CUDA context.
+/// A stream: a thread that runs its queue in order. Work throws nothing.
 class StreamQueue {
  public:
   StreamQueue();
@@ -24,7 +22,7 @@ class StreamQueue {
 
   void enqueue(Work work);
   void synchronize();
-  /// Waits like synchronize but reports no failure.
+  /// Waits like synchronize, also during a capture.
   void drain();
   void begin_capture();
   bool captures() const;
@@ -43,7 +41,6 @@ class StreamQueue {
   bool captures_ = false;
   bool capture_is_valid_ = true;
   std::vector<Work> captured_;
-  std::exception_ptr failure_;
   std::thread thread_;
 };
 

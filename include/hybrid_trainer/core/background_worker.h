@@ -10,7 +10,8 @@
 
 namespace hybrid_trainer {
 
-/// A thread that does one job after another, in the order in which they were given.
+/// A thread that does one job after another, in the order in which they were given, on the CUDA
+/// device of the thread that gave the first.
 class BackgroundWorker {
  public:
   /// `threads`: for the products of its jobs. Not `beside`: jobs are done where they are given.

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <string>
 
+#include "hybrid_trainer/core/error.h"
+
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
@@ -24,10 +26,13 @@ struct CudaProperties {
 
 /// The few CUDA runtime calls that this project makes. One implementation is linked: NVIDIA's
 /// runtime, or none. Calls that enqueue return at once; all throw DeviceError, except those that
-/// are noexcept, which return nullptr or nothing.
+/// are noexcept, which return nullptr or nothing. Beside those that name a device, calls are for
+/// threads that have used one: in another thread CUDA would open a context on cuda:0 for them.
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
+  /// The device that the calling thread used last, whose calls go there; -1 before the first.
+  static int current_device() { return current_device_; }
   virtual int device_count() const = 0;
   virtual CudaProperties properties(int device) const = 0;
   /// Makes the device current for the calling thread: the thread's launches go there.
@@ -64,8 +69,15 @@ class CudaRuntime {
   virtual void launch(CUgraphExec_st* graph, CUstream_st* stream) = 0;
   virtual void destroy(CUgraphExec_st* graph) noexcept = 0;
 
+  /// What work of the current device has failed with; "" where none has. CUDA answers it to every
+  /// later call.
+  virtual std::string failure() noexcept = 0;
+
   virtual std::string driver_version() const = 0;   // "13.0": the API that the driver supports
   virtual std::string runtime_version() const = 0;  // "13.0" of the toolkit that built this
+
+ protected:
+  static inline thread_local int current_device_ = -1;
 };
 
 /// The CUDA runtime, or why there is none and how to fix that.
@@ -79,5 +91,21 @@ const CudaLookup& look_for_cuda();
 
 /// The runtime. Throws DeviceError with look_for_cuda's problem.
 CudaRuntime& cuda_runtime();
+
+/// An error for a call that answers what earlier work has failed with.
+DeviceError earlier_failure(const std::string& failure, const std::string& seen_at);
+
+/// The device of the thread that makes this, for a thread that it starts: that one calls `use`
+/// first, so that all its calls go to the same device.
+class CallersDevice {
+ public:
+  /// Does nothing if the maker had used no device.
+  void use() const {
+    if (index_ >= 0) cuda_runtime().use(index_);
+  }
+
+ private:
+  int index_ = CudaRuntime::current_device();
+};
 
 }  // namespace hybrid_trainer

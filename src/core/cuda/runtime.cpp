@@ -8,12 +8,26 @@ namespace {
 
 std::string version_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
 
+std::string text_of(cudaError_t answer) {
+  return concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer));
+}
+
+/// Clears the last error and asks again with a call that fails only if work has failed.
+std::string failure_of_work() {
+  cudaGetLastError();
+  if (CudaRuntime::current_device() < 0) return "";
+  std::size_t free = 0, total = 0;
+  const cudaError_t answer = cudaMemGetInfo(&free, &total);
+  return answer == cudaSuccess ? "" : text_of(answer);
+}
+
 /// Throws DeviceError with the call, its result and what was asked for, and clears the error.
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
-  cudaGetLastError();
-  throw DeviceError(concat("CUDA: ", call, asked.empty() ? "" : " (" + asked + ")", " answered ",
-                           cudaGetErrorName(answer), ": ", cudaGetErrorString(answer),
+  const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
+  if (const auto failure = failure_of_work(); !failure.empty())
+    throw earlier_failure(failure, what);
+  throw DeviceError(concat("CUDA: ", what, " answered ", text_of(answer),
                            "; `hybrid doctor` shows the device, --device cpu works without it"));
 }
 
@@ -46,7 +60,7 @@ class Runtime final : public CudaRuntime {
     cudaDeviceProp found{};
     check(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties",
           concat("device ", device));
-    check(cudaSetDevice(device), "cudaSetDevice", concat("device ", device));
+    check(set_device(device), "cudaSetDevice", concat("device ", device));
     CudaProperties properties{.name = found.name,
                               .identity = uuid_text(found.uuid),
                               .major = found.major,
@@ -62,18 +76,17 @@ class Runtime final : public CudaRuntime {
   }
 
   void use(int device) override {
-    check(cudaSetDevice(device), "cudaSetDevice", concat("device ", device));
+    check(set_device(device), "cudaSetDevice", concat("device ", device));
   }
 
   void* allocate(int device, std::size_t bytes) noexcept override {
     void* data = nullptr;
-    const bool done =
-        cudaSetDevice(device) == cudaSuccess && cudaMalloc(&data, bytes) == cudaSuccess;
+    const bool done = set_device(device) == cudaSuccess && cudaMalloc(&data, bytes) == cudaSuccess;
     if (!done) cudaGetLastError();
     return done ? data : nullptr;
   }
   void release(int device, void* data) noexcept override {
-    cudaSetDevice(device);
+    set_device(device);
     cudaFree(data);
   }
   void* allocate_pinned(std::size_t bytes) noexcept override {
@@ -157,6 +170,8 @@ class Runtime final : public CudaRuntime {
   }
   void destroy(CUgraphExec_st* graph) noexcept override { cudaGraphExecDestroy(graph); }
 
+  std::string failure() noexcept override { return failure_of_work(); }
+
   std::string driver_version() const override {
     int version = 0;
     check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
@@ -166,6 +181,13 @@ class Runtime final : public CudaRuntime {
     int version = 0;
     check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
     return version_text(version);
+  }
+
+ private:
+  static cudaError_t set_device(int device) {
+    const cudaError_t answer = cudaSetDevice(device);
+    if (answer == cudaSuccess) current_device_ = device;
+    return answer;
   }
 };
 

@@ -12,10 +12,20 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Skips every test, visibly, where there is no device.
+/// Work that fails belongs to the test that started it, though CUDA answers it to all later calls. The
+/// test's memory has been freed by then, which waits for the device.
+class AfterEachTest final : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo&) override {
+    if (look_for_cuda().runtime == nullptr) return;
+    EXPECT_EQ(cuda_runtime().failure(), "") << "work of this test or an earlier one has failed";
+  }
+};
+
+/// Looks for failed work after each test, and skips every test, visibly, where there is no device.
 class NeedsCuda : public ::testing::Environment {
  public:
   void SetUp() override {
+    ::testing::UnitTest::GetInstance()->listeners().Append(new AfterEachTest);
     if (look_for_cuda().runtime != nullptr) return;
     std::puts("[  SKIPPED ] all: there is no CUDA device");
     GTEST_SKIP() << look_for_cuda().problem;

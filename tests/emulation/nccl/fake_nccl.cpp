@@ -145,6 +145,7 @@ nccl::Result ncclCommDestroy(ncclComm* rank) {
 }
 
 nccl::Result ncclCommAbort(ncclComm* rank) {
+  control().aborted_on = control().current_device();
   while (control().abort_hangs) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   rank->clique->abort(rank->rank);
   delete rank;

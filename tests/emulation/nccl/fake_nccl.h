@@ -19,6 +19,8 @@ struct FakeNccl {
   /// Communicators of this rank meet this error.
   std::atomic<int> failing_rank = -1;
   std::atomic<int> error = nccl::kSuccess;
+  /// The current device of the thread that called ncclCommAbort last.
+  std::atomic<int> aborted_on = -1;
   /// ncclCommAbort does not come back.
   std::atomic<bool> abort_hangs = false;
 };

@@ -4,20 +4,22 @@
 // include path.
 
 #include <functional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch_check.h"
 #include "tests/emulation/device_code.h"
 #include "tests/emulation/emulated_device.h"
 
 namespace hybrid_trainer::emulation {
 
-/// Enqueues the launch on the emulated stream.
-void enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
-                    std::function<void()> body);
+/// Enqueues the launch on the emulated stream. Returns the error that it is answered with, or "".
+std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
+                           std::function<void()> body);
 
 }  // namespace hybrid_trainer::emulation
 
@@ -36,9 +38,12 @@ template <class... Parameters>
 void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
-  emulation::enqueue_launch(
+  const LaunchCheck check(name, stream);
+  const std::string answer = emulation::enqueue_launch(
       stream.native(), name, grid,
       [kernel, values = std::tuple<Parameters...>(arguments...)] { std::apply(kernel, values); });
+  if (answer.empty()) return check.wait();
+  check.report(grid, answer);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda
