@@ -20,11 +20,12 @@ constexpr const char* kHelp =
     R"(usage: cuda_benchmark [--scale full|small] [--precision bf16|fp32|both] [--only TEXT] [--device cuda] [--json]
        cuda_benchmark --paper CARD [--only TEXT]
 
-Times each CUDA kernel of one GPT-2 124M training step at B = 64, T = 1024 and prints its rate and its share of
-the rate at which this device multiplies, copies or reads in the same run; bf16 and the update come first.
+Times each CUDA kernel of one GPT-2 124M training step at B = 64, T = 1024, and at the same sizes those of other models:
+RMSNorm, rotary, SwiGLU, packed and windowed attention, decoding and NF4. Prints the rate of each and its share of the
+rate at which this device multiplies, copies or reads in the same run; bf16 and the update come first.
 At the end it prints the bytes and operations of each kernel of the bf16 step beside what the device's limit allows.
 
-  --scale full|small  full needs an NVIDIA GPU with 24 GB free and takes about half a minute; small is tiny, for
+  --scale full|small  full needs an NVIDIA GPU with 24 GB free and takes about a minute; small is tiny, for
                       an emulated device, and its rates mean nothing (full)
   --precision P       dtype of activations and matrices (both)
   --only TEXT         kernels whose name holds TEXT
@@ -80,12 +81,12 @@ void print_head(std::FILE* to, const DeviceTimer& timer) {
 void print(std::FILE* to, const Timing& timing) {
   const Kernel& kernel = timing.kernel;
   if (!timing.problem.empty()) {
-    std::fprintf(to, "%-40s %-4s %s\n", kernel.name.c_str(), name_of(kernel.dtype),
+    std::fprintf(to, "%-54s %-4s %s\n", kernel.name.c_str(), name_of(kernel.dtype),
                  timing.problem.c_str());
     return;
   }
   const bool product = kernel.limit == Limit::kProduct;
-  std::fprintf(to, "%-40s %-4s %9.1f us x %3.0f %8.1f %-7s %3.0f %% of %-7s ±%.0f %%\n",
+  std::fprintf(to, "%-54s %-4s %9.1f us x %3.0f %8.1f %-7s %3.0f %% of %-7s ±%.0f %%\n",
                kernel.name.c_str(), name_of(kernel.dtype), timing.seconds * 1e6,
                kernel.calls_per_step, timing.rate() / (product ? 1e12 : 1e9),
                product ? "TFLOP/s" : "GB/s", 100 * timing.share(), name_of(kernel.limit),
@@ -97,8 +98,8 @@ void time_all(KernelTimer& timer, const std::string& precision) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     if (dtype == DType::kF32) time_updates(timer);
     if (precision == (dtype == DType::kBF16 ? "fp32" : "bf16")) continue;
-    for (const auto time_some :
-         {time_products, time_head, time_attention, time_rows, time_embedding}) {
+    for (const auto time_some : {time_products, time_head, time_attention, time_rows,
+                                 time_embedding, time_decoder_rows, time_four_bit}) {
       time_some(timer, dtype);
       timer.stream().pool()->trim();
     }

@@ -17,7 +17,7 @@ constexpr int kTimedRows = 5;               // of launches
 constexpr double kRowSeconds = 0.015;       // what one row is to take
 constexpr std::size_t kCachesPerRound = 4;  // bytes of all sets, in second-level caches
 constexpr std::size_t kFarBeyondCaches = 20;
-constexpr std::size_t kMostSets = 16;
+constexpr std::size_t kMostSets = 64;
 constexpr std::size_t kMostLaunches = 400;
 
 }  // namespace

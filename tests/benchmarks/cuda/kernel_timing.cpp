@@ -27,6 +27,11 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
   return bytes;
 }
 
+Work moving(std::initializer_list<Tensor> tensors, std::function<void()> run) {
+  const double bytes = bytes_of(tensors);
+  return {bytes, static_cast<std::size_t>(bytes), std::move(run)};
+}
+
 double Rates::of(const Kernel& kernel) const {
   if (kernel.limit == Limit::kCopy) return copy;
   if (kernel.limit == Limit::kRead) return read;
@@ -61,13 +66,24 @@ Tensor KernelTimer::random(const Shape& shape, DType dtype) const {
 }
 
 Tensor KernelTimer::tokens(const Shape& shape) const {
-  const Stream host(MemoryPool::create("tokens"));
-  const Tensor drawn = Tensor::empty(shape, DType::kI32, MemoryKind::kWorkspace, host);
-  for (std::int64_t i = 0; i < drawn.elements(); ++i) {
-    drawn.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below(
-        {8}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(sizes_.vocabulary)));
-  }
-  return wait_for_device(drawn, stream_);
+  const auto vocabulary = static_cast<std::uint64_t>(sizes_.vocabulary);
+  return integers(shape, [=](std::int64_t i) {
+    return static_cast<std::int64_t>(random_below({8}, static_cast<std::uint64_t>(i), vocabulary));
+  });
+}
+
+Tensor KernelTimer::integers(const Shape& shape,
+                             const std::function<std::int64_t(std::int64_t)>& value) const {
+  const Stream host(MemoryPool::create("integers"));
+  const Tensor numbers = Tensor::empty(shape, DType::kI32, MemoryKind::kWorkspace, host);
+  for (std::int64_t i = 0; i < numbers.elements(); ++i)
+    numbers.data<std::int32_t>()[i] = static_cast<std::int32_t>(value(i));
+  return wait_for_device(numbers, stream_);
+}
+
+Tensor KernelTimer::places(std::int64_t document) const {
+  const std::int64_t length = sizes_.length;
+  return integers({sizes_.batch, length}, [=](std::int64_t i) { return i % length % document; });
 }
 
 void KernelTimer::time(const Kernel& kernel, const std::function<Work()>& make) {

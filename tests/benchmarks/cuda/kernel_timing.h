@@ -73,6 +73,10 @@ class KernelTimer {
   /// Random numbers in (-1, 1).
   Tensor random(const Shape& shape, DType dtype) const;
   Tensor tokens(const Shape& shape) const;
+  /// i32, on the device: `value(i)` of each element i.
+  Tensor integers(const Shape& shape, const std::function<std::int64_t(std::int64_t)>& value) const;
+  /// (batch, length) i32: each token's place in its document, where each has `document` tokens.
+  Tensor places(std::int64_t document) const;
 
   /// Calls `listener` with each timing as it comes.
   void report_to(std::function<void(const Timing&)> listener) { listener_ = std::move(listener); }
@@ -98,13 +102,17 @@ double bytes_of(const Kernel& kernel, const Work& work);
 
 /// Total bytes.
 double bytes_of(std::initializer_list<Tensor> tensors);
+/// A launch that reads or writes each of `tensors` once.
+Work moving(std::initializer_list<Tensor> tensors, std::function<void()> run);
 
 // The kernels, by what they work on. All of one dtype, except time_updates, which has its own.
 void time_products(KernelTimer& timer, DType dtype);
 void time_head(KernelTimer& timer, DType dtype);
 void time_rows(KernelTimer& timer, DType dtype);
+void time_decoder_rows(KernelTimer& timer, DType dtype);
 void time_embedding(KernelTimer& timer, DType dtype);
 void time_attention(KernelTimer& timer, DType dtype);
+void time_four_bit(KernelTimer& timer, DType dtype);
 void time_updates(KernelTimer& timer);
 
 }  // namespace hybrid_trainer::benchmarks

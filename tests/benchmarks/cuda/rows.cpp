@@ -8,13 +8,6 @@ namespace {
 
 using namespace kernels;
 
-/// A kernel that reads all of `tensors` but the last and writes the last.
-Work moves(const std::vector<Tensor>& tensors, std::function<void()> run) {
-  std::size_t bytes = 0;
-  for (const Tensor& tensor : tensors) bytes += tensor.bytes();
-  return {static_cast<double>(bytes), bytes, std::move(run)};
-}
-
 void time_layer_norm(KernelTimer& timer, DType dtype) {
   const Stream& stream = timer.stream();
   const std::int64_t n = timer.sizes().rows(), c = timer.sizes().channels;
@@ -26,11 +19,11 @@ void time_layer_norm(KernelTimer& timer, DType dtype) {
     const auto forward = [=, &stream] {
       layer_norm_forward(y, mean, rstd, x, weight, bias, 1e-5f, stream);
     };
-    if (!backward) return moves({x, mean, rstd, y}, forward);
+    if (!backward) return moving({x, mean, rstd, y}, forward);
     forward();
     const Tensor dx = timer.random({n, c}, dtype), dweight = timer.random({c}, DType::kF32),
                  dbias = timer.random({c}, DType::kF32);
-    return moves({x, y, mean, rstd, dx, dx}, [=, &stream] {
+    return moving({x, y, mean, rstd, dx, dx}, [=, &stream] {
       layer_norm_backward(dx, GradientMode::kAccumulate, dweight, dbias, GradientMode::kOverwrite,
                           y, x, mean, rstd, weight, stream);
     });
@@ -48,22 +41,22 @@ void time_rows(KernelTimer& timer, DType dtype) {
   timer.time({"add", dtype, Limit::kCopy, 0}, [&] {
     const Tensor x = timer.random({n, c}, dtype), z = timer.random({n, c}, dtype),
                  y = timer.random({n, c}, dtype);
-    return moves({x, z, y}, [=, &stream] { add(y, x, z, stream); });
+    return moving({x, z, y}, [=, &stream] { add(y, x, z, stream); });
   });
   timer.time({"dropout", dtype, Limit::kCopy, 0}, [&] {
     const Tensor x = timer.random({n, c}, dtype), y = timer.random({n, c}, dtype);
-    return moves({x, y}, [=, &stream] { dropout(y, x, 0.1f, {.key = {1, 2, 3}}, stream); });
+    return moving({x, y}, [=, &stream] { dropout(y, x, 0.1f, {.key = {1, 2, 3}}, stream); });
   });
   // Once a layer, in backward.
   const double layers = static_cast<double>(timer.sizes().layers);
   timer.time({"gelu_forward", dtype, Limit::kCopy, layers}, [&] {
     const Tensor x = timer.random({n, 4 * c}, dtype), y = timer.random({n, 4 * c}, dtype);
-    return moves({x, y}, [=, &stream] { gelu_forward(y, x, stream); });
+    return moving({x, y}, [=, &stream] { gelu_forward(y, x, stream); });
   });
   timer.time({"gelu_backward", dtype, Limit::kCopy, 0}, [&] {
     const Tensor x = timer.random({n, 4 * c}, dtype), dy = timer.random({n, 4 * c}, dtype),
                  dx = timer.random({n, 4 * c}, dtype);
-    return moves({x, dy, dx}, [=, &stream] { gelu_backward(dx, dy, x, stream); });
+    return moving({x, dy, dx}, [=, &stream] { gelu_backward(dx, dy, x, stream); });
   });
 }
 
@@ -75,8 +68,8 @@ void time_embedding(KernelTimer& timer, DType dtype) {
     const Tensor table = timer.random({sizes.padded_vocabulary, sizes.channels}, dtype),
                  positions = timer.random({sizes.length, sizes.channels}, dtype),
                  y = timer.random(rows, dtype), tokens = timer.tokens({sizes.batch, sizes.length});
-    return moves({y, y},
-                 [=, &stream] { embedding_forward(y, tokens, table, positions, 0, stream); });
+    return moving({y, y},
+                  [=, &stream] { embedding_forward(y, tokens, table, positions, 0, stream); });
   });
   timer.time({"embedding_backward", dtype, Limit::kCopy, 1}, [&] {
     const Tensor dtable = timer.random({sizes.padded_vocabulary, sizes.channels}, DType::kF32),
@@ -86,7 +79,7 @@ void time_embedding(KernelTimer& timer, DType dtype) {
     // written.
     const double touched =
         std::min(1.0, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.vocabulary));
-    Work work = moves({dy, dy}, [=, &stream] {
+    Work work = moving({dy, dy}, [=, &stream] {
       embedding_backward(dtable, GradientMode::kAccumulate, dpositions, GradientMode::kOverwrite,
                          dy, tokens, stream);
     });

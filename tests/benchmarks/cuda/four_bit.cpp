@@ -1,0 +1,49 @@
+#include "hybrid_trainer/kernels/four_bit.h"
+
+#include "tests/benchmarks/cuda/kernel_timing.h"
+
+namespace hybrid_trainer::benchmarks {
+namespace {
+
+using namespace kernels;
+
+/// NormalFloat 4 of random numbers, without levels.
+FourBitTensors quantized(const KernelTimer& timer, const Tensor& values) {
+  const Stream& stream = timer.stream();
+  const std::int64_t n = values.elements();
+  const FourBitTensors to{Tensor::empty({(n + 1) / 2}, DType::kU8, MemoryKind::kWorkspace, stream),
+                          Tensor(),
+                          Tensor::empty({(n + kFourBitBlock - 1) / kFourBitBlock}, DType::kF32,
+                                        MemoryKind::kWorkspace, stream)};
+  quantize_four_bit(to, values, stream);
+  return to;
+}
+
+}  // namespace
+
+void time_four_bit(KernelTimer& timer, DType dtype) {
+  const Stream& stream = timer.stream();
+  const std::int64_t n = timer.sizes().parameters;
+  timer.time({"dequantize_four_bit", dtype, Limit::kCopy, 0}, [&] {
+    const FourBitTensors from = quantized(timer, timer.random({n}, DType::kF32));
+    const Tensor values = timer.random({n}, dtype);
+    return moving({from.codes, from.scales, values},
+                  [=, &stream] { dequantize_four_bit(values, from, stream); });
+  });
+  timer.time({"dequantize_four_bit, quantized scales", dtype, Limit::kCopy, 0}, [&] {
+    const FourBitTensors from = FourBitTensors::empty(n, FourBitType::kNormal, stream);
+    for (const Tensor& part : {from.codes, from.levels, from.scales}) fill_zero(part, stream);
+    const Tensor values = timer.random({n}, dtype);
+    return moving({from.codes, from.levels, from.scales, values},
+                  [=, &stream] { dequantize_four_bit(values, from, stream); });
+  });
+  if (dtype != DType::kF32) return;  // which alone are quantized
+  timer.time({"quantize_four_bit", dtype, Limit::kCopy, 0}, [&] {
+    const Tensor values = timer.random({n}, dtype);
+    const FourBitTensors to = quantized(timer, values);
+    return moving({values, to.codes, to.scales},
+                  [=, &stream] { quantize_four_bit(to, values, stream); });
+  });
+}
+
+}  // namespace hybrid_trainer::benchmarks
