@@ -29,8 +29,8 @@ void for_parts(const Tensor& x, const Tensor& codes, const Tensor& scales, const
 
 class StoredTape final : public PlainTape {
  public:
-  StoredTape(const Pass& pass, Rebuild rebuild, const TapeStorage& storage, const Stream& device)
-      : PlainTape(pass, rebuild),
+  StoredTape(const Pass& pass, const TapeStorage& storage, const Stream& device)
+      : PlainTape(pass),
         storage_(storage),
         is_away_(storage.home.pool() != device.pool()),
         copies_(storage.slow && device.device().type == DeviceType::kCpu ? Copies::kBeside
@@ -121,11 +121,11 @@ Tensor StoredTape::unpack(const Tensor& kept, const Activation& activation, cons
 
 }  // namespace
 
-std::unique_ptr<PlainTape> make_tape(const Pass& pass, Rebuild rebuild, const TapeStorage& storage,
+std::unique_ptr<PlainTape> make_tape(const Pass& pass, const TapeStorage& storage,
                                      const Stream& device) {
   if (storage.home.pool() == device.pool() && storage.bits == 32)
-    return std::make_unique<PlainTape>(pass, rebuild);
-  return std::make_unique<StoredTape>(pass, rebuild, storage, device);
+    return std::make_unique<PlainTape>(pass);
+  return std::make_unique<StoredTape>(pass, storage, device);
 }
 
 }  // namespace hybrid_trainer

@@ -30,6 +30,10 @@ target_include_directories(cuda_emulation PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/em
 target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context)
 ht_compile_options(cuda_emulation)
 
+# The table of a step's kernels, whose completeness a test checks.
+list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/products.cpp benchmarks/cuda/rows.cpp
+     benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)
+
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
                     LIBRARIES hybrid_trainer::run Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)

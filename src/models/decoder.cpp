@@ -69,8 +69,8 @@ double Decoder::flops_of(const Shape& targets) {
   return per_token * static_cast<double>(targets.elements());
 }
 
-double Decoder::recomputed_flops(const Shape& targets, double share, Rebuild least) {
-  const Recomputation again(kept_, share, least);
+double Decoder::recomputed_flops(const Shape& targets, double share) {
+  const Recomputation again(kept_, share);
   double per_token = 0;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const TokenFlops flops = blocks_[i]->flops(targets[1]);
@@ -142,8 +142,7 @@ void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& s
 }
 
 Recomputation Decoder::recomputation(const ActivationTape& tape) const {
-  const double share = tape.keeps() ? tape.pass().recompute : 0;
-  return {kept_, share, tape.rebuild()};
+  return {kept_, tape.keeps() ? tape.pass().recompute : 0};
 }
 
 /// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.

@@ -35,8 +35,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
                    const StepRates& rates, const ModelRegistry& registry)
     : rates_(rates),
       nowhere_(make_device_pool({device.type, device.index, true})),
-      model_(make_run_model(config, {}, nowhere_, registry)),
-      least_(least_rebuild(device)) {
+      model_(make_run_model(config, {}, nowhere_, registry)) {
   weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
   compute_bytes_ = live(as_given, MemoryKind::kParameters);
   state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
@@ -86,7 +85,7 @@ double StepCost::products(const HybridTrainerConfig& config) const {
   const Shape batch{config.data.batch_size * config.gradient_accumulation.micro_batches,
                     config.data.sequence_length};
   const double flops =
-      model_->flops_of(batch) + model_->recomputed_flops(batch, config.memory.recompute, least_);
+      model_->flops_of(batch) + model_->recomputed_flops(batch, config.memory.recompute);
   const double rebuilt_bytes =
       std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
   return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;

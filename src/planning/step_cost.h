@@ -34,7 +34,6 @@ class StepCost {
   StepRates rates_;
   Stream nowhere_;
   std::unique_ptr<LanguageModel> model_;  // simulated
-  Rebuild least_;
   std::int64_t activation_bits_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
   std::vector<std::pair<std::string, double>> weights_;  // matrices and tables: name, elements

@@ -51,7 +51,7 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token) const {
 Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64_t count,
                                const Stream& stream, ImmediateUpdates* updates) const {
   const auto tape = make_tape(
-      pass(true, index * part.tokens()), least_rebuild(stream.device()),
+      pass(true, index * part.tokens()),
       {places_.at(memory_.activations), memory_.activation_bits, memory_.activations == "file"},
       stream_);
   Tensor loss;

@@ -183,6 +183,9 @@ bool try_multiply(const Product& product, const Stream& stream) {
   const std::string& refuses = emulation::device().refuses;
   const bool refused = refuses == "product" || (refuses == "epilogue" && has_epilogue(product));
   if (refused || (product.aux && product.n() % 8 != 0)) return false;
+  if (const auto& sees = emulation::device().sees_launch) {
+    sees(concat("product ", product.m(), " ", product.n(), " ", product.k()), {});
+  }
   enqueue(product, algorithm_for(product, stream), stream);
   return true;
 }

@@ -30,7 +30,7 @@ class StoredTapeTest : public ::testing::TestWithParam<const char*> {
     Result result;
     step.begin(2);
     for (std::uint64_t part = 0; part < 2; ++part) {  // the second reuses the file
-      const auto tape = make_tape(pass, Rebuild::kNothing, {home, bits, where == "file"}, stream_);
+      const auto tape = make_tape(pass, {home, bits, where == "file"}, stream_);
       const std::size_t before = stream_.pool()->use().live_total;
       Tensor x = as(dtype, normal_tensor({2, kTime, kWidth}, 5 + part, stream_));
       const Tensor dy = as(dtype, normal_tensor(x.shape(), 9 + part, stream_));

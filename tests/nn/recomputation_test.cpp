@@ -19,7 +19,7 @@ std::size_t whole_blocks(const Recomputation& again) {
 
 TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
   const auto level = [](double share, std::size_t block) {
-    return Recomputation(kBlocks, share, Rebuild::kNothing).rebuild(block);
+    return Recomputation(kBlocks, share).rebuild(block);
   };
   EXPECT_EQ(level(0, 0), Rebuild::kNothing);
   EXPECT_EQ(level(1 / kAll, 0), Rebuild::kActivated) << "one block's";
@@ -31,24 +31,11 @@ TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
 }
 
 TEST(Recomputation, TakesWholeBlocksLast) {
-  const auto whole = [](double share) {
-    return whole_blocks(Recomputation(kBlocks, share, Rebuild::kNothing));
-  };
+  const auto whole = [](double share) { return whole_blocks(Recomputation(kBlocks, share)); };
   EXPECT_EQ(whole(7 / kAll), 0u);
   EXPECT_EQ(whole(9 / kAll), 1u);
   EXPECT_EQ(whole(0.999), 4u);
   EXPECT_EQ(whole(1), 4u);
-}
-
-TEST(Recomputation, CountsOnlyWhatIsSavedBeyondTheLeast) {
-  const Recomputation none(kBlocks, 0, Rebuild::kActivated);
-  EXPECT_EQ(none.rebuild(3), Rebuild::kActivated);
-  const Recomputation some(kBlocks, 2 / 11.0, Rebuild::kActivated);
-  EXPECT_EQ(some.rebuild(3), Rebuild::kNormalized);
-  EXPECT_EQ(whole_blocks(some), 0u);
-  const Recomputation all(kBlocks, 1, Rebuild::kActivated);
-  EXPECT_TRUE(all.whole(3));
-  EXPECT_EQ(all.rebuild(3), Rebuild::kActivated);
 }
 
 /// What the first two keep is all that is wanted; of the second kind's levels only two save anything.
@@ -56,16 +43,16 @@ TEST(Recomputation, CountsWhatEachBlockKeeps) {
   constexpr BlockKept kOther{7, 7, 5, 5, 1};
   constexpr std::array kMixed{kOther, kBlock, kOther, kBlock};
   const auto level = [&](double numbers, std::size_t block) {
-    return Recomputation(kMixed, numbers / 42, Rebuild::kNothing).rebuild(block);
+    return Recomputation(kMixed, numbers / 42).rebuild(block);
   };
   EXPECT_EQ(level(4, 1), Rebuild::kActivated) << "the first saves nothing there";
   EXPECT_EQ(level(4, 2), Rebuild::kNothing);
   EXPECT_EQ(level(8, 3), Rebuild::kActivated);
   EXPECT_EQ(level(10, 0), Rebuild::kNormalized);
   EXPECT_EQ(level(10, 1), Rebuild::kActivated);
-  EXPECT_EQ(whole_blocks({kMixed, 18 / 42.0, Rebuild::kNothing}), 0u);
-  EXPECT_EQ(whole_blocks({kMixed, 22 / 42.0, Rebuild::kNothing}), 1u);
-  EXPECT_EQ(whole_blocks({kMixed, 30 / 42.0, Rebuild::kNothing}), 2u);
+  EXPECT_EQ(whole_blocks({kMixed, 18 / 42.0}), 0u);
+  EXPECT_EQ(whole_blocks({kMixed, 22 / 42.0}), 1u);
+  EXPECT_EQ(whole_blocks({kMixed, 30 / 42.0}), 2u);
 }
 
 }  // namespace

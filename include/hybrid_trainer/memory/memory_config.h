@@ -44,7 +44,7 @@ struct MemoryConfig {
     visit(Field{"recompute", self.recompute,
                 "Share of the saved activations that backward computes again instead of keeping. "
                 "Each block's input is always kept. Outputs of activation functions and norms come "
-                "first, then attention's, then whole blocks. The bits stay the same.",
+                "first, then attention's, then whole blocks. On a CPU the bits stay the same.",
                 Range::between(0, 1)});
     visit(Field{"activations", self.activations,
                 "Where saved activations wait for backward: device, host, or file (in `folder`).",

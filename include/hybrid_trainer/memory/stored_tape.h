@@ -18,7 +18,7 @@ struct TapeStorage {
 /// A tape that keeps activations as `storage` says. In 16 bits they are rounded to bf16, in 8 to the
 /// signed map of kernels/quantization.h: to 0.71 % of the largest magnitude among 256 neighbours.
 /// Elsewhere than on the device they go by copies in stream order; to a file these block on CUDA.
-std::unique_ptr<PlainTape> make_tape(const Pass& pass, Rebuild rebuild, const TapeStorage& storage,
+std::unique_ptr<PlainTape> make_tape(const Pass& pass, const TapeStorage& storage,
                                      const Stream& device);
 
 }  // namespace hybrid_trainer

@@ -69,9 +69,7 @@ class LanguageModel : public LossModel {
   /// Operations that backward adds where `share` of a batch's activations is computed again (see
   /// Recomputation); activation functions and norms, which are bytes rather than operations, not
   /// counted.
-  virtual double recomputed_flops(const Shape& /*targets*/, double /*share*/, Rebuild /*least*/) {
-    return 0;
-  }
+  virtual double recomputed_flops(const Shape& /*targets*/, double /*share*/) { return 0; }
   /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
   /// different places (see DeviceMap).
   virtual std::vector<std::string> parts() const { return {"*"}; }

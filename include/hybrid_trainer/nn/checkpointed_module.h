@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
@@ -20,8 +18,7 @@ class CheckpointedModule final : public Module {
   }
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
     const Tensor x = tape.take(stream);
-    // What every pass rebuilds may differ in its last bits, norms do not.
-    PlainTape inner(tape.pass(), std::max(tape.rebuild(), Rebuild::kNormalized));
+    PlainTape inner(tape.pass(), Rebuild::kNormalized);
     module_.forward(x, inner, stream);
     return module_.backward(dy, inner, stream);
   }

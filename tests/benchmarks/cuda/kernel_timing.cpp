@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer::benchmarks {
 Sizes sizes_of(const std::string& scale) {
-  if (scale == "small") return {2, 32, 1, 128, 150, 192, 3000, {64, 32, 16}};
+  if (scale == "small") return {2, 32, 1, 128, 150, 160, 3000, {64, 32, 16}};
   return {64, 1024, 12, 768, 50257, 50304, 124'475'904, {8192, 4096, 512}};
 }
 

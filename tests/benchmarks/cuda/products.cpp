@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 
 namespace hybrid_trainer::benchmarks {
@@ -123,6 +124,12 @@ void time_head(KernelTimer& timer, DType dtype) {
     const double chunks = static_cast<double>(sizes.rows()) / static_cast<double>(rows);
     time_head_chunk(timer, rows, own ? chunks : 0, dtype);
   }
+  timer.time({"mean loss", dtype, Limit::kRead, 1}, [&] {
+    const Tensor losses = timer.random({sizes.rows()}, DType::kF32),
+                 result = empty_result(timer.stream());
+    return Work{bytes_of({losses}), losses.bytes(),
+                [=, &timer] { quotient(result, losses, 1, timer.stream()); }};
+  });
 }
 
 }  // namespace hybrid_trainer::benchmarks
