@@ -47,7 +47,8 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
 
 template <class... Tensors>
 bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
-  return qkv.dtype() == DType::kBF16 && (sizes.head_size == 64 || sizes.head_size == 128) &&
+  const std::int64_t head = sizes.head_size;
+  return qkv.dtype() == DType::kBF16 && (head == 64 || head == 128 || head == 256) &&
          packs_fit<BFloat16>(sizes.head_size, qkv.raw(), tensors.raw()...);
 }
 
@@ -109,10 +110,10 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   check_head_size("attention_backward", sizes.head_size);
   const QueryTermsSpace space(sizes, stream);
   const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
-  if (fits_tensor_cores(sizes, qkv, dqkv, dy)) {
-    tensor_core_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
-  } else {
+  if (!fits_tensor_cores(sizes, qkv, dqkv, dy)) {
     general_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
+  } else {
+    tensor_core_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
   }
 }
 

@@ -66,7 +66,9 @@ struct AttentionSizes {
   __device__ std::int64_t y_at(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
-  std::int64_t blocks(std::int64_t rows) const { return (length + rows - 1) / rows; }
+  __host__ __device__ std::int64_t blocks(std::int64_t rows) const {
+    return (length + rows - 1) / rows;
+  }
 };
 
 /// Throws Error if the head is larger than these kernels support.
@@ -115,7 +117,7 @@ void general_attention_backward(const Tensor& dqkv, const Tensor& dy, const Quer
                                 const Tensor& qkv, const AttentionSizes& sizes,
                                 const Stream& stream);
 
-/// bf16, head size 64 or 128, all tensors 16-byte aligned.
+/// bf16, head size 64, 128 or 256, all tensors 16-byte aligned.
 void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                    const AttentionSizes& sizes, const Stream& stream);
 void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,

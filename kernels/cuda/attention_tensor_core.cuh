@@ -38,9 +38,9 @@ template <int kRows, int kHead>
 __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows, std::int64_t first,
                                 std::int64_t length) {
   constexpr int kChunks = kHead / kChunk, kStep = static_cast<int>(kCoreThreads) / kChunks;
-  static_assert(kRows % kStep == 0 && kStep % 8 == 0);
-  const int row = static_cast<int>(threadIdx.x) / kChunks;
-  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  static_assert(kRows % kStep == 0);
+  const int thread = hidden(static_cast<int>(threadIdx.x));
+  const int row = thread / kChunks, chunk = thread % kChunks;
   const int rows_left = static_cast<int>(length - first) - row;
   const BFloat16* const from = rows.begin + first * rows.stride;  // the same for all threads
   const auto stride = static_cast<unsigned int>(rows.stride);
@@ -50,7 +50,9 @@ __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows,
 #pragma unroll 1
   for (int i = 0; i < kRows; i += kStep) {
     const bool exists = i < rows_left;
-    copy_async(to + i * kHead * sizeof(BFloat16), exists ? from + offset : rows.begin, exists);
+    const SharedAddress at =
+        kStep % 8 == 0 ? to + i * kHead * sizeof(BFloat16) : tile.address(row + i, chunk);
+    copy_async(at, exists ? from + offset : rows.begin, exists);
     offset += kStep * stride;
   }
 }
@@ -111,7 +113,7 @@ template <int kRowTiles, int kColumnTiles, int kHead, int kKept>
 __device__ void multiply_rows(Sums<kRowTiles, kColumnTiles>& sums,
                               const LeftRows<kRowTiles, kHead, kKept>& left, Tile<kHead> right,
                               int row) {
-  const int lane = lane_of_warp();
+  const int lane = kHead > 128 ? hidden(lane_of_warp()) : lane_of_warp();
   set_zero<kRowTiles, kColumnTiles>(sums);
 #pragma unroll
   for (int k = 0; k < kHead / 16; ++k) {
@@ -137,7 +139,7 @@ template <int kRowTiles, int kColumnTiles, int kHead>
 __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
                              const Sums<kRowTiles, kColumnTiles>& weights, Tile<kHead> right,
                              int row) {
-  const int lane = lane_of_warp();
+  const int lane = kHead > 128 ? hidden(lane_of_warp()) : lane_of_warp();
 #pragma unroll
   for (int k = 0; k < kColumnTiles / 2; ++k) {
     std::uint32_t a[kRowTiles][4];

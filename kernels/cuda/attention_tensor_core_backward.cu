@@ -1,133 +1,41 @@
-#include "kernels/cuda/attention_tensor_core.cuh"
+#include "kernels/cuda/attention_tensor_core_backward.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 // One kernel for both halves, as in attention_general_backward.cu: a block owns keys and values and
 // iterates over queries and dy, or the other way round. The passing tiles are double-buffered: the
-// next ones are loaded while the current ones are used.
-enum class Owns { kKeys, kQueries };
-
-constexpr int kPassing = 64;  // rows of a passing tile
+// next ones are loaded while the current ones are used. Of heads of 256 the registers hold the sums
+// of one gradient: keys and values take a pass each, with 8 products in all instead of 7.
 
 /// How a thread's registers are used.
 template <Owns kOwns, int kHead>
-struct Plan {
-  static constexpr bool kKeys = kOwns == Owns::kKeys;
+struct BackwardPlan {
+  static constexpr bool kKeys = owns_keys(kOwns);
   static constexpr int kRowTiles = kHead == 64 ? 2 : 1;  // of 16 rows each, for a warp
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kRows = kWarps * kWarpRows;
-  // Passing rows whose scores are in registers at a time, and steps of own[0] and own[1] kept
-  // there.
-  static constexpr int kPart = kHead == 64 ? 16 : 32;
-  static constexpr int kKept0 = kHead == 64 ? (kKeys ? 2 : 4) : 0;
+  // Passing rows whose scores are in registers at a time, and steps of own[0] and own[1] that are
+  // kept there.
+  static constexpr int kPassing = kHead == 256 ? 16 : 64;  // rows of a tile
+  static constexpr int kPart = kHead == 128 ? 32 : 16;
+  static constexpr int kKept0 = kHead == 64    ? (kKeys ? 2 : 4)
+                                : kHead == 256 ? (kOwns == Owns::kValues ? 12 : 4)
+                                               : 0;
   static constexpr int kKept1 = kHead == 64 ? (kKeys ? 2 : 4) : 0;
   static constexpr std::size_t kShared =
       sizeof(BFloat16) * kHead * (2 * kRows + 4 * kPassing) + sizeof(float) * 6 * kPassing;
 };
 
-/// A thread's query terms where its warp owns queries.
-template <int kRowTiles>
-struct OwnTerms {
-  /// `row`: row 0 of the warp.
-  template <bool kPlain>
-  __device__ void keep(const QueryTerms& all, int row) {
-    for (int m = 0; m < kRowTiles; ++m) {
-      for (int h = 0; h < 2; ++h) {
-        const int at = row + 16 * m + 8 * h + lane_of_warp() / 4;
-        exponents[m][h] = all.exponents[at];
-        corrections[m][h] = all.corrections[at];
-        first_keys[m][h] = kPlain ? 0 : all.first_keys[at];
-      }
-    }
-  }
-  float exponents[kRowTiles][2];
-  float corrections[kRowTiles][2];
-  int first_keys[kRowTiles][2];
-};
-
-/// Query terms of a passing tile in shared memory: kPassing of each, one array after the other.
-struct PassingTerms {
-  /// Starts to copy those of queries [first, first + kPassing).
-  template <bool kPlain>
-  __device__ void copy_async(const QueryTerms& all, int first) const {
-    constexpr int kCopies = kPassing / 4;  // of 16 bytes, of an array
-    const int array = static_cast<int>(threadIdx.x) / kCopies;
-    const int i = static_cast<int>(threadIdx.x) % kCopies * 4;
-    if (array >= (kPlain ? 2 : 3)) return;
-    const void* const from[] = {all.exponents + first + i, all.corrections + first + i,
-                                all.first_keys + first + i};
-    cuda::copy_async(shared_address(begin + array * kPassing + i), from[array], true);
-  }
-  __device__ const float* exponents(int at) const { return begin + at; }
-  __device__ const float* corrections(int at) const { return begin + kPassing + at; }
-  __device__ const int* first_keys(int at) const {
-    return reinterpret_cast<const int*>(begin + 2 * kPassing + at);
-  }
-  float* begin;
-};
-
-/// Where a part of the product is: the first passing row in its tile, key 0 of the part, and by how
-/// many positions query 0 is ahead of key 0.
-struct Place {
-  int passing, key, ahead;
-};
-
-/// Scores become weights, dweights become dscores / scale. Where `masked`, both become 0 for keys
-/// that a query does not see.
-template <Owns kOwns, bool kPlain, int kRowTiles, int kColumnTiles>
-__device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
-                              Sums<kRowTiles, kColumnTiles>& dweights,
-                              const OwnTerms<kRowTiles>& own, const PassingTerms& passing,
-                              bool masked, const Place& place, const AttentionSizes& sizes) {
-  constexpr bool kKeys = kOwns == Owns::kKeys;
-  const int lane = lane_of_warp();
-  const float scale = sizes.scale * kLog2E;
-#pragma unroll
-  for (int n = 0; n < kColumnTiles; ++n) {
-    float exponents[2], corrections[2];
-    Pack<int, 2> first_keys;
-    if constexpr (kKeys) {
-      const int at = place.passing + 8 * n + lane % 4 * 2;
-      load_pack(exponents, passing.exponents(at));
-      load_pack(corrections, passing.corrections(at));
-      if (!kPlain) first_keys = *reinterpret_cast<const Pack<int, 2>*>(passing.first_keys(at));
-    }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float exponent = kKeys ? exponents[i % 2] : own.exponents[m][i / 2];
-        const float correction = kKeys ? corrections[i % 2] : own.corrections[m][i / 2];
-        const int row = 16 * m + i / 2 * 8 + lane / 4, column = 8 * n + lane % 4 * 2 + i % 2;
-        const int key = kKeys ? row : column, query = kKeys ? column : row;
-        bool hidden = key > place.ahead + query;
-        float slope = 1;
-        if constexpr (!kPlain) {
-          hidden |= place.key + key < (kKeys ? first_keys.values[i % 2] : own.first_keys[m][i / 2]);
-          if (sizes.cap > 0) {
-            const float tangent = tanhf(scores[m][n][i] * (sizes.scale / sizes.cap));
-            scores[m][n][i] = tangent * (sizes.cap / sizes.scale);
-            slope = 1.0f - tangent * tangent;
-          }
-        }
-        float weight = fast_exp2(scores[m][n][i] * scale - exponent);
-        if (masked && hidden) weight = 0;
-        scores[m][n][i] = weight;
-        dweights[m][n][i] = weight * (dweights[m][n][i] - correction);
-        if constexpr (!kPlain) dweights[m][n][i] *= slope;
-      }
-    }
-  }
-}
-
 template <Owns kOwns, int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     backward_kernel(BFloat16* dqkv, const BFloat16* dy, QueryTerms terms, const BFloat16* qkv,
                     AttentionSizes sizes, unsigned int blocks) {
-  using P = Plan<kOwns, kHead>;
-  constexpr bool kKeys = P::kKeys;
-  constexpr int kRowTiles = P::kRowTiles, kColumnTiles = P::kPart / 8;
+  using P = BackwardPlan<kOwns, kHead>;
+  constexpr bool kKeys = P::kKeys, kBoth = kOwns == Owns::kKeysAndValues;
+  constexpr bool kScores = kOwns != Owns::kValues;  // whether their gradients are needed
+  constexpr int kPassing = P::kPassing, kRowTiles = P::kRowTiles;
+  constexpr int kColumnTiles = P::kPart / 8;
   const Tile<kHead> own[2] = {{0}, {P::kRows * kHead}};
   constexpr int kPassingBegin = 2 * P::kRows * kHead;
   const auto passing = [&](int buffer, int which) {
@@ -135,8 +43,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   };
   const auto passing_terms = [&](int buffer) {
     const int begin = kPassingBegin + 4 * kPassing * kHead;
-    return PassingTerms{reinterpret_cast<float*>(dynamic_shared<BFloat16>() + begin) +
-                        buffer * 3 * kPassing};
+    return PassingTerms<kPassing>{reinterpret_cast<float*>(dynamic_shared<BFloat16>() + begin) +
+                                  buffer * 3 * kPassing};
   };
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
@@ -166,14 +74,14 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const int length = static_cast<int>(sizes.length);
   int end = kKeys || length < first_own + P::kRows ? length : first_own + P::kRows;
   if constexpr (!kPlain && kKeys) {
-    int seeing = first_own + kPassing;  // the owned keys are seen by queries up to here
-    while (seeing < end && terms.first_keys[seeing] < first_own + P::kRows) seeing += kPassing;
-    end = seeing < end ? seeing : end;
+    end = end_of_seeing<kPassing>(terms, first_own, first_own + P::kRows, length);
   } else if constexpr (!kPlain) {
     first_passing = terms.first_keys[first_own] / kPassing * kPassing;
   }
   copy_rows_async<P::kRows>(own[0], kKeys ? keys[0] : queries[0], first_own, sizes.length);
-  copy_rows_async<P::kRows>(own[1], kKeys ? keys[1] : queries[1], first_own, sizes.length);
+  if constexpr (kScores) {
+    copy_rows_async<P::kRows>(own[1], kKeys ? keys[1] : queries[1], first_own, sizes.length);
+  }
   copy_passing(0, first_passing, 0);
   OwnTerms<kRowTiles> own_terms;
   // The first keys that the first and the last query of a part see.
@@ -187,7 +95,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   LeftRows<kRowTiles, kHead, P::kKept1> dleft(own[1], row);
   Sums<kRowTiles, kHead / 8> sums, dvalue;
   set_zero<kRowTiles, kHead / 8>(sums);
-  if constexpr (kKeys) set_zero<kRowTiles, kHead / 8>(dvalue);
+  if constexpr (kBoth) set_zero<kRowTiles, kHead / 8>(dvalue);
   if constexpr (P::kKept0 > 0) {
     wait_for_copies<0>();
     __syncthreads();
@@ -220,13 +128,18 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       }
       Sums<kRowTiles, kColumnTiles> scores, dweights;
       multiply_rows<kRowTiles, kColumnTiles>(scores, left, passing(buffer, 0), part);
-      multiply_rows<kRowTiles, kColumnTiles>(dweights, dleft, passing(buffer, 1), part);
+      if constexpr (kScores) {
+        multiply_rows<kRowTiles, kColumnTiles>(dweights, dleft, passing(buffer, 1), part);
+      } else {
+        set_zero<kRowTiles, kColumnTiles>(dweights);
+      }
       differentiate<kOwns, kPlain, kRowTiles, kColumnTiles>(
           scores, dweights, own_terms, passing_terms(buffer), masked, place, sizes);
-      if constexpr (kKeys) {
+      if constexpr (kBoth) {
         add_weighted<kRowTiles, kColumnTiles, kHead>(dvalue, scores, passing(buffer, 1), part);
       }
-      add_weighted<kRowTiles, kColumnTiles, kHead>(sums, dweights, passing(buffer, 0), part);
+      add_weighted<kRowTiles, kColumnTiles, kHead>(sums, kScores ? dweights : scores,
+                                                   passing(buffer, kScores ? 0 : 1), part);
     }
     first = next;
     member = next_member;
@@ -236,16 +149,16 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   for (int m = 0; m < kRowTiles; ++m) {
     for (int h = 0; h < 2; ++h) {
       ones[m][h] = 1;
-      scales[m][h] = sizes.scale;
+      scales[m][h] = kScores ? sizes.scale : 1.0f;
     }
   }
-  BFloat16* const to = dqkv + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));
-  const std::int64_t stride = sizes.stride;
-  store_rows<kRowTiles, kHead>(HeadRows<BFloat16>{to, stride}, sums, scales, own[0], row, first_own,
-                               sizes.length);
-  if constexpr (kKeys) {
-    store_rows<kRowTiles, kHead>(HeadRows<BFloat16>{to + sizes.key_channels, stride}, dvalue, ones,
-                                 own[1], row, first_own, sizes.length);
+  HeadRows<BFloat16> to{dqkv + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item)),
+                        sizes.stride};
+  if constexpr (!kScores) to.begin += sizes.key_channels;
+  store_rows<kRowTiles, kHead>(to, sums, scales, own[0], hidden(row), first_own, sizes.length);
+  if constexpr (kBoth) {
+    to.begin += sizes.key_channels;
+    store_rows<kRowTiles, kHead>(to, dvalue, ones, own[1], hidden(row), first_own, sizes.length);
   }
 }
 
@@ -254,30 +167,37 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                                     const Tensor& qkv, const AttentionSizes& sizes,
                                     const Stream& stream) {
-  const auto start = [&](const char* name, auto* kernel, int rows, std::size_t shared_bytes,
-                         std::int64_t items) {
-    const std::int64_t blocks = sizes.blocks(rows);
+  const auto start = [&](const char* name, auto owns, auto width, auto plain) {
+    using P = BackwardPlan<decltype(owns)::value, decltype(width)::value>;
+    const std::int64_t blocks = sizes.blocks(P::kRows);
+    const std::int64_t items = P::kKeys ? sizes.items / sizes.group : sizes.items;
     const Grid grid{.x = static_cast<unsigned int>(blocks * items),
                     .threads = kCoreThreads,
-                    .shared_bytes = shared_bytes};
-    launch(stream, name, kernel, grid, dqkv.data<BFloat16>(), dy.data<BFloat16>(), terms,
-           qkv.data<BFloat16>(), sizes, static_cast<unsigned int>(blocks));
+                    .shared_bytes = P::kShared};
+    launch(stream, name, backward_kernel<owns, width, plain>, grid, dqkv.data<BFloat16>(),
+           dy.data<BFloat16>(), terms, qkv.data<BFloat16>(), sizes,
+           static_cast<unsigned int>(blocks));
   };
-  const auto start_both = [&](auto width, auto plain) {
-    constexpr int kHead = decltype(width)::value;
-    using Keys = Plan<Owns::kKeys, kHead>;
-    using Queries = Plan<Owns::kQueries, kHead>;
-    start("attention_backward_keys_tensor_core", backward_kernel<Owns::kKeys, kHead, plain>,
-          Keys::kRows, Keys::kShared, sizes.items / sizes.group);
-    start("attention_backward_queries_tensor_core", backward_kernel<Owns::kQueries, kHead, plain>,
-          Queries::kRows, Queries::kShared, sizes.items);
+  const auto start_all = [&](auto width, auto plain) {
+    const auto keys = [&](auto owns) {
+      start("attention_backward_keys_tensor_core", owns, width, plain);
+    };
+    if constexpr (width < 256) {
+      keys(std::integral_constant<Owns, Owns::kKeysAndValues>{});
+    } else {
+      keys(std::integral_constant<Owns, Owns::kKeys>{});
+      keys(std::integral_constant<Owns, Owns::kValues>{});
+    }
+    start("attention_backward_queries_tensor_core", std::integral_constant<Owns, Owns::kQueries>{},
+          width, plain);
   };
   const auto start_width = [&](auto width) {
-    if (sizes.plain()) return start_both(width, std::true_type{});
-    start_both(width, std::false_type{});
+    if (sizes.plain()) return start_all(width, std::true_type{});
+    start_all(width, std::false_type{});
   };
   if (sizes.head_size == 64) start_width(std::integral_constant<int, 64>{});
   if (sizes.head_size == 128) start_width(std::integral_constant<int, 128>{});
+  if (sizes.head_size == 256) start_width(std::integral_constant<int, 256>{});
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

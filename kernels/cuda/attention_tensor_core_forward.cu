@@ -3,25 +3,25 @@
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-constexpr int kRowTiles = 2;  // of 16 queries each, for a warp
-constexpr int kWarpQueries = 16 * kRowTiles;
-constexpr int kQueries = kWarps * kWarpQueries;  // of a block
-
-/// Keys of a tile: as many as the registers hold without spills.
+/// Sizes of tiles: as many queries and keys as the registers hold without spills.
 template <int kHead>
-constexpr int kKeys = kHead == 64 ? 64 : 32;
-
-template <int kHead>
-constexpr std::size_t kShared = sizeof(BFloat16) * kHead*(kQueries + 2 * kKeys<kHead>);
+struct ForwardPlan {
+  static constexpr int kRowTiles = kHead == 256 ? 1 : 2;  // of 16 queries each, for a warp
+  static constexpr int kWarpQueries = 16 * kRowTiles;
+  static constexpr int kQueries = kWarps * kWarpQueries;  // of a block
+  static constexpr int kKeys = kHead == 64 ? 64 : 32;     // of a tile
+  static constexpr std::size_t kShared = sizeof(BFloat16) * kHead * (kQueries + 2 * kKeys);
+};
 
 /// Running softmax of the warp's queries 16 m + 8 h + lane / 4; four lanes share a query.
+template <int kRowTiles>
 struct Softmax {
   float highest[kRowTiles][2];  // scores before scaling
   float total[kRowTiles][2];    // over the lane's own keys
 };
 
 /// Masks keys after the query; query 0 of the warp is `ahead` positions after key 0 of the tile.
-template <int kColumnTiles>
+template <int kRowTiles, int kColumnTiles>
 __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   const int lane = lane_of_warp();
 #pragma unroll
@@ -39,19 +39,20 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
 }
 
 /// Caps scores and masks keys before the first that each query sees; key 0 of the tile is `first_key`.
-template <int kColumnTiles>
+template <int kRowTiles, int kColumnTiles>
 __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
                              const int (&first_seen)[kRowTiles][2], int first_key) {
-  const float ratio = sizes.scale / sizes.cap;
+  const float ratio = sizes.scale / sizes.cap, inverse = sizes.cap / sizes.scale;
+  const int lane = hidden(lane_of_warp());
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int key = first_key + 8 * n + lane_of_warp() % 4 * 2 + i % 2;
+        const int key = first_key + 8 * n + lane % 4 * 2 + i % 2;
         float& score = scores[m][n][i];
-        if (sizes.cap > 0) score = tanhf(score * ratio) / ratio;
+        if (sizes.cap > 0) score = tanhf(score * ratio) * inverse;
         if (key < first_seen[m][i / 2]) score = -INFINITY;
       }
     }
@@ -60,8 +61,8 @@ __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const Attent
 
 /// Scores become weights 2^((score − highest)·scale); previous sums are rescaled. Where not kPlain, a
 /// query may have seen no key yet.
-template <int kHead, bool kPlain, int kColumnTiles>
-__device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax& softmax,
+template <int kHead, bool kPlain, int kRowTiles, int kColumnTiles>
+__device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>& softmax,
                       Sums<kRowTiles, kHead / 8>& output, float scale) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
@@ -103,7 +104,8 @@ template <int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
                    unsigned int blocks) {
-  constexpr int kTile = kKeys<kHead>;
+  using P = ForwardPlan<kHead>;
+  constexpr int kTile = P::kKeys, kRowTiles = P::kRowTiles, kQueries = P::kQueries;
   const Tile<kHead> query_tile{0};
   const Tile<kHead> key_tile{kQueries * kHead};
   const Tile<kHead> value_tile{key_tile.begin + kTile * kHead};
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const HeadRows<const BFloat16> queries{qkv + sizes.queries_at(item), sizes.stride};
   const HeadRows<const BFloat16> keys{qkv + sizes.keys_at(item), sizes.stride};
   const HeadRows<const BFloat16> values{keys.begin + sizes.key_channels, sizes.stride};
-  const int row = warp_of_block() * kWarpQueries;
+  const int row = warp_of_block() * P::kWarpQueries;
 
   const int begin =
       kPlain ? 0 : static_cast<int>(sizes.first_key(item, first_query)) / kTile * kTile;
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   copy_rows_async<kTile>(key_tile, keys, begin, sizes.length);
   commit_copies();
   LeftRows<kRowTiles, kHead, kHead == 64 ? 4 : 0> query(query_tile, row);
-  Softmax softmax;
+  Softmax<kRowTiles> softmax;
   int first_seen[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m) {
     for (int h = 0; h < 2; ++h) {
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
   for (int first_key = begin; first_key < block_end; first_key += kTile) {
     const int ahead = static_cast<int>(first_query) + row - first_key;
-    const bool visible = ahead + kWarpQueries - 1 >= 0;
+    const bool visible = ahead + P::kWarpQueries - 1 >= 0;
     wait_for_copies<0>();
     __syncthreads();  // keys have arrived, the last values have been read
     copy_rows_async<kTile>(value_tile, values, first_key, sizes.length);
@@ -156,9 +158,9 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     }
     commit_copies();
     if (!visible) continue;
-    if constexpr (!kPlain) cap_and_hide<kTile / 8>(scores, sizes, first_seen, first_key);
-    if (ahead < kTile - 1) mask<kTile / 8>(scores, ahead);
-    weigh<kHead, kPlain, kTile / 8>(scores, softmax, output, scale);
+    if constexpr (!kPlain) cap_and_hide<kRowTiles, kTile / 8>(scores, sizes, first_seen, first_key);
+    if (ahead < kTile - 1) mask<kRowTiles, kTile / 8>(scores, ahead);
+    weigh<kHead, kPlain, kRowTiles, kTile / 8>(scores, softmax, output, scale);
     add_weighted<kRowTiles, kTile / 8, kHead>(output, scores, value_tile, 0);
   }
 
@@ -169,34 +171,34 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
       factors[m][h] = 1.0f / total;
-      const std::int64_t at = first_query + row + 16 * m + 8 * h + lane_of_warp() / 4;
+      const std::int64_t at = first_query + hidden(row) + 16 * m + 8 * h + lane_of_warp() / 4;
       if (log_sum_exp != nullptr && lane_of_warp() % 4 == 0 && at < sizes.length) {
         log_sum_exp[item * sizes.length + at] = softmax.highest[m][h] * sizes.scale + logf(total);
       }
     }
   }
   store_rows<kRowTiles, kHead>(HeadRows<BFloat16>{y + sizes.y_at(item), sizes.channels}, output,
-                               factors, query_tile, row, first_query, sizes.length);
+                               factors, query_tile, hidden(row), first_query, sizes.length);
 }
 
 }  // namespace
 
 void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                    const AttentionSizes& sizes, const Stream& stream) {
-  const std::int64_t blocks = sizes.blocks(kQueries);
-  const auto start = [&](auto* kernel, std::size_t shared_bytes) {
+  const auto start = [&](auto width) {
+    using P = ForwardPlan<decltype(width)::value>;
+    const std::int64_t blocks = sizes.blocks(P::kQueries);
     const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                     .threads = kCoreThreads,
-                    .shared_bytes = shared_bytes};
-    launch(stream, "attention_forward_tensor_core", kernel, grid, y.data<BFloat16>(),
-           log_sum_exp ? log_sum_exp.data<float>() : nullptr, qkv.data<BFloat16>(), sizes,
-           static_cast<unsigned int>(blocks));
+                    .shared_bytes = P::kShared};
+    launch(stream, "attention_forward_tensor_core",
+           sizes.plain() ? forward_kernel<width, true> : forward_kernel<width, false>, grid,
+           y.data<BFloat16>(), log_sum_exp ? log_sum_exp.data<float>() : nullptr,
+           qkv.data<BFloat16>(), sizes, static_cast<unsigned int>(blocks));
   };
-  const bool plain = sizes.plain();
-  if (sizes.head_size == 64)
-    start(plain ? forward_kernel<64, true> : forward_kernel<64, false>, kShared<64>);
-  if (sizes.head_size == 128)
-    start(plain ? forward_kernel<128, true> : forward_kernel<128, false>, kShared<128>);
+  if (sizes.head_size == 64) start(std::integral_constant<int, 64>{});
+  if (sizes.head_size == 128) start(std::integral_constant<int, 128>{});
+  if (sizes.head_size == 256) start(std::integral_constant<int, 256>{});
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -70,6 +70,13 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
+/// x, in a way that the compiler cannot see: what is computed from it stays where it is used, and
+/// takes no registers before a loop.
+__device__ inline int hidden(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// Two elements in one register.
 __device__ inline std::uint32_t pack_pair(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);

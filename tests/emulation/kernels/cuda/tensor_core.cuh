@@ -84,6 +84,8 @@ void wait_for_copies() {
 
 inline float fast_exp2(float x) { return x < -126 ? 0.0f : std::exp2(x); }
 
+inline int hidden(int x) { return x; }
+
 inline std::uint32_t pack_pair(float low, float high) {
   return static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16 | to_bfloat16(low).bits;
 }
