@@ -112,6 +112,8 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
   if (!fits_tensor_cores(sizes, qkv, dqkv, dy)) {
     general_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
+  } else if (const std::int64_t blocks = joint_attention_blocks(sizes, stream); blocks > 0) {
+    joint_attention_backward(dqkv, dy, terms, qkv, blocks, sizes, stream);
   } else {
     tensor_core_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
   }

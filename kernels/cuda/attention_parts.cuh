@@ -124,4 +124,14 @@ void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const 
                                     const Tensor& qkv, const AttentionSizes& sizes,
                                     const Stream& stream);
 
+/// Blocks of the kernel that computes all gradients in one pass, or 0 where the two kernels of
+/// tensor_core_attention_backward suit better. It has 5 products instead of 7, but one block for
+/// all queries and keys of a head of keys, so there must be enough of these: head size 64, blocks
+/// that occupy the device for at least 3/4 of the time, and a workspace of 256 MiB at most. Depends
+/// on sizes and the device's multiprocessors alone, and both ways give the same bits.
+std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream);
+void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                              const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,
+                              const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels::cuda

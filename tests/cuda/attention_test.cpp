@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/attention.h"
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "kernels/attention_case.h"
 #include "tests/cuda/cuda_case.h"
 
@@ -62,6 +63,20 @@ constexpr AttentionCase kMaskedCases[] = {
     {2, 70, 2, 64, 2, 0, 0, 0, 1},   {2, 200, 4, 64, 2, 0.25f, 2, 90, 80},
     {1, 40, 1, 200, 1, 0, 2, 9, 13}, {1, 100, 2, 256, 1, 0.125f, 2, 33},
     {2, 70, 1, 256, 1, 0, 0, 0, 37}};
+/// In the emulation enough heads of keys for the kernel with one block for each: lengths around its blocks of 128
+/// keys and tiles of 64 queries, groups, more heads than blocks.
+constexpr AttentionCase kJointCases[] = {{3, 1, 1, 64},
+                                         {1, 128, 3, 64},
+                                         {4, 129, 1, 64},
+                                         {3, 200, 2, 64, 1},
+                                         {7, 65, 1, 64},
+                                         {1, 300, 3, 64},
+                                         {1, 290, 4, 64, 0, 0, 3},
+                                         {1, 290, 3, 64, 0, 0, 0, 1},
+                                         {2, 270, 4, 64, 2, 0.25f, 2, 140},
+                                         {3, 400, 1, 64, 0, 0, 0, 90},
+                                         {3, 330, 2, 64, 1, 0, 0, 0, 37},
+                                         {4, 260, 1, 64, 0, 0, 0, 0, 150}};
 
 TEST(CudaAttention, ForwardOnTensorCores) {
   for (const AttentionCase& c : kTensorCoreCases) check_forward(c, DType::kBF16);
@@ -94,6 +109,14 @@ TEST(CudaAttention, HidesCapsAndScales) {
       check_backward(c, dtype);
     }
   }
+}
+
+TEST(CudaAttention, BackwardInOnePass) {
+  for (const AttentionCase& c : kJointCases) check_backward(c, DType::kBF16);
+  // As many heads as fill whatever device it is.
+  const std::int64_t batch = 2 * cuda_runtime().properties(0).processors;
+  check_backward({batch, 140, 1, 64}, DType::kBF16);
+  check_backward({batch, 140, 1, 64, 1, 0, 1.5f, 50, 60}, DType::kBF16);
 }
 
 TEST(CudaAttention, ForwardWithoutLogSumExp) {

@@ -120,6 +120,14 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
+void __stcg(T* to, T value) {
+  *to = value;
+}
 /// Blocks of one launch run one after the other, so a plain addition is atomic enough.
 inline int atomicAdd(int* to, int value) {
   const int before = *to;

@@ -11,6 +11,11 @@ std::int64_t& bank_conflicts() {
   return count;
 }
 
+std::int64_t& multiply_adds() {
+  static std::int64_t count = 0;
+  return count;
+}
+
 void require_aligned(std::uintptr_t at, const char* what) {
   if (at % 16 == 0) return;
   throw Error(ExitCode::kInternal, concat(what, " is not a multiple of 16 bytes"));

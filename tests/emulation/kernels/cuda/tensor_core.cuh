@@ -17,6 +17,9 @@ namespace hybrid_trainer::emulation {
 /// Counts, over all load_matrices, the shared memory passes beyond one per matrix.
 std::int64_t& bank_conflicts();
 
+/// Counts all multiply_adds of warps.
+std::int64_t& multiply_adds();
+
 /// Throws Error if `at` is not a multiple of 16 bytes.
 void require_aligned(std::uintptr_t at, const char* what);
 
@@ -42,6 +45,7 @@ inline void multiply_add(float (&sums)[4], const std::uint32_t (&left)[4], std::
   };
   const Fragments mine{{left[0], left[1], left[2], left[3]}, {right_low, right_high}};
   const auto all = emulation::exchange(0xFFFFFFFFu, mine);
+  if (emulation::lane() == 0) ++emulation::multiply_adds();
   const int g = emulation::lane() / 4, t = emulation::lane() % 4;
   for (int i = 0; i < 4; ++i) {
     const int row = g + i / 2 * 8, column = 2 * t + i % 2;
