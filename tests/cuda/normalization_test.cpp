@@ -100,8 +100,8 @@ TEST(CudaNormalization, BackwardOfMoreRowsThanBlocksTakeAtOnce) {
 
 TEST(CudaNormalization, BackwardOfRowsWiderThanABlock) {
   const Stream host = cpu_stream();
-  // Of the widest with one row at a time, and beyond.
-  for (std::int64_t columns : {4096, 4104}) {
+  // Of the widest with two rows at a time, with one, and beyond.
+  for (std::int64_t columns : {2048, 2052, 4096, 4104}) {
     expect_like_cpu(backward_case(5, columns, DType::kF32, host), 2e-5, concat(columns, " columns"),
                     [](const Tensors& t, const Stream& s) {
                       backward(GradientMode::kOverwrite, GradientMode::kOverwrite, t, s);
