@@ -15,8 +15,9 @@ double tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
 TEST(CudaRmsNorm, IsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
+    // A row for a few lanes, for a warp, for a block that takes two or one at once, and beyond.
     for (const auto& [rows, columns] :
-         {std::pair{5, 8}, {3, 1}, {4, 50}, {2, 1032}, {600, 16}, {0, 8}}) {
+         {std::pair{5, 8}, {3, 1}, {4, 50}, {40, 256}, {9, 512}, {5, 1032}, {3, 4104}, {600, 16}, {0, 8}}) {
       const Tensors forward{random_tensor({rows, columns}, dtype, 1, host),
                             random_tensor({rows}, DType::kF32, 2, host),
                             random_tensor({rows, columns}, dtype, 3, host, 2),
@@ -67,7 +68,7 @@ TEST(CudaRotary, IsLikeTheProcessors) {
 TEST(CudaRmsNorm, OfHeadsAndWithOnePlusIsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const std::int64_t size : {5, 16, 128}) {
+    for (const std::int64_t size : {5, 16, 64, 128, 256}) {
       expect_like_cpu({random_tensor({2, 3, 4 * size}, dtype, 1, host),
                        random_tensor({2, 3, 4 * size}, dtype, 2, host),
                        random_tensor({size}, DType::kF32, 3, host),
