@@ -7,6 +7,7 @@ namespace hybrid_trainer::kernels {
 
 namespace cpu {
 decltype(kernels::adamw_update) adamw_update;
+decltype(kernels::adamw_updates) adamw_updates;
 decltype(kernels::adamw_direction) adamw_direction;
 decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
@@ -19,6 +20,7 @@ decltype(kernels::decayed_step) decayed_step;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::adamw_update) adamw_update;
+decltype(kernels::adamw_updates) adamw_updates;
 decltype(kernels::adamw_direction) adamw_direction;
 decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
@@ -50,16 +52,28 @@ void check_moments(const KernelCall& call, const QuantizedMoments& moments, cons
   check_quantized_moment(call, {"v_codes", moments.v_codes}, {"v_scales", moments.v_scales}, w);
 }
 
+void check_adamw(const KernelCall& call, const Tensor& w, const Tensor& m, const Tensor& v,
+                 const Tensor& g, const Tensor& compute_copy, const AdamWSettings& settings) {
+  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
+  check_moments(call, m, v, w.shape());
+  require(settings.step >= 1, "adamw_update: step must be at least 1");
+}
+
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
   const KernelCall call{"adamw_update", stream};
-  check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
-  check_moments(call, m, v, w.shape());
-  require(settings.step >= 1, "adamw_update: step must be at least 1");
+  check_adamw(call, w, m, v, g, compute_copy, settings);
   dispatch<cpu::adamw_update, cuda::adamw_update>(call, Work::kOptimizer, w, m, v, g, compute_copy,
                                                   settings);
+}
+
+void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream) {
+  const KernelCall call{"adamw_updates", stream};
+  for (const AdamWUpdate& u : updates)
+    check_adamw(call, u.w, u.m, u.v, u.g, u.compute_copy, u.settings);
+  dispatch<cpu::adamw_updates, cuda::adamw_updates>(call, Work::kOptimizer, updates);
 }
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,

@@ -61,6 +61,98 @@ struct AdamW {
   }
 };
 
+/// One tensor of those that a launch updates.
+struct AdamWRow {
+  float* w;
+  BFloat16* compute_copy;  // or null
+  void* m;
+  void* v;
+  const float* g;
+  std::int64_t elements;
+  std::int64_t before;
+  AdamWStep step;
+  std::uint32_t key;
+  unsigned int first_block;
+
+  AdamWRow() = default;
+  AdamWRow(const AdamWUpdate& u, unsigned int first)
+      : w(u.w.data<float>()),
+        compute_copy(u.compute_copy ? u.compute_copy.data<BFloat16>() : nullptr),
+        m(u.m.raw()),
+        v(u.v.raw()),
+        g(u.g.data<float>()),
+        elements(u.w.elements()),
+        before(u.settings.first_element),
+        step(u.settings),
+        key(u.settings.rounding_key),
+        first_block(first) {}
+};
+
+constexpr unsigned int kAdamWThreads = 256;
+constexpr std::int64_t kAdamWBlock = 4 * kAdamWThreads * kPack;  // elements
+
+/// The tensors of one launch. Every device takes 4 KiB of arguments.
+struct AdamWTable {
+  static constexpr int kMost = 40;
+  AdamWRow rows[kMost];
+  int count = 0;
+};
+static_assert(sizeof(AdamWTable) <= 4096);
+
+/// Each block updates a part of one tensor, which it finds by its index.
+template <class T>
+__global__ void adamw_updates_kernel(const AdamWTable table) {
+  int at = 0;
+  for (int last = table.count - 1; at < last;) {
+    const int middle = (at + last + 1) / 2;
+    if (table.rows[middle].first_block <= blockIdx.x) {
+      at = middle;
+    } else {
+      last = middle - 1;
+    }
+  }
+  const AdamWRow& row = table.rows[at];
+  const UpdateWeights<AdamW<T>> body{
+      row.w,
+      row.compute_copy,
+      {static_cast<T*>(row.m), static_cast<T*>(row.v), row.g, row.step, row.key, row.before}};
+  const std::int64_t begin = (blockIdx.x - row.first_block) * kAdamWBlock;
+  const std::int64_t end = begin + kAdamWBlock < row.elements ? begin + kAdamWBlock : row.elements;
+  for (std::int64_t i = begin + threadIdx.x * kPack; i < end; i += kAdamWThreads * kPack) {
+    if (i + kPack <= end) {
+      body.template at<kPack>(i);
+    } else {
+      for (std::int64_t k = i; k < end; ++k) body.template at<1>(k);
+    }
+  }
+}
+
+/// Collects tensors whose moments are of type T and updates them, as many as fit into a launch.
+template <class T>
+class AdamWLaunches {
+ public:
+  explicit AdamWLaunches(const Stream& stream) : stream_(stream) {}
+
+  void add(const AdamWUpdate& update) {
+    if (update.w.elements() == 0) return;
+    if (table_.count == AdamWTable::kMost) start();
+    table_.rows[table_.count] = AdamWRow(update, blocks_);
+    ++table_.count;
+    blocks_ += static_cast<unsigned int>((update.w.elements() + kAdamWBlock - 1) / kAdamWBlock);
+  }
+  void start() {
+    launch(stream_, "adamw_updates", adamw_updates_kernel<T>,
+           Grid{.x = blocks_, .threads = kAdamWThreads}, table_);
+    table_.count = 0;
+    blocks_ = 0;
+  }
+
+ private:
+  const Stream& stream_;
+  AdamWTable table_;
+  unsigned int blocks_ = 0;
+};
+
 template <class T>
 struct AdamWDirection {
   float* direction;
@@ -186,6 +278,22 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
                         AdamWStep(settings), settings.rounding_key, settings.first_element};
     update_weights(stream, "adamw_update", w, compute_copy, next, next.m, next.v, next.g);
   });
+}
+
+void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream) {
+  AdamWLaunches<float> wide(stream);
+  AdamWLaunches<BFloat16> rounded(stream);
+  for (const AdamWUpdate& u : updates) {
+    if (!packs_aligned(u.w.raw(), u.compute_copy.raw(), u.m.raw(), u.v.raw(), u.g.raw())) {
+      cuda::adamw_update(u.w, u.m, u.v, u.g, u.compute_copy, u.settings, stream);
+    } else if (u.m.dtype() == DType::kF32) {
+      wide.add(u);
+    } else {
+      rounded.add(u);
+    }
+  }
+  wide.start();
+  rounded.start();
 }
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,

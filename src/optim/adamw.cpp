@@ -55,6 +55,16 @@ kernels::AdamWSettings AdamW::settings(double learning_rate) const {
   return settings;
 }
 
+kernels::AdamWSettings AdamW::settings(const Parameter& parameter, float learning_rate,
+                                       float gradient_scale) const {
+  kernels::AdamWSettings settings = this->settings(learning_rate);
+  settings.gradient_scale = gradient_scale;
+  settings.weight_decay = decay_of(parameter, weight_decay_);
+  settings.rounding_key = rounding_key(parameter, steps_);
+  settings.first_element = parameter.first_element();
+  return settings;
+}
+
 void AdamW::begin_step(const Stream&) {
   require_slots();
   ++steps_;
@@ -66,11 +76,7 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
   const Parameter& parameter = *slot.parameter;
   const Tensor given = parameter.gradient();
   if (!given) return;
-  kernels::AdamWSettings settings = this->settings(learning_rate);
-  settings.gradient_scale = gradient_scale;
-  settings.weight_decay = decay_of(parameter, weight_decay_);
-  settings.rounding_key = rounding_key(parameter, steps_);
-  settings.first_element = parameter.first_element();
+  const kernels::AdamWSettings settings = this->settings(parameter, learning_rate, gradient_scale);
   const StagedTensor gradient(given, Use::kRead, stream);
   const UpdatedWeight weight(parameter, stream);
   const StagedMoment m(slot.m, copies_, stream), v(slot.v, copies_, stream);
@@ -84,6 +90,32 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
     kernels::adamw_update(weight.master, m.values, v.values, gradient, weight.compute_copy,
                           settings, stream);
   }
+}
+
+/// Whether an update finds weight, state and gradient on the stream's device, as they are.
+bool AdamW::needs_no_copies(const Slot& slot, const Stream& stream) const {
+  const Parameter& parameter = *slot.parameter;
+  const Tensor gradient = parameter.gradient();
+  return parameter.storage().is_resident() && parameter.home_master().pool() == stream.pool() &&
+         !copies_.pages && slot.m.values.pool() == stream.pool() &&
+         slot.v.values.pool() == stream.pool() && gradient.device().type == stream.device().type;
+}
+
+void AdamW::update_weights(float learning_rate, float gradient_scale, const Stream& stream) {
+  std::vector<kernels::AdamWUpdate> updates;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const Parameter& parameter = *slot.parameter;
+    if (!parameter.gradient()) continue;
+    if (by_blocks_ || slot.m.eight_bit || !needs_no_copies(slot, stream)) {
+      update_weight(i, learning_rate, gradient_scale, stream);
+      continue;
+    }
+    const UpdatedWeight weight(parameter, stream);
+    updates.push_back({weight.master, slot.m.values, slot.v.values, parameter.gradient(),
+                       weight.compute_copy, settings(parameter, learning_rate, gradient_scale)});
+  }
+  kernels::adamw_updates(updates, stream);
 }
 
 void AdamW::require_slots() const {

@@ -22,6 +22,7 @@ class AdamW : public Optimizer {
   std::size_t weights() const override { return parameters_.size(); }
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                      const Stream& stream) override;
+  void update_weights(float learning_rate, float gradient_scale, const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
@@ -37,6 +38,9 @@ class AdamW : public Optimizer {
     Moment m, v;
   };
   kernels::AdamWSettings settings(double learning_rate) const;
+  kernels::AdamWSettings settings(const Parameter& parameter, float learning_rate,
+                                  float gradient_scale) const;
+  bool needs_no_copies(const Slot& slot, const Stream& stream) const;
   void require_slots() const;
 
   const double beta1_, beta2_, epsilon_, weight_decay_;

@@ -111,6 +111,15 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
                                        gradient_scale, stream);
 }
 
+/// Copies of state come and go in the order of the parameters.
+void GroupedOptimizer::update_weights(float learning_rate, float gradient_scale,
+                                      const Stream& stream) {
+  if (copies_.pages || copies_.prefetcher)
+    return Optimizer::update_weights(learning_rate, gradient_scale, stream);
+  for (const Part& part : parts_)
+    part.optimizer->update_weights(rate_of(part, learning_rate), gradient_scale, stream);
+}
+
 void GroupedOptimizer::end_step(const Stream& stream) {
   for (const Part& part : parts_) part.optimizer->end_step(stream);
   if (copies_.prefetcher) copies_.prefetcher->settle();

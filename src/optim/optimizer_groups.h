@@ -45,6 +45,7 @@ class GroupedOptimizer final : public Optimizer {
   std::size_t weights() const override { return parameters_.size(); }
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                      const Stream& stream) override;
+  void update_weights(float learning_rate, float gradient_scale, const Stream& stream) override;
   void end_step(const Stream& stream) override;
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 
@@ -25,6 +26,14 @@ struct AdamWSettings {
 /// undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
+
+/// The arguments of one adamw_update.
+struct AdamWUpdate {
+  Tensor w, m, v, g, compute_copy;
+  AdamWSettings settings;
+};
+/// adamw_update for each, with the same bits. CUDA updates dozens of tensors in one launch.
+void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream);
 
 /// direction = −lr·m̂/(√v̂ + ε): the step that AdamW would take with no new gradient and no decay.
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,

@@ -21,6 +21,8 @@ class WeightStorage {
   /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
+  /// Whether what acquire gives now lies on the device anyway and stays valid after release.
+  virtual bool is_resident() const { return false; }
   /// Makes the compute copy, if there is one, anew from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
   /// Where a compute copy stands in for the masters: moves them to the memory of `home`, on the
@@ -59,6 +61,7 @@ class ResidentWeight final : public WeightStorage {
   Tensor home_master() const override { return master(); }
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
+  bool is_resident() const override { return master_.defined(); }
   void refresh_compute_copy(const Stream& stream) override;
   void park_master(const Stream& home, const Stream& stream) override;
   void recall_master() override { recalled_ = true; }

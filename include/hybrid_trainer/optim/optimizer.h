@@ -53,6 +53,8 @@ class Optimizer {
   virtual std::size_t weights() const = 0;
   virtual void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                              const Stream& stream) = 0;
+  /// update_weight for each parameter; those that lie on the device may share launches.
+  virtual void update_weights(float learning_rate, float gradient_scale, const Stream& stream);
   virtual void end_step(const Stream&) {}
   /// directions[i] = the change that a step with a zero gradient and no weight decay would make to
   /// parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
