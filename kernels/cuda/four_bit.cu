@@ -13,7 +13,9 @@ __device__ const std::array<float, 16> kFloats = kFourBitFloats;
 __device__ const std::array<float, 256> kLevels = make_four_bit_levels();
 __device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
-/// Element i is a byte of codes.
+constexpr int kCodes = 8;  // of a thread, which reads them at once
+
+/// Element i is a value.
 template <class T>
 struct DequantizeFourBit {
   T* values;
@@ -21,7 +23,6 @@ struct DequantizeFourBit {
   const float* scales;
   float offset;
   FourBitType type;
-  std::int64_t count;
   __device__ float magnitude(std::int64_t block) const {
     if (levels == nullptr) return scales[block];
     return __fadd_rn(__fmul_rn(kLevels.data()[levels[block]], scales[block / kFourBitLevelBlock]),
@@ -29,12 +30,14 @@ struct DequantizeFourBit {
   }
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const float size = magnitude(2 * i / kFourBitBlock);
+    const float size = magnitude(i / kFourBitBlock);
     const float* const of_codes = type == FourBitType::kNormal ? kNormals.data() : kFloats.data();
-    const float first[1] = {of_codes[codes[i] >> 4] * size},
-                second[1] = {of_codes[codes[i] & 15] * size};
-    store_pack(values + 2 * i, first);
-    if (2 * i + 1 < count) store_pack(values + 2 * i + 1, second);
+    using Bytes = Pack<std::uint8_t, (N + 1) / 2>;
+    const Bytes bytes = *reinterpret_cast<const Bytes*>(codes + i / 2);
+    float pack[N];
+    for (int k = 0; k < N; ++k)
+      pack[k] = of_codes[bytes.values[k / 2] >> ((i + k) % 2 == 0 ? 4 : 0) & 15] * size;
+    store_pack(values + i, pack);
   }
 };
 
@@ -87,9 +90,9 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
         from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
         from.scales.data<float>(),
         from.offset,
-        from.type,
-        values.elements()};
-    for_packs<1>(stream, "dequantize_four_bit", from.codes.elements(), body);
+        from.type};
+    for_packs<kCodes>(stream, "dequantize_four_bit", values.elements(), body, values.raw(),
+                      from.codes.raw());
   });
 }
 

@@ -84,6 +84,19 @@ TEST(CudaFourBit, IsLikeTheProcessors) {
   }
 }
 
+/// Values that begin 2 bytes off: packs cannot be written there.
+TEST(CudaFourBit, TakesMisalignedValues) {
+  const Stream host = cpu_stream();
+  const Tensors tensors{random_tensor({131}, DType::kBF16, 1, host),
+                        Tensor::zeros({65}, DType::kU8, MemoryKind::kParameters, host),
+                        random_tensor({3}, DType::kF32, 2, host)};
+  for (std::uint8_t i = 0; i < 65; ++i)
+    tensors[1].data<std::uint8_t>()[i] = static_cast<std::uint8_t>(37 * i);
+  expect_like_cpu(tensors, 0, "misaligned", [](const Tensors& t, const Stream& s) {
+    dequantize_four_bit(t[0].rows(1, 131), {t[1], {}, t[2]}, s);
+  });
+}
+
 TEST(CudaFourBit, IsWrittenLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const std::int64_t count : {1, 64, 65, 16'900}) {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -32,6 +34,24 @@ std::vector<unsigned int> turns(unsigned int count) {
   }
   return order;
 }
+
+/// Threads of all launches, by the kernel's name.
+class ThreadCounts {
+ public:
+  void add(const std::string& name, std::int64_t threads) {
+    std::lock_guard lock(mutex_);
+    counts_[name] += threads;
+  }
+  std::int64_t of(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    return counts_[name];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::int64_t> counts_;
+};
+ThreadCounts thread_counts;
 
 enum class Waits { kNot, kForWarp, kForBlock, kDone };
 
@@ -196,10 +216,13 @@ void run_grid(const char* name, const kernels::cuda::Grid& grid,
       grid.y > 65535 || grid.z > 65535) {
     throw Error(ExitCode::kInternal, concat(name, ": no device takes a grid of this size"));
   }
+  thread_counts.add(name, static_cast<std::int64_t>(grid.x) * grid.y * grid.z * grid.threads);
   for (unsigned int index : turns(grid.x * grid.y * grid.z)) {
     const uint3 at{index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
     run_block(name, grid, at, body);
   }
 }
+
+std::int64_t threads_run(const std::string& name) { return thread_counts.of(name); }
 
 }  // namespace hybrid_trainer::emulation
