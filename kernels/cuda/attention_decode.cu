@@ -8,19 +8,47 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// How a block's threads share a head's keys: `lanes` neighbours process a key together, kPacks
-/// packs of kPack elements each, and the block processes kThreads / lanes keys at a time.
+/// Keys of one block. A constant, so that a row's bits depend on neither the caches' size nor the
+/// rows beside it.
+constexpr std::int64_t kPartKeys = 128;
+
+struct KeyRange {
+  std::int64_t first, last;
+};
+
+/// How a block's threads share a part of a head's keys: `lanes` neighbours process a key together,
+/// kPacks packs of kPack elements each, and the block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
   std::int64_t window;    // keys that a query sees; 0: all before it
   std::int64_t heads;     // of queries
   std::int64_t group;     // queries that share keys and values
   std::int64_t channels;  // of the caches
   std::int64_t cache_rows;
+  std::int64_t parts;  // of all keys for which the caches have room
   int head_size;
   int lanes;
   float scale;
   float cap;  // in units of log2; 0: none
   int groups() const { return kThreads / lanes; }
+  /// The first key that the query at `position` sees.
+  __device__ std::int64_t first_key(std::int64_t position) const {
+    return window > 0 && window <= position ? position - window + 1 : 0;
+  }
+  /// Those of a part that it sees; none where the last one comes before the first.
+  __device__ KeyRange keys_of(std::int64_t part, std::int64_t position) const {
+    const std::int64_t begin = part * kPartKeys, end = begin + kPartKeys;
+    const std::int64_t seen = first_key(position);
+    return {seen > begin ? seen : begin, position < end ? position : end - 1};
+  }
+};
+
+/// Where sums lie: all highest scores, all totals, then rows of head_size outputs.
+struct SumsOf {
+  __device__ SumsOf(float* begin, std::int64_t count, int head_size_)
+      : highest(begin), totals(begin + count), outputs(begin + 2 * count), head_size(head_size_) {}
+  __device__ float* output(std::int64_t i) const { return outputs + i * head_size; }
+  float *highest, *totals, *outputs;
+  int head_size;
 };
 
 template <class T>
@@ -30,6 +58,10 @@ struct DecodeTensors {
   T* value_cache;
   const T* qkv;
   const std::int32_t *texts, *positions;  // of each row of qkv
+  float* sums;                            // of the parts of each head of each row
+  __device__ SumsOf sums_of(std::int64_t item, const DecodeSizes& sizes) const {
+    return {sums + item * sizes.parts * (2 + sizes.head_size), sizes.parts, sizes.head_size};
+  }
 };
 
 /// What one group of lanes has accumulated over its keys; `highest` is in units of log2.
@@ -84,26 +116,30 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   }
 }
 
-/// Writes y from all groups' sums in shared memory: `groups` highest scores, as many totals, then
-/// rows of head_size outputs.
+/// Combines the sums of all groups, and writes y, or where `part` is not negative that part's sums.
 template <class T>
-__device__ void combine_groups(T* y, const float* highest, int groups, int head_size) {
-  const float* const totals = highest + groups;
-  const float* const outputs = totals + groups;
+__device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf of_groups,
+                               int groups) {
   float best = -INFINITY;
-  for (int group = 0; group < groups; ++group) best = fmaxf(best, highest[group]);
-  for (int i = static_cast<int>(threadIdx.x); i < head_size; i += kThreads) {
+  for (int group = 0; group < groups; ++group) best = fmaxf(best, of_groups.highest[group]);
+  for (int i = static_cast<int>(threadIdx.x); i < of_groups.head_size; i += kThreads) {
     float total = 0, output = 0;
     for (int group = 0; group < groups; ++group) {
-      const float factor = exp2f(highest[group] - best);
-      total += totals[group] * factor;
-      output += outputs[group * head_size + i] * factor;
+      const float factor = exp2f(of_groups.highest[group] - best);
+      total += of_groups.totals[group] * factor;
+      output += of_groups.output(group)[i] * factor;
     }
-    store(y + i, output / total);
+    if (part < 0) {
+      store(y + i, output / total);
+      continue;
+    }
+    of_parts.output(part)[i] = output;
+    if (i == 0) of_parts.highest[part] = best, of_parts.totals[part] = total;
   }
 }
 
-/// One block for each head of each row; one pass over keys and values.
+/// One block for each head of each row and part of its keys; one pass over keys and values. Blocks
+/// of which the query sees no key write nothing.
 template <class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr int kElements = kPack * kPacks;
@@ -115,8 +151,9 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const int group = thread / sizes.lanes, groups = kThreads / sizes.lanes;
   const int column = thread % sizes.lanes * kPack, apart = sizes.lanes * kPack;
   const int end = sizes.head_size - column;
-  const std::int64_t position = tensors.positions[n];
-  const std::int64_t hidden = sizes.window > 0 ? position - sizes.window + 1 : 0;
+  const std::int64_t position = tensors.positions[n], part = blockIdx.y;
+  const KeyRange keys = sizes.keys_of(part, position);
+  if (keys.first > keys.last) return;
   const T* const now = tensors.qkv + n * (query_channels + 2 * sizes.channels) + column;
   const T* const new_key = now + query_channels + key_at;
   const std::int64_t cache_at =
@@ -126,9 +163,9 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   load_packs<kPack, kPacks>(query, now + head_at, apart, end);
   for (float& element : query) element *= sizes.scale * kLog2E;
   DecodeSums<kElements> sums;
-  for (std::int64_t first = hidden > 0 ? hidden : 0; first <= position; first += groups) {
+  for (std::int64_t first = keys.first; first <= keys.last; first += groups) {
     const std::int64_t at = first + group;
-    const bool visible = at <= position, is_new = at == position;
+    const bool visible = at <= keys.last, is_new = at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
     load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
@@ -142,19 +179,49 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
     add_key(sums, query, key, value, visible, sizes.lanes, sizes.cap);
   }
 
-  float* const highest = dynamic_shared<float>();
+  const SumsOf of_groups(dynamic_shared<float>(), groups, sizes.head_size);
   if (thread % sizes.lanes == 0) {
-    highest[group] = sums.highest;
-    highest[groups + group] = sums.total;
+    of_groups.highest[group] = sums.highest;
+    of_groups.totals[group] = sums.total;
   }
-  float* const outputs = highest + 2 * groups + group * sizes.head_size + column;
-  for (int i = 0; i < kPacks; ++i) {
-    for (int j = 0; j < kPack && i * apart < end; ++j) {
-      outputs[i * apart + j] = sums.output[i * kPack + j];
+  store_packs<kPack, kPacks>(of_groups.output(group) + column, sums.output, apart, end);
+  __syncthreads();
+  combine_groups(tensors.y + n * query_channels + head_at, tensors.sums_of(blockIdx.x, sizes),
+                 sizes.parts > 1 ? part : -1, of_groups, groups);
+}
+
+/// y from all parts of a head of a row, a block for each: neighbours have columns, and as many of
+/// them as there is room for have every so many parts.
+template <class T>
+__global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
+  __shared__ float totals[kThreads], outputs[kThreads];
+  const int thread = static_cast<int>(threadIdx.x), size = sizes.head_size;
+  const int column = thread % size, share = thread / size, shares = kThreads / size;
+  const std::int64_t position = tensors.positions[blockIdx.x / sizes.heads];
+  const std::int64_t first = sizes.first_key(position) / kPartKeys, last = position / kPartKeys;
+  const SumsOf of_parts = tensors.sums_of(blockIdx.x, sizes);
+  float best = -INFINITY;
+  for (std::int64_t part = first + thread; part <= last; part += kThreads)
+    best = fmaxf(best, of_parts.highest[part]);
+  best = reduce_block(best, Max{}, -INFINITY);
+  float total = 0, output = 0;
+  if (share < shares) {
+#pragma unroll 4
+    for (std::int64_t part = first + share; part <= last; part += shares) {
+      const float factor = exp2f(of_parts.highest[part] - best);
+      total += of_parts.totals[part] * factor;
+      output += of_parts.output(part)[column] * factor;
     }
   }
+  totals[thread] = total;
+  outputs[thread] = output;
   __syncthreads();
-  combine_groups(tensors.y + n * query_channels + head_at, highest, groups, sizes.head_size);
+  if (share > 0) return;
+  for (int other = 1; other < shares; ++other) {
+    total += totals[other * size + column];
+    output += outputs[other * size + column];
+  }
+  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * size + column, output / total);
 }
 
 }  // namespace
@@ -169,29 +236,36 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                     .group = spec.group(),
                     .channels = channels,
                     .cache_rows = key_cache.size(1),
+                    .parts = (key_cache.size(1) + kPartKeys - 1) / kPartKeys,
                     .head_size = static_cast<int>(head_size),
                     .lanes = 1,
                     .scale = score_scale(spec, head_size),
                     .cap = spec.cap * kLog2E};
+  const std::int64_t items = y.size(0) * spec.queries;
+  const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
+    const DecodeTensors<T> tensors{
+        y.data<T>(),       key_cache.data<T>(),        value_cache.data<T>(),
+        qkv.data<T>(),     texts.data<std::int32_t>(), positions.data<std::int32_t>(),
+        sums.data<float>()};
+    Grid grid{.x = static_cast<unsigned int>(items),
+              .y = static_cast<unsigned int>(sizes.parts),
+              .threads = kThreads};
     const auto start = [&](auto* kernel, std::int64_t pack) {
       while (sizes.lanes < kWarp && sizes.lanes * pack < head_size) sizes.lanes *= 2;
       const auto floats = static_cast<std::size_t>(sizes.groups() * (2 + head_size));
-      const Grid grid{.x = static_cast<unsigned int>(y.size(0) * spec.queries),
-                      .threads = kThreads,
-                      .shared_bytes = sizeof(float) * floats};
-      launch(
-          stream, "attention_decode", kernel, grid,
-          DecodeTensors<T>{y.data<T>(), key_cache.data<T>(), value_cache.data<T>(), qkv.data<T>(),
-                           texts.data<std::int32_t>(), positions.data<std::int32_t>()},
-          sizes);
+      grid.shared_bytes = sizeof(float) * floats;
+      launch(stream, "attention_decode", kernel, grid, tensors, sizes);
     };
     if (packs_fit<T>(head_size, qkv.raw(), key_cache.raw(), value_cache.raw())) {
       start(decode_kernel<T, kPackSize<T>, 2>, kPackSize<T>);
     } else {
       start(decode_kernel<T, 1, 8>, 1);
     }
+    if (sizes.parts == 1) return;
+    launch(stream, "attention_decode_parts", combine_parts_kernel<T>,
+           Grid{.x = grid.x, .threads = kThreads}, tensors, sizes);
   });
 }
 

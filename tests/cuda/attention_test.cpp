@@ -184,6 +184,57 @@ TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
   }
 }
 
+/// Around the ends of parts of 128 keys, each of which a block of its own reads.
+TEST(CudaAttention, DecodesInPartsOfTheKeys) {
+  const Stream host = cpu_stream();
+  AttentionSpec grouped(2, 1), window = grouped, capped = grouped;
+  window.window = 130;
+  capped.cap = 0.5f;
+  for (const DType dtype : kRealTypes) {
+    for (const std::int64_t head_size : {5, 64}) {
+      const Tensor keys = random_tensor({3, 400, head_size}, dtype, 2, host);
+      for (const AttentionSpec& spec : {grouped, window, capped}) {
+        const Tensors tensors{random_tensor({3, 2 * head_size}, dtype, 1, host),
+                              keys,
+                              random_tensor(keys.shape(), dtype, 3, host),
+                              random_tensor({3, 4 * head_size}, dtype, 4, host),
+                              tensor_of({1, 0, 2}, {3}, DType::kI32, host),
+                              tensor_of({127, 128, 399}, {3}, DType::kI32, host)};
+        expect_like_cpu(tensors, tolerance_of(dtype),
+                        concat("parts, head ", head_size, " ", name_of(dtype)),
+                        [=](const Tensors& t, const Stream& stream) {
+                          attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], spec, stream);
+                        });
+      }
+    }
+  }
+}
+
+/// What a text's row holds does not depend on the room that its caches have.
+TEST(CudaAttention, DecodesToTheSameBitsInLargerCaches) {
+  const Stream host = cpu_stream(), stream = cuda_stream();
+  const Tensor keys = random_tensor({300, 32}, DType::kBF16, 2, host),
+               values = random_tensor({300, 32}, DType::kBF16, 3, host),
+               qkv = random_tensor({1, 96}, DType::kBF16, 4, host);
+  for (const double position : {100, 290}) {
+    Tensor first;
+    for (const std::int64_t rows : {300, 1000}) {
+      const auto cache_of = [&](const Tensor& of) {
+        const Tensor cache = Tensor::zeros({1, rows, 32}, DType::kBF16, MemoryKind::kData, host);
+        copy(cache.view({rows, 32}).rows(0, 300), of, host);
+        return copy_to(cache, stream);
+      };
+      const Tensor y = Tensor::empty({1, 32}, DType::kBF16, MemoryKind::kActivations, stream);
+      attention_decode(y, cache_of(keys), cache_of(values), copy_to(qkv, stream),
+                       copy_to(tensor_of({0}, {1}, DType::kI32, host), stream),
+                       copy_to(tensor_of({position}, {1}, DType::kI32, host), stream), 2, stream);
+      const Tensor found = wait_for_host(y, stream);
+      if (first) expect_same_bits(found, first);
+      first = found;
+    }
+  }
+}
+
 TEST(CudaAttention, StoresKeysAndValues) {
   const Stream host = cpu_stream();
   const Tensor keys = random_tensor({3, 9, 10}, DType::kBF16, 1, host);
