@@ -30,8 +30,11 @@ struct YarnRange {
   double low, high;
 };
 
+/// A simulated pass, such as before a recording, finds the real table and leaves it.
 bool holds(const Tensor& table, std::int64_t rows, const Stream& stream) {
-  return table && table.size(0) >= rows && table.device() == stream.device();
+  if (!table || table.size(0) < rows) return false;
+  const Device device = stream.device();
+  return table.device() == device || table.device() == Device{device.type, device.index};
 }
 
 /// Lengths of documents that lie one behind the other in sequences, positions (B, T).

@@ -172,6 +172,17 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   }
 }
 
+/// The table of angles is made once, before the recording.
+TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
+  HybridTrainerConfig config = fixed_config();
+  config.model.family = "llama";
+  config.training.steps = 10;
+  const auto launched = train(config, "cuda", "launched");
+  config.training.cuda_graphs = true;
+  const auto recorded = train(config, "cuda", "recorded");
+  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+}
+
 TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
   HybridTrainerConfig config = fixed_config();
   config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
