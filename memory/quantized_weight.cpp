@@ -54,4 +54,9 @@ Tensor QuantizedWeight::values_in(DType dtype, const Stream& stream) const {
   return values;
 }
 
+const void* QuantizedWeight::fixed_place() const {
+  const auto codes = [](const auto& tensors) { return place_on_device(tensors.codes); };
+  return std::visit(codes, parts_.front().tensors);
+}
+
 }  // namespace hybrid_trainer

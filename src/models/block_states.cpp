@@ -4,15 +4,25 @@
 
 namespace hybrid_trainer {
 
-bool BlockStates::can_rewind() const {
-  return std::ranges::all_of(blocks, [](const ResidualBlock::State& block) {
+namespace {
+
+/// Whether the branches that keep anything can do what `can` asks for.
+bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
+  return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
     return std::ranges::all_of(
-        block, [](const auto& state) { return state == nullptr || state->can_rewind(); });
+        block, [&](const auto& state) { return state == nullptr || ((*state).*can)(); });
   });
 }
 
+}  // namespace
+
+bool BlockStates::can_rewind() const { return all_can(blocks, &BranchState::can_rewind); }
+
+bool BlockStates::can_record() const { return all_can(blocks, &BranchState::can_record); }
+
 void BlockStates::grow_caches(std::int64_t tokens, const Stream& stream) {
   const MemoryLabel label("keys and values");
+  recording.drop();
   for (ResidualBlock::State& block : blocks)
     for (const auto& state : block)
       if (state) state->grow(tokens, stream);

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/residual_block.h"
+#include "src/models/decode_recording.h"
 
 namespace hybrid_trainer {
 
@@ -14,7 +15,9 @@ class BlockStates final : public DecodeState {
  public:
   using DecodeState::DecodeState;
   bool can_rewind() const override;
+  bool can_record() const;
   std::vector<ResidualBlock::State> blocks;
+  DecodeRecording recording;
 
  private:
   void grow_caches(std::int64_t tokens, const Stream& stream) override;

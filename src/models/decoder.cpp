@@ -181,24 +181,47 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
 Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                             DecodeState& state, std::int64_t last, const Pass& pass,
                             const Stream& stream) {
-  const std::int64_t batch = tokens.size(0), time = tokens.size(1), rows = batch * time;
+  const std::int64_t batch = tokens.size(0), time = tokens.size(1);
   require(std::ssize(texts) == batch && (batch == 1 || time == 1),
           "decoder: of several texts one token each may follow");
   require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
-  const auto& states = dynamic_cast<const BlockStates&>(state);
-  DecodeTexts where{.begun = texts.front()};
-  Pass step = pass;
-  if (batch > 1 || state.position(texts.front()) > 0) {
+  auto& states = dynamic_cast<BlockStates&>(state);
+  Tensor logits;
+  if (batch == 1 && state.position(texts.front()) == 0) {
+    logits = decode(tokens, {.begun = texts.front()}, states, last, pass, stream);
+  } else {
     const Tensor places = places_of(texts, time, state, stream);
-    where.each = places.rows(0, 1).view({rows});
-    step.positions = places.rows(1, 2).view({batch, time});
+    const Batch next({{"tokens", tokens},
+                      {"texts", places.rows(0, 1).view(tokens.shape())},
+                      {"positions", places.rows(1, 2).view(tokens.shape())}},
+                     time);
+    logits = decode_next(next, states, last, pass, stream);
   }
-  Tensor x = embedding_.forward(tokens, step, stream);
-  for (std::size_t i = 0; i < blocks_.size(); ++i)
-    x = blocks_[i]->decode(x, where, states.blocks[i], step, stream);
   for (const std::int64_t text : texts) state.advance(time, text);
+  return logits;
+}
+
+/// Of tokens that follow others: positions and texts are on the device, so that it can be recorded.
+Tensor Decoder::decode_next(const Batch& tokens, BlockStates& states, std::int64_t last,
+                            const Pass& pass, const Stream& stream) {
+  const auto enqueue = [&](const Batch& next, const Stream& on) {
+    Pass step = pass;
+    step.positions = next.at("positions");
+    const DecodeTexts where{.each = next.at("texts").view({next.tokens()})};
+    return decode(next.at("tokens"), where, states, last, step, on);
+  };
+  if (!states.can_record()) return enqueue(tokens, stream);
+  return states.recording.run(*this, last, tokens, enqueue, stream);
+}
+
+Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
+                       std::int64_t last, const Pass& pass, const Stream& stream) {
+  const std::int64_t batch = tokens.size(0), rows = tokens.elements();
+  Tensor x = embedding_.forward(tokens, pass, stream);
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    x = blocks_[i]->decode(x, texts, states.blocks[i], pass, stream);
   ForwardOnlyTape tape(pass);
-  const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : time - last, rows);
+  const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : rows - last, rows);
   return head_.logits(final_norm_->forward(wanted, tape, stream), stream);
 }
 

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/recording.h"
+#include "hybrid_trainer/core/batch_recording.h"
 #include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/parameter.h"
@@ -26,23 +24,8 @@ struct PendingGradient {
   StepRetry retry = StepRetry::kNone;  // else nothing here counts
 };
 
-/// The forward and backward passes of a step as one recording. The first batch of a shape is just
-/// enqueued, so that one-time initialization of kernels and libraries is done; the second is
-/// recorded, and later ones replay it.
-class GradientRecording {
- public:
-  using Enqueue = std::function<PendingGradient(const Batch&, const Stream&)>;
-  /// Enqueues the passes on the batch. The result is valid until the next call.
-  const PendingGradient& run(const Batch& batch, const Enqueue& enqueue, const Stream& stream);
-  /// Frees the recording and its memory. Then weights and gradients may move.
-  void drop() { *this = {}; }
-
- private:
-  bool first_ = true;  // of this shape
-  Recording recording_;
-  Batch batch_;  // the recorded one; each batch is copied here
-  PendingGradient result_;
-};
+/// The forward and backward passes of a step. Before weights or gradients move, it is dropped.
+using GradientRecording = BatchRecording<PendingGradient>;
 
 /// What every path of the gradient works with; all outlive it.
 struct GradientParts {

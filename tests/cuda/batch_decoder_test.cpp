@@ -4,7 +4,10 @@
 
 #include <cmath>
 
+#include "hybrid_trainer/core/profile.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/live_weight.h"
 #include "support/gradient_check.h"
 #include "tests/cuda/cuda_case.h"
 
@@ -77,6 +80,132 @@ TEST(CudaBatchDecoder, GivesTheLogitsOfTheProcessor) {
       EXPECT_EQ(found, first) << family;
     });
   }
+}
+
+/// A model with random weights on the stream.
+std::unique_ptr<LanguageModel> random_model(const std::string& family, const Stream& stream) {
+  const Stream host = kernels::cpu_stream();
+  const auto model = make_model(small_model(family), 3, host);
+  testing::randomize([&](const ParameterVisitor& visit) { model->visit_parameters(visit); }, host);
+  return copy_of(*model, stream);
+}
+
+/// Recordings that `run` replays; what is wanted where they are not counted.
+int replays_in(int wanted, const std::function<void()>& run) {
+  const int before = recordings_replayed();
+  run();
+  return before < 0 ? wanted : recordings_replayed() - before;
+}
+
+/// The first step of a number of rows is launched. A profile counts launches alone.
+TEST(CudaBatchDecoder, ReplaysOneStepToTheBitsOfLaunchingIt) {
+  for (const char* family : {"gpt2", "llama"}) {
+    Stream stream = cuda_stream();
+    const auto model = random_model(family, stream);
+    Profile profile;
+    Logits launched, replayed;
+    stream.set_profile(&profile);
+    EXPECT_EQ(replays_in(0, [&] { launched = logits_of(*model, stream); }), 0);
+    stream.set_profile(nullptr);
+    EXPECT_EQ(replays_in(6, [&] { replayed = logits_of(*model, stream); }), 6) << family;
+    EXPECT_EQ(replayed, launched) << family;
+  }
+}
+
+/// The logits of a text that grows token by token, and beyond the caches' first room, while
+/// between(step) may change where weights are.
+Logits growing_logits(LanguageModel& model, const Stream& stream,
+                      const std::function<void(int)>& between) {
+  CachedDecoder decoder(model, DType::kF32, stream);
+  std::vector<std::int32_t> text{3};
+  Logits all;
+  for (int step = 0; step < 11; ++step) {
+    decoder.see(text);
+    all.emplace_back(decoder.logits().begin(), decoder.logits().end());
+    text.push_back(5 * step % 61);
+    between(step);
+  }
+  return all;
+}
+
+TEST(CudaBatchDecoder, RecordsAnewWhereWeightsOrCachesMoved) {
+  const Stream stream = cuda_stream();
+  const auto model = random_model("llama", stream);
+  Logits wanted;
+  EXPECT_EQ(replays_in(6, [&] { wanted = growing_logits(*model, stream, [](int) {}); }), 6)
+      << "the caches grow at tokens 2, 3, 5 and 9";
+  const auto move = [&](int step) {
+    if (step != 9) return;
+    model->visit_parameters([&](Parameter& parameter) {
+      const Tensor before = parameter.home_master();
+      parameter.set_storage(std::make_unique<ResidentWeight>(copy_to(before, stream)));
+      fill_zero(before, stream);
+    });
+  };
+  EXPECT_EQ(replays_in(5, [&] { EXPECT_EQ(growing_logits(*model, stream, move), wanted); }), 5);
+}
+
+/// Two recordings, of which the second one makes the table of angles larger.
+TEST(CudaBatchDecoder, GoesOnBesideADecoderOfLongerTexts) {
+  const Stream stream = cuda_stream();
+  const auto model = random_model("llama", stream);
+  const auto logits_beside = [&](const std::function<void()>& other) {
+    BatchDecoder decoder(*model, {.texts = 1, .tokens = 6}, DType::kF32, stream);
+    for (std::int32_t text = 0; text < 2; ++text) {
+      decoder.begin(0, std::vector<std::int32_t>{7, text});
+      for (std::int32_t token = 0; token < 4; ++token)
+        decoder.add(std::vector<BatchDecoder::Next>{{0, token}});
+      other();
+    }
+    return std::vector(decoder.logits(0).begin(), decoder.logits(0).end());
+  };
+  const auto wanted = logits_beside([] {});
+  EXPECT_EQ(logits_beside([&] { logits_of(*model, stream); }), wanted);
+}
+
+/// Holds a model's matrices in storages of their masters, and wants the same logits without a replay.
+template <class MakeStorage>
+void expect_launches_alone(const MakeStorage& make_storage) {
+  const Stream stream = cuda_stream();
+  const auto model = random_model("llama", stream);
+  const Logits wanted = growing_logits(*model, stream, [](int) {});
+  model->visit_parameters([&](Parameter& parameter) {
+    if (parameter.role() != Role::kVector)
+      parameter.set_storage(make_storage(parameter.home_master(), stream));
+  });
+  Logits found;
+  EXPECT_EQ(replays_in(0, [&] { found = growing_logits(*model, stream, [](int) {}); }), 0);
+  EXPECT_EQ(found, wanted);
+}
+
+TEST(CudaBatchDecoder, LaunchesEachStepWhereAWeightHasNoFixedPlace) {
+  expect_launches_alone([](const Tensor& master, const Stream& stream) {
+    return std::make_unique<LiveWeight>(master, stream);
+  });
+}
+
+/// Waits for its stream, which cannot be recorded.
+class WaitingWeight final : public WeightStorage {
+ public:
+  explicit WaitingWeight(Tensor master) : master_(std::move(master)) {}
+  Tensor acquire(DType, const Stream& stream) override {
+    stream.synchronize();
+    return master_;
+  }
+  void release(DType, Use, const Stream&) noexcept override {}
+  Tensor home_master() const override { return master_; }
+  void compute_in(DType, const Stream&) override {}
+  DType compute_dtype() const override { return DType::kF32; }
+  void refresh_compute_copy(const Stream&) override {}
+  const void* fixed_place() const override { return master_.raw(); }
+
+ private:
+  Tensor master_;
+};
+
+TEST(CudaBatchDecoder, LaunchesEachStepWhereRecordingFails) {
+  expect_launches_alone(
+      [](const Tensor& master, const Stream&) { return std::make_unique<WaitingWeight>(master); });
 }
 
 }  // namespace

@@ -18,6 +18,12 @@ class FrozenWeight : public WeightStorage {
   DType compute_dtype() const final { return compute_dtype_; }
   void refresh_compute_copy(const Stream&) final {}
 
+ protected:
+  /// For fixed_place: null on the host.
+  static const void* place_on_device(const Tensor& tensor) {
+    return tensor.device().type == DeviceType::kCuda ? tensor.raw() : nullptr;
+  }
+
  private:
   HeldValues& of(DType dtype) { return held_[dtype == DType::kBF16 ? 1 : 0]; }
   /// The values in the dtype on the stream's device.
@@ -34,6 +40,7 @@ class FrozenRealWeight final : public FrozenWeight {
 
  private:
   Tensor values_in(DType dtype, const Stream& stream) const override;
+  const void* fixed_place() const override { return place_on_device(values_); }
   Tensor values_;
 };
 

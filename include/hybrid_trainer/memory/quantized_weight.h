@@ -35,6 +35,7 @@ class QuantizedWeight final : public FrozenWeight {
 
  private:
   Tensor values_in(DType dtype, const Stream& stream) const override;
+  const void* fixed_place() const override;
   Shape shape_;
   std::vector<QuantizedRows> parts_;
 };

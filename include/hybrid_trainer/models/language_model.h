@@ -57,7 +57,7 @@ class LanguageModel : public LossModel {
   /// follow what `state`, of this model, has seen of `texts` (B); it sees these too. Of one text
   /// any number of tokens may follow, of several that have begun one of each. Where one text has
   /// begun, and of several, a row's logits are, on a processor and up to kernels::kFewRows of them,
-  /// to the bit those of its token alone.
+  /// to the bit those of its token alone. They are valid until the state sees more.
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;

@@ -19,6 +19,9 @@ struct BranchState {
   /// Whether a text may go back to one of its tokens, as where each has a place of its own. A state
   /// that sums up what it has seen can only begin anew.
   virtual bool can_rewind() const { return true; }
+  /// Whether decoding may be recorded (see Recording) and replayed: it waits for nothing, and all
+  /// that it keeps stays where it is until it grows.
+  virtual bool can_record() const { return false; }
 };
 
 /// What a state has room for.

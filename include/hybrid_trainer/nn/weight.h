@@ -23,6 +23,9 @@ class WeightStorage {
   virtual DType compute_dtype() const = 0;
   /// Whether what acquire gives now lies on the device anyway and stays valid after release.
   virtual bool is_resident() const { return false; }
+  /// Where work that is recorded (see Recording) may read the values again, as long as this is the
+  /// same; null where acquire moves them, or waits.
+  virtual const void* fixed_place() const { return nullptr; }
   /// Makes the compute copy, if there is one, anew from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
   /// Where a compute copy stands in for the masters: moves them to the memory of `home`, on the
@@ -62,6 +65,9 @@ class ResidentWeight final : public WeightStorage {
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
   bool is_resident() const override { return master_.defined(); }
+  const void* fixed_place() const override {
+    return copy_ ? copy_.raw() : master_ ? master_.raw() : nullptr;
+  }
   void refresh_compute_copy(const Stream& stream) override;
   void park_master(const Stream& home, const Stream& stream) override;
   void recall_master() override { recalled_ = true; }
