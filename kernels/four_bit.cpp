@@ -1,6 +1,7 @@
 #include "hybrid_trainer/kernels/four_bit.h"
 
 #include "kernels/dispatch.h"
+#include "kernels/four_bit_check.h"
 #include "kernels/four_bit_levels.h"
 
 namespace hybrid_trainer::kernels {
@@ -16,35 +17,19 @@ decltype(kernels::quantize_four_bit) quantize_four_bit;
 
 constexpr std::array<float, 256> kFourBitLevels = make_four_bit_levels();
 
-namespace {
-
-constexpr std::int64_t parts(std::int64_t count, std::int64_t size) {
-  return (count + size - 1) / size;
-}
-
-}  // namespace
-
 FourBitTensors FourBitTensors::empty(std::int64_t count, FourBitType type, const Stream& stream) {
   const auto make = [&](std::int64_t elements, DType dtype) {
     return Tensor::empty({elements}, dtype, MemoryKind::kParameters, stream);
   };
-  const std::int64_t blocks = parts(count, kFourBitBlock);
-  return {make(parts(count, 2), DType::kU8), make(blocks, DType::kU8),
-          make(parts(blocks, kFourBitLevelBlock), DType::kF32), 0, type};
+  const std::int64_t blocks = four_bit_parts(count, kFourBitBlock);
+  return {make(four_bit_parts(count, 2), DType::kU8), make(blocks, DType::kU8),
+          make(four_bit_parts(blocks, kFourBitLevelBlock), DType::kF32), 0, type};
 }
 
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
   const KernelCall call{"dequantize_four_bit", stream};
-  const std::int64_t blocks = parts(values.elements(), kFourBitBlock);
   check_real(call, {"values", values});
-  check_shape(call, {"codes", from.codes}, {parts(values.elements(), 2)});
-  check_dtype(call, {"codes", from.codes}, DType::kU8);
-  if (from.levels.defined()) {
-    check_shape(call, {"levels", from.levels}, {blocks}, DType::kU8);
-  }
-  check_shape(call, {"scales", from.scales},
-              {from.levels.defined() ? parts(blocks, kFourBitLevelBlock) : blocks});
-  check_dtype(call, {"scales", from.scales}, DType::kF32);
+  check_four_bit(call, from, values.elements());
   dispatch<cpu::dequantize_four_bit, cuda::dequantize_four_bit>(call, Work::kElementwise, values,
                                                                 from);
 }
@@ -54,10 +39,7 @@ void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Str
   require(to.type == FourBitType::kNormal && !to.levels.defined(),
           "quantize_four_bit writes NormalFloat 4 with f32 scales");
   check_dtype(call, {"values", values}, DType::kF32);
-  check_shape(call, {"codes", to.codes}, {parts(values.elements(), 2)});
-  check_dtype(call, {"codes", to.codes}, DType::kU8);
-  check_shape(call, {"scales", to.scales}, {parts(values.elements(), kFourBitBlock)});
-  check_dtype(call, {"scales", to.scales}, DType::kF32);
+  check_four_bit(call, to, values.elements());
   dispatch<cpu::quantize_four_bit, cuda::quantize_four_bit>(call, Work::kElementwise, to, values);
 }
 

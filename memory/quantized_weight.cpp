@@ -1,6 +1,10 @@
 #include "hybrid_trainer/memory/quantized_weight.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/four_bit_linear.h"
+#include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/memory/eight_bit_quantization.h"
 #include "hybrid_trainer/memory/four_bit_quantization.h"
 
@@ -52,6 +56,24 @@ Tensor QuantizedWeight::values_in(DType dtype, const Stream& stream) const {
     row += part.rows;
   }
   return values;
+}
+
+bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& bias,
+                               const Tensor& residual, const Stream& stream) {
+  const auto is_there = [](const QuantizedRows& part) {
+    const auto* const tensors = std::get_if<FourBitTensors>(&part.tensors);
+    return tensors != nullptr && place_on_device(tensors->codes) != nullptr;
+  };
+  if (x.size(0) > kernels::kFewRows || x.size(1) % kernels::kFourBitBlock != 0 ||
+      stream.device().type != DeviceType::kCuda || !std::ranges::all_of(parts_, is_there))
+    return false;
+  std::int64_t row = 0;
+  for (const QuantizedRows& part : parts_) {
+    kernels::four_bit_linear(y, x, {std::get<FourBitTensors>(part.tensors), row, part.rows}, bias,
+                             residual, stream);
+    row += part.rows;
+  }
+  return true;
 }
 
 const void* QuantizedWeight::fixed_place() const {

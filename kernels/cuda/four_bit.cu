@@ -3,14 +3,11 @@
 #include <bit>
 
 #include "kernels/cuda/for_packs.cuh"
-#include "kernels/four_bit_levels.h"
+#include "kernels/cuda/four_bit_blocks.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-__device__ const std::array<float, 16> kNormals = kFourBitValues;
-__device__ const std::array<float, 16> kFloats = kFourBitFloats;
-__device__ const std::array<float, 256> kLevels = make_four_bit_levels();
 __device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
 constexpr int kCodes = 8;  // of a thread, which reads them at once
@@ -19,21 +16,13 @@ constexpr int kCodes = 8;  // of a thread, which reads them at once
 template <class T>
 struct DequantizeFourBit {
   T* values;
-  const std::uint8_t *codes, *levels;
-  const float* scales;
-  float offset;
-  FourBitType type;
-  __device__ float magnitude(std::int64_t block) const {
-    if (levels == nullptr) return scales[block];
-    return __fadd_rn(__fmul_rn(kLevels.data()[levels[block]], scales[block / kFourBitLevelBlock]),
-                     offset);
-  }
+  FourBitBlocks from;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const float size = magnitude(i / kFourBitBlock);
-    const float* const of_codes = type == FourBitType::kNormal ? kNormals.data() : kFloats.data();
+    const float size = from.magnitude(i / kFourBitBlock);
+    const float* const of_codes = from.values();
     using Bytes = Pack<std::uint8_t, (N + 1) / 2>;
-    const Bytes bytes = *reinterpret_cast<const Bytes*>(codes + i / 2);
+    const Bytes bytes = *reinterpret_cast<const Bytes*>(from.codes + i / 2);
     float pack[N];
     for (int k = 0; k < N; ++k)
       pack[k] = of_codes[bytes.values[k / 2] >> ((i + k) % 2 == 0 ? 4 : 0) & 15] * size;
@@ -84,13 +73,7 @@ void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Str
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
   visit_real(values.dtype(), [&](auto real) {
     using T = decltype(real);
-    const DequantizeFourBit<T> body{
-        values.data<T>(),
-        from.codes.data<std::uint8_t>(),
-        from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
-        from.scales.data<float>(),
-        from.offset,
-        from.type};
+    const DequantizeFourBit<T> body{values.data<T>(), blocks_of(from)};
     for_packs<kCodes>(stream, "dequantize_four_bit", values.elements(), body, values.raw(),
                       from.codes.raw());
   });

@@ -59,9 +59,13 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Pass& pass
   Tensor y = Tensor::empty(with_last(x.shape(), weight_.shape()[0]), x.dtype(),
                            MemoryKind::kActivations, stream);
   const Tensor rows = y.as_rows();
-  kernels::linear_forward(rows, x.as_rows(), weight_.acquire(x.dtype(), stream),
-                          decomposes() ? Weight{} : acquire_bias(stream),
-                          decomposes() ? Tensor{} : residual.as_rows(), stream);
+  const Weight bias = decomposes() ? Weight{} : acquire_bias(stream);
+  const Tensor added = decomposes() ? Tensor{} : residual.as_rows();
+  const bool is_done =
+      !pass.training && weight_.storage().multiply(rows, x.as_rows(), bias, added, stream);
+  if (!is_done)
+    kernels::linear_forward(rows, x.as_rows(), weight_.acquire(x.dtype(), stream), bias, added,
+                            stream);
   if (adapter_) adapter_->add_to(rows, x.as_rows(), pass, stream);
   if (decomposes()) {
     kernels::scale_columns(rows, rows, adapter_->row_factors(weight_, stream).factors,

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
+#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/live_weight.h"
 #include "support/gradient_check.h"
@@ -95,6 +96,42 @@ int replays_in(int wanted, const std::function<void()>& run) {
   const int before = recordings_replayed();
   run();
   return before < 0 ? wanted : recordings_replayed() - before;
+}
+
+/// Holds the matrices of linear maps as the codes of those of `values`, which lie on the host.
+void quantize(LanguageModel& model, LanguageModel& values, const Stream& home) {
+  std::vector<Tensor> masters;
+  values.visit_parameters([&](Parameter& p) { masters.push_back(testing::master_of(p)); });
+  std::size_t i = 0;
+  model.visit_parameters([&](Parameter& parameter) {
+    const Tensor& master = masters[i++];
+    if (parameter.role() != Role::kMatrix) return;
+    std::vector<QuantizedRows> parts{quantize_rows(master, "nf4", home)};
+    parameter.set_storage(std::make_unique<QuantizedWeight>(master.shape(), std::move(parts)));
+  });
+}
+
+TEST(CudaBatchDecoder, MultipliesByCodesToTheLogitsOfTheProcessor) {
+  const Stream host = kernels::cpu_stream(), stream = cuda_stream();
+  ModelConfig config = small_model("llama");
+  config.width = 64;
+  config.layers = 1;
+  const auto model = make_model(config, 3, host);
+  testing::randomize([&](const ParameterVisitor& visit) { model->visit_parameters(visit); }, host);
+  const auto copy = copy_of(*model, stream), on_host = copy_of(*model, host);
+  quantize(*copy, *model, stream);
+  quantize(*on_host, *model, host);
+  const Logits wanted = logits_of(*on_host, host);
+  Logits found;
+  EXPECT_EQ(replays_in(6, [&] { found = logits_of(*copy, stream); }), 6);
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    for (std::size_t word = 0; word < 61; ++word) {
+      ASSERT_NEAR(found[i][word], wanted[i][word],
+                  10 * loss_tolerance() * (1 + std::abs(wanted[i][word])))
+          << "row " << i % 3 << " at step " << i / 3;
+    }
+  }
 }
 
 /// The first step of a number of rows is launched. A profile counts launches alone.

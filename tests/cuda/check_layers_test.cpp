@@ -1,7 +1,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/four_bit.h"
+#include "hybrid_trainer/kernels/four_bit_linear.h"
 #include "hybrid_trainer/kernels/low_rank.h"
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/kernels/rotary.h"
@@ -104,6 +104,17 @@ const std::vector<DeviceCase> kDecoders{
      {{"values", kRow}, {"codes", {2}, DType::kU8}, {"levels", kOne, DType::kU8}, {"scales", kOne}},
      [](const Tensors& t, const Stream& s) {
        dequantize_four_bit(t[0], {t[1], t[2], t[3]}, s);
+     }},
+    {"four_bit_linear",
+     {{"y", {3, 2}},
+      {"x", {3, 64}},
+      {"codes", {64}, DType::kU8},
+      {"levels", {2}, DType::kU8},
+      {"scales", kOne},
+      {"bias", {2}},
+      {"residual", {3, 2}}},
+     [](const Tensors& t, const Stream& s) {
+       four_bit_linear(t[0], t[1], {{t[2], t[3], t[4]}, 0, 2}, t[5], t[6], s);
      }},
     {"quantize_four_bit",
      {{"values", kRow}, {"codes", {2}, DType::kU8}, {"scales", kOne}},

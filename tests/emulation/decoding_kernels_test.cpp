@@ -2,6 +2,8 @@
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/four_bit.h"
+#include "hybrid_trainer/memory/quantized_weight.h"
+#include "hybrid_trainer/nn/linear.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/block.h"
 
@@ -39,6 +41,30 @@ TEST(EmulatedDecoding, ReadsTheKeysOfOneTextInManyBlocks) {
   EXPECT_EQ(threads_of("attention_decode", stream,
                        [&] { attention_decode(y, keys, keys, qkv, text, text, 12, stream); }),
             96 * 256);
+}
+
+/// Two modules quantized by themselves, as queries and keys of a model folder: in generation their
+/// codes are multiplied by, and no values are made of them.
+TEST(EmulatedDecoding, MultipliesByTheCodesOfAWeight) {
+  const Stream host = cpu_stream(), stream = cuda_stream();
+  Linear linear("l", 128, 96, stream);
+  std::vector<QuantizedRows> parts;
+  for (const std::int64_t rows : {64, 32})
+    parts.push_back(
+        quantize_rows(random_tensor({rows, 128}, DType::kF32, 1, host, 0.1), "nf4", stream));
+  linear.weight().set_storage(std::make_unique<QuantizedWeight>(Shape{96, 128}, std::move(parts)));
+  const Tensor residual = copy_to(random_tensor({3, 96}, DType::kBF16, 3, host), stream);
+  const auto product_of = [&](std::int64_t rows, bool training) {
+    const Tensor x = copy_to(random_tensor({rows, 128}, DType::kBF16, 2, host), stream);
+    const Pass pass{.training = training, .dtype = DType::kBF16};
+    return wait_for_host(linear.product(x, rows == 3 ? residual : Tensor{}, pass, stream), stream);
+  };
+  Tensor by_values, by_codes;
+  EXPECT_GT(threads_of("dequantize_four_bit", stream, [&] { by_values = product_of(3, true); }), 0);
+  EXPECT_EQ(threads_of("dequantize_four_bit", stream, [&] { by_codes = product_of(3, false); }), 0);
+  expect_close(by_codes, values_of(by_values), 2 * tolerance_of(DType::kBF16));
+  EXPECT_GT(threads_of("dequantize_four_bit", stream, [&] { product_of(17, false); }), 0)
+      << "many rows";
 }
 
 }  // namespace

@@ -15,6 +15,12 @@ class WeightStorage {
   /// compute copy. What changes them says so. Throws Error where there is no such copy.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
+  /// y = x·wᵀ + bias + residual (see kernels::linear_forward) from the form in which the values are
+  /// held, without making them. Where that would not be faster, returns false and does nothing.
+  virtual bool multiply(const Tensor& /*y*/, const Tensor& /*x*/, const Tensor& /*bias*/,
+                        const Tensor& /*residual*/, const Stream&) {
+    return false;
+  }
   /// The masters where they lie, for copies to and from them while nobody holds them. After a write
   /// to them, make the compute copy anew. Undefined for a frozen weight without masters.
   virtual Tensor home_master() const = 0;

@@ -1,0 +1,140 @@
+#include "hybrid_trainer/kernels/four_bit_linear.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/four_bit_blocks.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kOutputs = 4;   // rows of w of a block, so that x is read once for as many
+constexpr int kCodes = 8;     // of each, of a thread at a time: 4 bytes
+constexpr int kMostRows = 8;  // of x
+
+template <class T>
+struct FourBitProduct {
+  T* y;  // of w's first row, as are bias and residual
+  const T* x;
+  FourBitBlocks w;
+  const float* bias;  // or null, as may be the residual
+  const T* residual;
+  std::int64_t rows, inputs, outputs;
+  std::int64_t columns;  // of y
+};
+
+/// What the codes of kOutputs rows of w, from `first` on, stand for from input i on; rows beyond the
+/// last one are that one.
+struct FourBitWeights {
+  float values[kOutputs][kCodes];
+  float magnitudes[kOutputs];
+  template <class T>
+  __device__ FourBitWeights(const FourBitProduct<T>& of, const float* table, std::int64_t first,
+                            std::int64_t i) {
+    std::uint32_t words[kOutputs];
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+      const std::int64_t row = first + o < of.outputs ? first + o : of.outputs - 1;
+      const std::int64_t at = row * of.inputs + i;
+      words[o] = *reinterpret_cast<const std::uint32_t*>(of.w.codes + at / 2);
+      magnitudes[o] = of.w.magnitude(at / kFourBitBlock);
+    }
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+#pragma unroll
+      for (int k = 0; k < kCodes; ++k)
+        values[o][k] = table[words[o] >> (k / 2 * 8 + (k % 2 == 0 ? 4 : 0)) & 15];
+    }
+  }
+};
+
+/// sum[n][o] is of row n of x and output o, over a thread's inputs.
+template <int kRows, class T>
+__device__ void add_products(float (&sum)[kRows][kOutputs], const FourBitProduct<T>& of,
+                             const FourBitWeights& weights, std::int64_t i) {
+#pragma unroll
+  for (int n = 0; n < kRows; ++n) {
+    float x[kCodes] = {};
+    if (n < of.rows) load_pack(x, of.x + n * of.inputs + i);
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+      float dot = 0;
+#pragma unroll
+      for (int k = 0; k < kCodes; ++k) dot += weights.values[o][k] * x[k];
+      sum[n][o] += dot * weights.magnitudes[o];
+    }
+  }
+}
+
+/// A block for kOutputs rows of w; its threads share the inputs. The table of 16 values is in shared
+/// memory, where 32 threads look up any of them without a bank conflict.
+template <int kRows, class T>
+__global__ void __launch_bounds__(kThreads) four_bit_linear_kernel(FourBitProduct<T> of) {
+  __shared__ float table[16];
+  __shared__ float of_warps[kWarps][kRows * kOutputs];
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < 16) table[thread] = of.w.values()[thread];
+  __syncthreads();
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kOutputs;
+  float sum[kRows][kOutputs] = {};
+  for (std::int64_t i = thread * kCodes; i < of.inputs; i += kThreads * kCodes) {
+    add_products(sum, of, FourBitWeights(of, table, first, i), i);
+  }
+#pragma unroll
+  for (int n = 0; n < kRows; ++n) {
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+      const float of_warp = reduce_warp(sum[n][o], Sum{});
+      if (thread % kWarp == 0) of_warps[thread / kWarp][n * kOutputs + o] = of_warp;
+    }
+  }
+  __syncthreads();
+  const std::int64_t n = thread / kOutputs, o = first + thread % kOutputs;
+  if (n >= kRows || n >= of.rows || o >= of.outputs) return;
+  float total = 0;
+  for (const auto& sums : of_warps) total += sums[thread];
+  if (of.bias != nullptr) total += of.bias[o];
+  if (of.residual != nullptr) total += load(of.residual + n * of.columns + o);
+  store(of.y + n * of.columns + o, total);
+}
+
+template <class T>
+void start(const FourBitProduct<T>& of, const Stream& stream) {
+  const auto with = [&](auto* kernel) {
+    const auto blocks = static_cast<unsigned int>((of.outputs + kOutputs - 1) / kOutputs);
+    launch(stream, "four_bit_linear", kernel, Grid{.x = blocks, .threads = kThreads}, of);
+  };
+  if (of.rows == 1) return with(four_bit_linear_kernel<1, T>);
+  if (of.rows == 2) return with(four_bit_linear_kernel<2, T>);
+  if (of.rows <= 4) return with(four_bit_linear_kernel<4, T>);
+  with(four_bit_linear_kernel<kMostRows, T>);
+}
+
+}  // namespace
+
+void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
+                     const Tensor& residual, const Stream& stream) {
+  require(packs_aligned(x.raw(), w.tensors.codes.raw()),
+          "four_bit_linear: x and the codes must be aligned to 16 bytes");
+  const std::int64_t columns = y.size(1), inputs = x.size(1);
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    for (std::int64_t row = 0; row < x.size(0); row += kMostRows) {
+      const std::int64_t at = row * columns + w.first;
+      start(FourBitProduct<T>{.y = y.data<T>() + at,
+                              .x = x.data<T>() + row * inputs,
+                              .w = blocks_of(w.tensors),
+                              .bias = bias ? bias.data<float>() + w.first : nullptr,
+                              .residual = residual ? residual.data<T>() + at : nullptr,
+                              .rows = std::min<std::int64_t>(kMostRows, x.size(0) - row),
+                              .inputs = inputs,
+                              .outputs = w.count,
+                              .columns = columns},
+            stream);
+    }
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda
