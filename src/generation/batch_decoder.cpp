@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/machine_memory.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/generation/context_window.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "src/generation/host_tensors.h"
@@ -30,6 +31,7 @@ BatchDecoder::BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, con
     : model_(model),
       dtype_(dtype),
       stream_(stream),
+      host_(make_host_pool(stream.device())),
       state_(model.make_decode_state(
           {.texts = room.texts, .tokens = std::min(room.tokens, model.config().context)}, dtype,
           stream)),
@@ -95,7 +97,7 @@ void BatchDecoder::see(std::span<const std::int64_t> rows, std::span<const std::
   const Tensor ids = device_tokens(tokens, {count, std::ssize(tokens) / count}, stream_);
   const Tensor logits = host_f32(
       model_.next_logits(ids, rows, *state_, 1, {.training = false, .dtype = dtype_}, stream_),
-      stream_);
+      host_, stream_);
   for (std::int64_t i = 0; i < count; ++i)
     at(rows[static_cast<std::size_t>(i)]).logits = logits.rows(i, i + 1);
 }

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/generation/context_window.h"
 #include "src/generation/host_tensors.h"
 
 namespace hybrid_trainer {
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
-    : model_(model), dtype_(dtype), stream_(stream) {}
+    : model_(model), dtype_(dtype), stream_(stream), host_(make_host_pool(stream.device())) {}
 
 void CachedDecoder::reserve(std::int64_t tokens) {
   const std::int64_t wanted = std::min(tokens, context());
@@ -40,7 +41,7 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   const std::int64_t text_of_state = 0;
   logits_ = host_f32(model_.next_logits(tokens, {&text_of_state, 1}, *state_, parts.drafted + 1,
                                         {.training = false, .dtype = dtype_}, stream_),
-                     stream_);
+                     host_, stream_);
 }
 
 std::span<const float> CachedDecoder::logits(std::int64_t i) const {

@@ -14,10 +14,14 @@ Tensor device_tokens(std::span<const std::int32_t> tokens, const Shape& shape,
   return wait_for_device(values, stream);
 }
 
-Tensor host_f32(const Tensor& values, const Stream& stream) {
-  const Tensor there = wait_for_host(values, stream);
+Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream) {
+  stream.synchronize();
+  Tensor there = values;
+  if (values.device() != host.device()) {
+    there = Tensor::empty_like(values, MemoryKind::kLogits, host);
+    wait_for_copy(there, values, stream);
+  }
   if (there.dtype() == DType::kF32) return there;
-  const Stream host(MemoryPool::create("host"));
   const Tensor wide = Tensor::empty(there.shape(), DType::kF32, MemoryKind::kLogits, host);
   kernels::cast(wide, there, host);
   return wide;

@@ -51,6 +51,7 @@ class BatchDecoder {
   LanguageModel& model_;
   DType dtype_;
   const Stream& stream_;
+  Stream host_;  // of logits
   std::unique_ptr<DecodeState> state_;
   std::vector<Row> rows_;
 };

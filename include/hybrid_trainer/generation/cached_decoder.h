@@ -46,6 +46,7 @@ class CachedDecoder {
   LanguageModel& model_;
   DType dtype_;
   const Stream& stream_;
+  Stream host_;  // of logits
   std::unique_ptr<DecodeState> state_;
   std::vector<std::int32_t> seen_;
   std::int64_t dropped_ = 0;  // tokens of the text that are not seen

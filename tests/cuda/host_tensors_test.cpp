@@ -1,0 +1,25 @@
+#include "src/generation/host_tensors.h"
+
+#include "hybrid_trainer/core/pools.h"
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Logits of each token: locking pages takes longer than copying them.
+TEST(CudaHostTensors, ComeToPinnedMemoryThatIsReused) {
+  const Stream stream = cuda_stream(), host(make_host_pool(stream.device()));
+  const Tensor logits = kernels::random_tensor({3, 5'000}, DType::kBF16, 1, kernels::cpu_stream());
+  const Tensor there = copy_to(logits, stream);
+  std::size_t fresh = 0;
+  for (int token = 0; token < 3; ++token) {
+    const Tensor found = host_f32(there, host, stream);
+    EXPECT_TRUE(found.pinned());
+    kernels::expect_close(found, kernels::values_of(logits), 0);
+    if (token == 0) fresh = host.pool()->use().fresh_total;
+  }
+  EXPECT_EQ(host.pool()->use().fresh_total, fresh);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
