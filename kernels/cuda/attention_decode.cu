@@ -12,6 +12,10 @@ constexpr int kThreads = 256;
 /// rows beside it.
 constexpr std::int64_t kPartKeys = 128;
 
+/// Packs of a thread, so that a warp has those of the largest head.
+template <int kPack>
+constexpr int kPacksOf = 256 / (kWarp * kPack);
+
 struct KeyRange {
   std::int64_t first, last;
 };
@@ -259,9 +263,9 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
       launch(stream, "attention_decode", kernel, grid, tensors, sizes);
     };
     if (packs_fit<T>(head_size, qkv.raw(), key_cache.raw(), value_cache.raw())) {
-      start(decode_kernel<T, kPackSize<T>, 2>, kPackSize<T>);
+      start(decode_kernel<T, kPackSize<T>, kPacksOf<kPackSize<T>>>, kPackSize<T>);
     } else {
-      start(decode_kernel<T, 1, 8>, 1);
+      start(decode_kernel<T, 1, kPacksOf<1>>, 1);
     }
     if (sizes.parts == 1) return;
     launch(stream, "attention_decode_parts", combine_parts_kernel<T>,
