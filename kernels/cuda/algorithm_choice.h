@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/algorithm_cache.h"
@@ -21,36 +22,46 @@ struct AlgorithmOffer {
 /// Which of `count` candidates is fastest, by the median of several rounds in which they take
 /// turns; one that is far slower is dropped after two. `seconds` times one candidate once and is
 /// infinity if it fails. The first, which is the library's own choice, wins unless another gains
-/// more than noise.
-std::size_t fastest_of(std::size_t count, const std::function<double(std::size_t)>& seconds);
+/// more than noise. None if all fail.
+std::optional<std::size_t> fastest_of(std::size_t count,
+                                      const std::function<double(std::size_t)>& seconds);
 
 /// Chooses algorithms for one device. For large products the offered ones are timed once, and the
 /// choice is stored in a folder for all later runs, since another algorithm gives other last bits.
-/// What cannot be timed or stored gets the library's own choice.
+/// What cannot be timed or stored gets the library's own choice. One that could not be timed is
+/// stored as such: runs that begin later time it again, and runs that resume keep it. A run also
+/// keeps what it has in a folder of its own, where it finds it when it resumes, whatever the cache
+/// holds by then.
 class AlgorithmChooser {
  public:
   struct Settings {
     std::string folder;  // "" for none
     bool times = true;
     double least_operations = 2e9;  // smaller products are not worth it
+    ProductRun run{};
   };
   /// From the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
-  static Settings environment();
+  static Settings environment(const ProductRun& run = {});
 
-  /// Reads what the folder holds. A file that cannot be used is noted on standard error.
+  /// Reads what the folders hold. A file that cannot be used is noted on standard error.
   AlgorithmChooser(Settings settings, AlgorithmOwner owner);
 
   /// Makes the offer take an algorithm for the product. False if there is none.
   bool choose(const Product& product, const AlgorithmOffer& offer, const Stream& stream);
 
  private:
+  Algorithms read(const std::string& folder) const;
+  std::optional<AlgorithmBits> take_stored(const std::string& kind, const AlgorithmOffer& offer);
   AlgorithmBits settle(const Product& product, const std::string& kind, const AlgorithmOffer& offer,
                        const std::vector<AlgorithmBits>& candidates, const Stream& stream);
+  AlgorithmBits keep_in_run(const std::string& kind, const AlgorithmBits& bits);
 
   Settings settings_;
   AlgorithmOwner owner_;
-  Algorithms known_;
-  bool stores_ = true;  // until it turns out that the folder cannot be written
+  Algorithms known_;    // of the cache
+  Algorithms of_run_;   // of the run's own folder
+  bool stores_ = true;  // until it turns out that the cache cannot be written
+  bool told_untimed_ = false;
 };
 
 }  // namespace hybrid_trainer::kernels::cuda

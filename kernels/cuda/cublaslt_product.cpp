@@ -12,10 +12,16 @@ namespace {
 class Multiplier {
  public:
   explicit Multiplier(int device)
-      : chooser_(AlgorithmChooser::environment(),
-                 {cublaslt().version(), cuda_runtime().properties(device).name}) {
+      : owner_{cublaslt().version(), cuda_runtime().properties(device).name},
+        chooser_(AlgorithmChooser::environment(), owner_) {
     cuda_runtime().use(device);
     cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
+  }
+
+  void begin(const ProductRun& run) {
+    std::lock_guard lock(mutex_);
+    plans_.clear();
+    chooser_ = AlgorithmChooser(AlgorithmChooser::environment(run), owner_);
   }
 
   bool try_multiply(const Product& product, const Stream& stream) {
@@ -42,6 +48,7 @@ class Multiplier {
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
+  AlgorithmOwner owner_;
   AlgorithmChooser chooser_;
   std::map<ProductKind, ProductPlan> plans_;
 };
@@ -55,6 +62,8 @@ Multiplier& multiplier_of(int device) {
 }
 
 }  // namespace
+
+void begin_products(const ProductRun& run, int device) { multiplier_of(device).begin(run); }
 
 bool try_multiply(const Product& product, const Stream& stream) {
   return multiplier_of(stream.device().index).try_multiply(product, stream);

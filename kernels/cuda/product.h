@@ -1,6 +1,7 @@
 #pragma once
 
 #include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/kernels/product_library.h"
 #include "kernels/backend.h"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -37,12 +38,17 @@ struct Product {
 };
 
 /// Enqueues the product; equal inputs give bit-identical results. False, without doing anything, if
-/// the library has no kernel for it. Throws DeviceError.
+/// the library has no kernel for it. Throws DeviceError, and OutOfMemory where the device has no
+/// memory for the library's kernels.
 [[nodiscard]] bool try_multiply(const Product& product, const Stream& stream);
 
 /// Enqueues a product that has neither bias nor epilogue, of any sizes, for which the library has no
 /// kernel: much slower than one of the library's, and warned of once for each kind. Sums are added
 /// up in the order of K.
 void multiply_without_library(const Product& product, const Stream& stream);
+
+/// From here on products on the device choose their algorithms for this run, those that ran before
+/// included. Throws DeviceError.
+void begin_products(const ProductRun& run, int device);
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -97,6 +97,14 @@ TEST_F(AlgorithmCache, NothingIsLostWhereManyStoreAtOnce) {
   EXPECT_EQ(read().size(), static_cast<std::size_t>(kKinds * (kThreads + 1)));
 }
 
+/// As versions of the program wrote it that knew of none that were not timed.
+TEST_F(AlgorithmCache, KeepsItsFormat) {
+  ASSERT_TRUE(store({{"8 8 8 nn f32 f32", {1, 2, 3, 4, 5, 6, 7, 8}}}));
+  EXPECT_EQ(text(),
+            "hybrid_trainer algorithms 2\ncublaslt 130100\ndevice NVIDIA H200 (SXM)\n"
+            "8 8 8 nn f32 f32 = 1 2 3 4 5 6 7 8\nend 1\n");
+}
+
 TEST_F(AlgorithmCache, IsForOneVersionAndDevice) {
   ASSERT_TRUE(store(kAlgorithms));
   const auto empty = [&](const AlgorithmOwner& owner) {

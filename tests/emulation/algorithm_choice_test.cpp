@@ -30,7 +30,7 @@ TEST(FastestOf, IsTheOneWithTheLeastMedian) {
   EXPECT_EQ(constant({1, 3, 2}), 0u);
   EXPECT_EQ(constant({1, 0.995}), 0u) << "less than noise";
   EXPECT_EQ(constant({kNever, 2, 1}), 2u);
-  EXPECT_EQ(constant({kNever, kNever}), 0u);
+  EXPECT_EQ(constant({kNever, kNever}), std::nullopt);
   EXPECT_EQ(constant({5}), 0u);
   int calls = 0;
   const auto disturbed = [&](std::size_t i) {
@@ -66,9 +66,13 @@ class AlgorithmChoice : public ::testing::Test {
     emulation::device().memory_bytes = std::size_t{4} << 30;
   }
 
-  void as_new_process(std::vector<double> algorithm_seconds) {
+  void as_new_process(std::vector<double> algorithm_seconds, const ProductRun& run = {}) {
     emulation::device().algorithm_seconds = std::move(algorithm_seconds);
     emulation::restart_products();
+    begin_products(run, 0);
+  }
+  void as_resumed_process(std::vector<double> algorithm_seconds) {
+    as_new_process(std::move(algorithm_seconds), {.resumes = true});
   }
   /// A product of f32 numbers whose bits tell the order of adding.
   Tensor product(GradientMode mode = GradientMode::kOverwrite) {
@@ -168,13 +172,53 @@ TEST_F(AlgorithmChoice, TheEnvironmentTurnsItOff) {
   EXPECT_FALSE(fs::exists(file()));
 }
 
-TEST_F(AlgorithmChoice, WithoutMemoryForItNothingIsTimedButTheChoiceIsKept) {
-  const Tensor by_first = product_by(0);
+TEST_F(AlgorithmChoice, WhatCouldNotBeTimedIsTimedInARunThatBeginsLater) {
+  const Tensor by_first = product_by(0), by_second = product_by(1);
+  const auto cannot_be_timed = [&](const std::string& why, const std::vector<double>& seconds) {
+    SCOPED_TRACE(why);
+    fs::remove_all(folder_);
+    as_new_process(seconds);
+    const std::string note = note_of([&] { expect_same_bits(product(), by_first); });
+    EXPECT_NE(note.find("could not be timed"), std::string::npos) << note;
+    emulation::device().memory_bytes = std::size_t{4} << 30;
+    for (int run = 0; run < 2; ++run) {  // one that resumes, as often as it does
+      as_resumed_process({3000, 1000, 2000});
+      expect_same_bits(product(), by_first);
+    }
+    as_new_process({3000, 1000, 2000});
+    EXPECT_EQ(note_of([&] { expect_same_bits(product(), by_second); }), "");
+    as_new_process({1000, 2000, 3000});  // it has been timed
+    expect_same_bits(product(), by_second);
+  };
   emulation::device().memory_bytes = 1 << 20;  // the trial's noise alone takes it
+  cannot_be_timed("no memory", {3000, 1000, 2000});
+  cannot_be_timed("none runs", {-1, -1, -1});
+}
+
+TEST_F(AlgorithmChoice, WithoutMemoryForItAgainTheFirstOneStays) {
+  const Tensor by_first = product_by(0);
+  emulation::device().memory_bytes = 1 << 20;
+  for (int run = 0; run < 3; ++run) {
+    as_new_process({3000, 1000, 2000});
+    expect_same_bits(product(), by_first);
+  }
+}
+
+/// Another run may time meanwhile what this one could not.
+TEST_F(AlgorithmChoice, ARunKeepsItsAlgorithmsWhateverTheCacheHolds) {
+  const Tensor by_first = product_by(0), by_second = product_by(1);
+  const std::string run = scratch_ / "run", other = scratch_ / "other";
+  emulation::device().memory_bytes = 1 << 20;
+  as_new_process({3000, 1000, 2000}, {.folder = run});
   expect_same_bits(product(), by_first);
   emulation::device().memory_bytes = std::size_t{4} << 30;
-  as_new_process({3000, 1000, 2000});
+  as_new_process({3000, 1000, 2000}, {.folder = other});
+  expect_same_bits(product(), by_second);
+  as_new_process({3000, 1000, 2000}, {.folder = run, .resumes = true});
   expect_same_bits(product(), by_first);
+  fs::remove_all(folder_);
+  as_new_process({1000, 3000, 2000}, {.folder = other, .resumes = true});
+  expect_same_bits(product(), by_second);
 }
 
 TEST_F(AlgorithmChoice, NothingIsTimedWhileAStreamIsRecorded) {

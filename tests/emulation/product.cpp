@@ -7,10 +7,10 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "kernels/cuda/algorithm_choice.h"
-
 #include "tests/emulation/emulated_device.h"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -135,14 +135,20 @@ void enqueue(const Product& product, std::size_t algorithm, const Stream& stream
                      [enqueued = Enqueued(product, algorithm)] { multiply(enqueued); });
 }
 
+AlgorithmChooser::Settings settings_of(const ProductRun& run) {
+  AlgorithmChooser::Settings settings = AlgorithmChooser::environment(run);
+  settings.least_operations = 0;
+  return settings;
+}
+
 /// What the product keeps of a process.
 struct Library {
-  AlgorithmChooser chooser{{.folder = cache_folder(),
-                            .times = AlgorithmChooser::environment().times,
-                            .least_operations = 0},
-                           {1, "emulated"}};
+  explicit Library(const ProductRun& run) : chooser(settings_of(run), {1, "emulated"}) {}
+  AlgorithmChooser chooser;
   std::map<ProductKind, std::size_t> chosen;
 };
+std::mutex library_mutex;
+ProductRun begun;  // for which the library is made at the first product
 std::unique_ptr<Library> library;
 
 /// The algorithm for this product, by the chooser that the device's own products have, with times
@@ -150,7 +156,8 @@ std::unique_ptr<Library> library;
 std::size_t algorithm_for(const Product& product, const Stream& stream) {
   const std::vector<double>& seconds = emulation::device().algorithm_seconds;
   if (seconds.empty()) return 0;
-  if (!library) library = std::make_unique<Library>();
+  const std::lock_guard lock(library_mutex);
+  if (!library) library = std::make_unique<Library>(begun);
   const auto [entry, is_new] = library->chosen.try_emplace(ProductKind(product), 0);
   std::size_t& chosen = entry->second;
   if (!is_new) return chosen;
@@ -178,6 +185,12 @@ std::size_t algorithm_for(const Product& product, const Stream& stream) {
 
 }  // namespace
 
+void begin_products(const ProductRun& run, int) {
+  const std::lock_guard lock(library_mutex);
+  begun = run;
+  library.reset();
+}
+
 bool try_multiply(const Product& product, const Stream& stream) {
   check(product);
   const std::string& refuses = emulation::device().refuses;
@@ -192,4 +205,6 @@ bool try_multiply(const Product& product, const Stream& stream) {
 
 }  // namespace hybrid_trainer::kernels::cuda
 
-void hybrid_trainer::emulation::restart_products() { kernels::cuda::library.reset(); }
+void hybrid_trainer::emulation::restart_products() {
+  kernels::cuda::begin_products({}, 0);
+}
