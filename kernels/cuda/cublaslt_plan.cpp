@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "hybrid_trainer/core/cuda_libraries.h"
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -36,6 +37,12 @@ template <class Value>
 void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which, const Value& value) {
   cublaslt().check(cublaslt().set_operation(operation, which, &value, sizeof(value)),
                    "cublasLtMatmulDescSetAttribute");
+}
+
+/// What cuBLASLt may answer where a kernel of it could not be loaded.
+bool may_hide_a_lack_of_memory(cublasStatus_t answer) {
+  return answer == CUBLAS_STATUS_NOT_INITIALIZED || answer == CUBLAS_STATUS_EXECUTION_FAILED ||
+         answer == CUBLAS_STATUS_INTERNAL_ERROR;
 }
 
 /// The limits within which cuBLASLt chooses.
@@ -93,10 +100,14 @@ CublasLt::CublasLt() : library(SharedLibrary::open(cublaslt_library())) {
   find(multiply, "cublasLtMatmul");
 }
 
-void CublasLt::check(cublasStatus_t answer, const char* call) const {
+void CublasLt::check(cublasStatus_t answer, const char* call, std::optional<int> device) const {
   if (answer == CUBLAS_STATUS_SUCCESS) return;
-  throw DeviceError(concat("cuBLASLt: ", call, " answered ", name_of_status(answer),
-                           "; `hybrid doctor` shows the device and ", library.path(),
+  const std::string what = concat("cuBLASLt: ", call, " answered ", name_of_status(answer));
+  if (device && (answer == CUBLAS_STATUS_ALLOC_FAILED ||
+                 (may_hide_a_lack_of_memory(answer) && is_short_of_device_memory(*device)))) {
+    throw_out_of_device_memory(what, *device);
+  }
+  throw DeviceError(concat(what, "; `hybrid doctor` shows the device and ", library.path(),
                            ", --device cpu works without them"));
 }
 
@@ -198,7 +209,7 @@ void ProductPlan::run(cublasLtHandle_t handle, const Product& product, const Str
                                        product.a.raw(), a_.get(), &of_addend, addend.raw(),
                                        c_.get(), product.c.raw(), c_.get(), &algorithm_,
                                        workspace.raw(), workspace_bytes_, stream.native()),
-                   "cublasLtMatmul");
+                   "cublasLtMatmul", stream.device().index);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

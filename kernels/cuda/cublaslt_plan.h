@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hybrid_trainer/core/shared_library.h"
@@ -32,8 +33,9 @@ struct CublasLt {
   decltype(cublasLtMatmulAlgoCheck)* check_algorithm;
   decltype(cublasLtMatmul)* multiply;
 
-  /// Throws DeviceError with the call and its result.
-  void check(cublasStatus_t answer, const char* call) const;
+  /// Throws DeviceError with the call and its result; OutOfMemory where `device`, on which it would
+  /// have loaded kernels, has no memory for them.
+  void check(cublasStatus_t answer, const char* call, std::optional<int> device = {}) const;
 };
 
 /// Opens the library on the first call. Thread-safe. Throws DeviceError.
@@ -52,7 +54,7 @@ class ProductPlan {
   bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);
   /// False until an algorithm has been taken.
   bool usable() const { return usable_; }
-  /// Enqueues a product of this kind. One thread at a time. Throws DeviceError.
+  /// Enqueues a product of this kind. One thread at a time. Throws DeviceError, OutOfMemory.
   void run(cublasLtHandle_t handle, const Product& product, const Stream& stream);
 
  private:

@@ -15,7 +15,7 @@ class Multiplier {
       : owner_{cublaslt().version(), cuda_runtime().properties(device).name},
         chooser_(AlgorithmChooser::environment(), owner_) {
     cuda_runtime().use(device);
-    cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate");
+    cublaslt().check(cublaslt().create(&handle_), "cublasLtCreate", device);
   }
 
   void begin(const ProductRun& run) {

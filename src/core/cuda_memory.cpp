@@ -2,7 +2,9 @@
 #include <cstdint>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_source.h"
+#include "hybrid_trainer/core/units.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -78,6 +80,25 @@ std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned) {
 
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes) {
   return std::make_unique<PinnedMemory>(cuda_runtime(), limit_bytes);
+}
+
+bool is_short_of_device_memory(int device) noexcept {
+  constexpr std::size_t kScarce = std::size_t{256} << 20;
+  try {
+    return cuda_runtime().properties(device).free_bytes < kScarce;
+  } catch (const std::exception&) {  // after a kernel's fault no call answers
+    return false;
+  }
+}
+
+void throw_out_of_device_memory(const std::string& what, int device) {
+  const std::size_t free = cuda_runtime().properties(device).free_bytes;
+  throw OutOfMemory(
+      concat(what, ": ", name_of(Device{DeviceType::kCuda, device}), " has ", units::bytes(free),
+             " free beside what this program holds, where CUDA and its libraries put their kernels",
+             "; leave them about 1 GiB: lower memory.device_budget or data.batch_size, set ",
+             "memory.plan=auto, or end other programs on the device (`nvidia-smi` lists them)"),
+      0, free);
 }
 
 std::unique_ptr<MemorySource> cuda_memory(Device device) {

@@ -28,7 +28,8 @@ bool is_of_a_start(const fs::path& path) {
   std::error_code ignored;
   if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
   return name == ".lock" || name == "data.json" || name == "tokenizer" || name == "oom.json" ||
-         name == "ranks" || name == "log.txt" || name.rfind(".tmp-", 0) == 0;
+         name == "ranks" || name == "algorithms" || name == "log.txt" ||
+         name.rfind(".tmp-", 0) == 0;
 }
 
 /// Name of the first file in a folder other than such leftovers, or "".

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
@@ -11,6 +10,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/memory_shortage_json.h"
+#include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/memory_plan.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "src/planning/chosen_device_map.h"
@@ -20,7 +20,7 @@ namespace {
 
 /// What the device has left for a run that was given no budget.
 std::size_t free_device_memory(Device device) {
-  if (device.type == DeviceType::kCuda) return cuda_runtime().properties(device.index).free_bytes;
+  if (device.type == DeviceType::kCuda) return plannable_device_bytes(device);
   return machine_memory().available_bytes;
 }
 
@@ -65,8 +65,8 @@ struct Excess {
 MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
   const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
   const bool divides = shared && config.memory.device_map == "auto";  // blocks between the two
-  const std::size_t free = free_device_memory(device),
-                    on_device = config.device_budget().value_or(divides ? free / 4 * 3 : free);
+  const std::size_t free = shared || !config.device_budget() ? free_device_memory(device) : 0;
+  const std::size_t on_device = config.device_budget().value_or(divides ? free / 4 * 3 : free);
   const std::size_t left = !shared   ? machine_memory().available_bytes
                            : divides ? std::max<std::size_t>(1, free - std::min(free, on_device))
                                      : free;
@@ -80,6 +80,7 @@ MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
 HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
                                        const ModelRegistry& registry,
                                        std::vector<std::string>& told) {
+  if (config.memory.plan != "auto" && config.memory.device_map != "auto") return config;
   const Device device = find_device(config.device);
   const MemoryBudgets budgets = budgets_of(config, device);
   if (config.memory.plan != "auto") {
@@ -96,7 +97,11 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
     throw_exceeds_machine({plan.need, *budgets.both, 1, how,
                            "files (--set memory.folder=FOLDER) or a smaller data.sequence_length"});
   }
-  if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1);
+  const bool has_margin = device.type == DeviceType::kCuda && !config.device_budget();
+  const std::string beside =
+      has_margin ? concat(", beside the ", units::bytes(kDeviceMargin), " for CUDA's libraries")
+                 : "";
+  if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1 + beside);
   for (const PlannedOption& option : plan.options)
     told.push_back(concat("planned: ", option.key, " ", option.value));
   return plan.config;

@@ -11,8 +11,8 @@
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/memory_savings.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "src/config/config_changes.h"
 #include "src/run/rank_agreement.h"
@@ -72,7 +72,7 @@ class TrainingRun {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
   void export_model() const;
-  void reserve_device_memory() const;
+  void take_device_memory();
   void describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records);
   void summarise_memory(RunRecords& records) const;
   RunEnd step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records);
@@ -81,7 +81,7 @@ class TrainingRun {
   RunRanks ranks_;
   const Interruption& interruption_;
   std::unique_ptr<Task> task_;
-  std::vector<std::string> planned_;  // what memory.plan chose, in words
+  std::vector<std::string> planned_;  // what memory.plan chose, and warnings, in words
   HybridTrainerConfig config_;
   Stream stream_;
   Stream host_;  // of host memory
@@ -177,17 +177,18 @@ void TrainingRun::export_model() const {
   if (!settings_.quiet) console_ << "wrote " << settings_.export_to.string() << std::endl;
 }
 
-void TrainingRun::reserve_device_memory() const {
-  const ModelRegistry* const families = task_->simulated_by();
-  if (stream_.device().type != DeviceType::kCuda || families == nullptr) return;
-  const MemoryNeed need = simulate_memory(config_, stream_.device(), SimulatedPhases::kAll,
-                                          *families, ranks_.as_simulated());
-  stream_.pool()->reserve(need.device_bytes, "the parts of one step");
+void TrainingRun::take_device_memory() {
+  prepare_device(stream_,
+                 {.folder = run_.algorithms(), .resumes = resumes_ && has_checkpoint(run_)});
+  const std::string warning = margin_warning(config_.device_budget(), stream_.device());
+  if (!warning.empty()) planned_.push_back(warning);
+  if (const ModelRegistry* const families = task_->simulated_by())
+    reserve_device_memory(config_, stream_, *families, ranks_.as_simulated());
 }
 
 TrainingRunResult TrainingRun::train_or_resume() {
   const RunPaths& paths = directory_.paths();
-  reserve_device_memory();
+  take_device_memory();
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto made = task_->make_model(config_, *places_);
   LossModel& model = *made;

@@ -60,6 +60,8 @@ MemoryRetry::MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_
 
 StepRetry MemoryRetry::wait_for_way_out(const Batch& batch, const OutOfMemory& error,
                                         Optimizer& optimizer) {
+  const bool outside_pools = stream_.device().type == DeviceType::kCuda && !error.shortage();
+  if (outside_pools) throw;  // such as a library's kernels, for which smaller ones leave no more
   const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
   if (elsewhere && !has_activations_elsewhere_) throw;  // smaller ones take as much
   if (optimizer.leave_device(stream_)) return StepRetry::kSame;

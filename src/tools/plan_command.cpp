@@ -12,6 +12,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/device_share.h"
 #include "hybrid_trainer/planning/memory_plan.h"
 #include "src/tools/commands.h"
@@ -85,6 +86,7 @@ HybridTrainerConfig config_of(const Asked& asked) {
 struct PlannedDevice {
   Device device;
   std::vector<std::string> notes;
+  bool is_here = true;
 };
 
 PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
@@ -102,8 +104,16 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
     if (*of_phase == "auto") *of_phase = "bf16";
   return {{},
           {"there is no CUDA device here: workspaces are those of a processor's kernels, which a "
-           "GPU's differ from by some MB; its driver and libraries take about 0.5 GB more",
-           "the relative time of a step is this machine's"}};
+           "GPU's differ from by some MB; its driver takes about 0.5 GB more",
+           "the relative time of a step is this machine's"},
+          false};
+}
+
+/// The budgets that the user gave; without one for a CUDA device of this machine, what it has.
+MemoryBudgets with_free_memory(MemoryBudgets budgets, Device device) {
+  if (device.type == DeviceType::kCuda && !budgets.device)
+    budgets.device = plannable_device_bytes(device);
+  return budgets;
 }
 
 /// The command that trains as planned. What only the user knows stands in capitals.
@@ -226,13 +236,16 @@ HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets
 }
 
 int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
-                    const PlannedDevice& planned, MemoryBudgets budgets) {
+                    const PlannedDevice& planned, const MemoryBudgets& given) {
   const Device device = planned.device;
+  MemoryBudgets budgets = with_free_memory(given, device);
   if (config.phases.runs_ahead_of_ranks()) check_ranks(config, 1);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
-  const bool is_here = planned.notes.empty();
-  if (is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
-  PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes};
+  if (planned.is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
+  PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes, {}};
+  if (device.type == DeviceType::kCuda || !planned.is_here) answer.device_margin = kDeviceMargin;
+  if (const std::string warning = margin_warning(given.device, device); !warning.empty())
+    answer.notes.push_back(warning);
   const MemoryPlan& plan = answer.plan;
   answer.command = training_command(asked, plan, budgets);
   if (const std::string why = why_no_predict_column(answer, device); !why.empty())
@@ -245,7 +258,7 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
     print(answer);
   }
   if (!asked.apply.empty() && plan.fits)
-    replace_file(asked.apply, config_json(with_budgets(plan.config, budgets)));
+    replace_file(asked.apply, config_json(with_budgets(plan.config, given)));
   return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
 

@@ -59,9 +59,11 @@ std::string as_json(const PlanAnswer& answer) {
   json::object options;
   for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
   const auto& machine = answer.budgets.both;
+  const auto& margin = answer.device_margin;
   return json::serialize(
       json::object{{"fits", plan.fits},
                    {"device_peak_bytes", plan.need.device_bytes},
+                   {"device_margin_bytes", margin ? json::value(*margin) : nullptr},
                    {"host_peak_bytes", plan.need.host_bytes},
                    {"disk_peak_bytes", plan.need.disk_bytes},
                    {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
@@ -84,6 +86,9 @@ void print(const PlanAnswer& answer) {
   for (const PlannedOption& option : plan.options)
     std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
   print_budget("device memory", plan.need.device_bytes, budgets.device, "");
+  if (answer.device_margin)
+    std::printf("%-18s%s more of the device's memory, for CUDA's libraries\n", "kept free",
+                units::bytes(*answer.device_margin).c_str());
   print_budget("host memory", plan.need.host_bytes, budgets.host, "");
   if (budgets.both)
     print_budget("both together", plan.need.device_bytes + plan.need.host_bytes, budgets.both,

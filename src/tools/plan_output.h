@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,9 @@ namespace hybrid_trainer {
 struct PlanAnswer {
   MemoryPlan plan;
   MemoryBudgets budgets;
-  std::string command;             // that trains so
-  std::vector<std::string> notes;  // what the figures do not say by themselves
+  std::string command;                         // that trains so
+  std::vector<std::string> notes;              // what the figures do not say by themselves
+  std::optional<std::size_t> device_margin{};  // kDeviceMargin, of a CUDA device
 };
 
 void print(const PlanAnswer& answer);

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/rank_step_time.h"
 
 namespace hybrid_trainer {
@@ -91,6 +92,8 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
     time = estimate_rank_step(config, device, asked.ranks, need.transfer, rates,
                               static_cast<double>(rate->bytes));
   }
+  const std::optional<std::size_t> margin =
+      device.type == DeviceType::kCuda ? std::optional(kDeviceMargin) : std::nullopt;
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     json::object answer{{"fits", fits},
@@ -99,6 +102,7 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
                         {"zero", config.distributed.zero},
                         {"phases", phases_of(need)},
                         {"device_peak_bytes", need.device_bytes},
+                        {"device_margin_bytes", margin ? json::value(*margin) : nullptr},
                         {"host_peak_bytes", need.host_bytes},
                         {"sent_bytes_per_step", need.transfer.bytes_sent},
                         {"link_bytes_per_step", need.transfer.link_bytes},
@@ -110,6 +114,9 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
                 asked.command.c_str(), asked.ranks, static_cast<int>(config.distributed.zero));
     std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
                 !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
+    if (margin)
+      std::printf("and keeps free    %s of its device's memory, for CUDA's libraries and NCCL\n",
+                  units::bytes(*margin).c_str());
     const std::size_t here = device.type == DeviceType::kCpu ? machine_memory().available_bytes : 0;
     if (here > 0) {
       const auto together =

@@ -254,7 +254,10 @@ TEST_F(AlgorithmChoice, AResumedRunKeepsItsBits) {
   };
   EXPECT_EQ(resume("resumed"), whole);
   fs::remove_all(folder_);
-  EXPECT_NE(resume("lost"), whole) << "with the cache lost another algorithm is the fastest";
+  EXPECT_EQ(resume("lost"), whole) << "the run has its own";
+  fs::remove_all(folder_);
+  fs::remove_all(scratch_ / "whole" / "algorithms");
+  EXPECT_NE(resume("forgotten"), whole) << "without either another algorithm is the fastest";
 }
 
 }  // namespace

@@ -37,7 +37,11 @@ struct EmulatedDevice {
   /// The time that each algorithm of a product takes, negative for one that does not run; each adds
   /// in its own order. Empty: there is only one, and none is chosen.
   std::vector<double> algorithm_seconds;
+  std::size_t library_bytes = 0;  // that the first product of a process takes of the memory
 
+  /// Takes them. False if there is no room.
+  bool load_library();
+  void unload_library();
   void* take(std::size_t bytes);
   void give(void* data);
 
@@ -54,6 +58,7 @@ struct EmulatedDevice {
   mutable std::mutex mutex_;
   std::string failure_;
   std::map<void*, std::size_t> blocks_;
+  std::size_t loaded_bytes_ = 0;
 };
 EmulatedDevice& device();
 
@@ -62,7 +67,7 @@ void enqueue(CUstream_st* stream, std::function<void()> work);
 /// Advances the stream's clock, which its events report.
 void spend(CUstream_st* stream, double seconds);
 
-/// Forgets the algorithms of products, as in a new process.
+/// Forgets the algorithms of products and what they loaded, as in a new process.
 void restart_products();
 
 }  // namespace hybrid_trainer::emulation

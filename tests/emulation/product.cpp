@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "kernels/cuda/algorithm_choice.h"
 #include "tests/emulation/emulated_device.h"
 
@@ -193,6 +194,10 @@ void begin_products(const ProductRun& run, int) {
 
 bool try_multiply(const Product& product, const Stream& stream) {
   check(product);
+  if (!emulation::device().load_library()) {
+    throw_out_of_device_memory("cuBLASLt: cublasLtMatmul answered CUBLAS_STATUS_ALLOC_FAILED",
+                               stream.device().index);
+  }
   const std::string& refuses = emulation::device().refuses;
   const bool refused = refuses == "product" || (refuses == "epilogue" && has_epilogue(product));
   if (refused || (product.aux && product.n() % 8 != 0)) return false;
@@ -207,4 +212,5 @@ bool try_multiply(const Product& product, const Stream& stream) {
 
 void hybrid_trainer::emulation::restart_products() {
   kernels::cuda::begin_products({}, 0);
+  device().unload_library();
 }

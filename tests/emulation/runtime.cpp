@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
@@ -252,6 +253,20 @@ void* EmulatedDevice::take(std::size_t bytes) {
   taken_bytes += bytes;
   blocks_[data] = bytes;
   return data;
+}
+
+bool EmulatedDevice::load_library() {
+  std::lock_guard lock(mutex_);
+  if (loaded_bytes_ == library_bytes) return true;
+  if (taken_bytes + library_bytes > memory_bytes) return false;
+  taken_bytes += library_bytes;
+  loaded_bytes_ = library_bytes;
+  return true;
+}
+
+void EmulatedDevice::unload_library() {
+  std::lock_guard lock(mutex_);
+  taken_bytes -= std::exchange(loaded_bytes_, 0);
 }
 
 void EmulatedDevice::give(void* data) {

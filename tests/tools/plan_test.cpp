@@ -108,6 +108,11 @@ TEST_F(Plan, KnowsAnotherMachinesDeviceByItsMemory) {
   EXPECT_TRUE(found.at("fits").as_bool());
   EXPECT_FALSE(found.at("notes").as_array().empty());
   EXPECT_TRUE(found.at("machine_available_bytes").is_null());
+  EXPECT_EQ(found.at("device_margin_bytes"), std::int64_t{1} << 30);
+  const std::string text =
+      plan({"--preset", "tiny", "--device", "cuda", "--device-budget", "16GiB"}).output;
+  EXPECT_NE(text.find("kept free         1.07 GB more of the device's memory"), text.npos) << text;
+  EXPECT_TRUE(answer({"--preset", "tiny"}).at("device_margin_bytes").is_null());
   const ProcessResult without = plan({"--preset", "tiny", "--device", "cuda"});
   EXPECT_EQ(without.exit_code, 64);
   EXPECT_NE(without.errors.find("--device-budget"), std::string::npos) << without.errors;

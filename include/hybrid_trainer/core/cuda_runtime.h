@@ -25,9 +25,10 @@ struct CudaProperties {
 };
 
 /// The few CUDA runtime calls that this project makes. One implementation is linked: NVIDIA's
-/// runtime, or none. Calls that enqueue return at once; all throw DeviceError, except those that
-/// are noexcept, which return nullptr or nothing. Beside those that name a device, calls are for
-/// threads that have used one: in another thread CUDA would open a context on cuda:0 for them.
+/// runtime, or none. Calls that enqueue return at once; all throw DeviceError, or OutOfMemory where
+/// the device has no memory for them, except those that are noexcept, which return nullptr or
+/// nothing. Beside those that name a device, calls are for threads that have used one: in another
+/// thread CUDA would open a context on cuda:0 for them.
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
@@ -107,5 +108,13 @@ class CallersDevice {
  private:
   int index_ = CudaRuntime::current_device();
 };
+
+/// Whether the device has so little free memory (256 MiB) that a library's failure is taken for the
+/// lack of it: one that cannot load its kernels does not always say so. False where it is unknown.
+bool is_short_of_device_memory(int device) noexcept;
+
+/// Throws OutOfMemory for a call that found no device memory outside the pools, such as a library
+/// that loads its kernels. `what` names the call and its result.
+[[noreturn]] void throw_out_of_device_memory(const std::string& what, int device);
 
 }  // namespace hybrid_trainer

@@ -17,6 +17,8 @@ struct RunPaths {
   /// Report of the OutOfMemory that ended the run last.
   std::string shortage() const { return root + "/oom.json"; }
   std::string checkpoints() const { return root + "/checkpoints"; }
+  /// Folder of the algorithms that the run's products have on CUDA devices.
+  std::string algorithms() const { return root + "/algorithms"; }
   std::string lock() const { return root + "/.lock"; }
   /// True if the folder holds a config.json and a trace of training.
   bool hold_a_run() const;

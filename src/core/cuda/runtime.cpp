@@ -21,12 +21,18 @@ std::string failure_of_work() {
   return answer == cudaSuccess ? "" : text_of(answer);
 }
 
-/// Throws DeviceError with the call, its result and what was asked for, and clears the error.
+/// Throws DeviceError with the call, its result and what was asked for, and clears the error;
+/// OutOfMemory where the device has no memory for it.
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
   if (const auto failure = failure_of_work(); !failure.empty())
     throw earlier_failure(failure, what);
+  if (const int device = CudaRuntime::current_device();
+      answer == cudaErrorMemoryAllocation && device >= 0) {
+    throw_out_of_device_memory(concat("CUDA: ", what, " answered ", cudaGetErrorName(answer)),
+                               device);
+  }
   throw DeviceError(concat("CUDA: ", what, " answered ", text_of(answer),
                            "; `hybrid doctor` shows the device, --device cpu works without it"));
 }

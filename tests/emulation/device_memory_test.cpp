@@ -1,0 +1,158 @@
+// What a run leaves of a CUDA device's memory, with a library of products that takes 700 MiB of it
+// when it is first used.
+
+#include "hybrid_trainer/planning/device_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/planning/memory_plan.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/run/tiny_run.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20, kLibrary = 700 * kMiB;
+constexpr Device kDevice{DeviceType::kCuda};
+
+class DeviceMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    emulation::restart_products();
+    emulation::device().library_bytes = kLibrary;
+  }
+  void TearDown() override {
+    emulation::restart_products();
+    emulation::device().library_bytes = 0;
+    emulation::device().memory_bytes = std::size_t{4} << 30;
+  }
+
+  /// The device has so much beside what is taken already.
+  static void leave(std::size_t bytes) {
+    emulation::device().memory_bytes = emulation::device().taken_bytes + bytes;
+  }
+  /// Of a run that takes 2.2 GiB, or a little more.
+  static HybridTrainerConfig config() {
+    HybridTrainerConfig config;
+    config.device = "cuda";
+    config.model = {.layers = 2, .heads = 4, .width = 256, .context = 1024, .vocabulary = 256};
+    config.data = {.batch_size = 64, .sequence_length = 1024};
+    config.phases.max_predict_steps = 0;
+    while (simulate_memory(config, kDevice).device_bytes < 2250 * kMiB)
+      config.data.batch_size += 16;
+    return config;
+  }
+  static std::size_t need() {
+    const std::size_t bytes = simulate_memory(config(), kDevice).device_bytes;
+    EXPECT_LT(bytes, 3300 * kMiB);
+    return bytes;
+  }
+  static void multiply(const Stream& stream) {
+    const Tensor x = Tensor::zeros({8, 8}, DType::kF32, MemoryKind::kWorkspace, stream);
+    const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
+    kernels::matmul(y, x, kernels::Transpose::kNo, x, kernels::Transpose::kNo,
+                    kernels::GradientMode::kOverwrite, stream);
+    stream.synchronize();
+  }
+  /// What the OutOfMemory says that `work` throws, with the exit code of one; "" for none.
+  static std::string shortage_of(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const OutOfMemory& error) {
+      EXPECT_EQ(error.code(), ExitCode::kMemory);
+      return error.what();
+    }
+    return "";
+  }
+  static void expect_says(const std::string& told, const std::string& part) {
+    EXPECT_NE(told.find(part), told.npos) << told;
+  }
+};
+
+TEST_F(DeviceMemory, TheLibraryIsLoadedBeforeASlabIsTaken) {
+  leave(need() + kLibrary + kDeviceMargin);
+  const Stream stream(make_device_pool(kDevice));
+  prepare_device(stream);
+  EXPECT_GE(emulation::device().taken_bytes, kLibrary);
+  EXPECT_EQ(stream.pool()->use().fresh_total, 0u);
+  reserve_device_memory(config(), stream);
+  EXPECT_GE(stream.pool()->use().fresh_total, need());
+  EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
+}
+
+/// Without a margin the run would fit as it is, and a library that is loaded afterwards, as most of
+/// its kernels are, would not.
+TEST_F(DeviceMemory, APlansRunLeavesTheLibraryRoom) {
+  leave(kDeviceMargin + kLibrary + need() / 2);
+  ASSERT_GT(emulation::device().memory_bytes - emulation::device().taken_bytes, need());
+  const std::size_t budget = plannable_device_bytes(kDevice);
+  EXPECT_EQ(budget, need() / 2);
+  emulation::restart_products();
+  const MemoryPlan plan = plan_memory(config(), kDevice, {.device = budget},
+                                      {.flops_per_second = 1e12, .copy_bytes_per_second = 1e10});
+  ASSERT_TRUE(plan.fits);
+  const Stream stream(make_device_pool(kDevice));
+  reserve_device_memory(plan.config, stream);
+  EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
+}
+
+TEST_F(DeviceMemory, TheMarginIsOfWhatIsFreeOnceTheLibraryIsLoaded) {
+  leave(kLibrary + kDeviceMargin + 100 * kMiB);
+  EXPECT_EQ(plannable_device_bytes(kDevice), 100 * kMiB);
+  leave(kDeviceMargin / 2);
+  EXPECT_EQ(plannable_device_bytes(kDevice), 0u);
+}
+
+TEST_F(DeviceMemory, ARunThatLeavesLibrariesNoRoomIsRefused) {
+  const Stream stream(make_device_pool(kDevice));
+  leave(need() + kLibrary + kDeviceMargin / 2 - 4 * kMiB);
+  prepare_device(stream);
+  const std::string told = shortage_of([&] { reserve_device_memory(config(), stream); });
+  expect_says(told, "must stay free for CUDA's libraries");
+  expect_says(told, "memory.plan=auto");
+  HybridTrainerConfig own = config();
+  own.memory.device_budget.bytes = need();
+  EXPECT_EQ(shortage_of([&] { reserve_device_memory(own, stream); }), "")
+      << "the user's own budget";
+}
+
+TEST_F(DeviceMemory, ABudgetThatLeavesLessThanTheMarginIsTold) {
+  leave(kDeviceMargin + 100 * kMiB);
+  EXPECT_EQ(margin_warning({}, kDevice), "");
+  EXPECT_EQ(margin_warning(100 * kMiB, kDevice), "");
+  EXPECT_EQ(margin_warning(std::size_t{1} << 40, {}), "") << "of a processor";
+  expect_says(margin_warning(200 * kMiB, kDevice),
+              "memory.device_budget leaves 969 MB of the 1.18 GB");
+  expect_says(margin_warning(std::size_t{1} << 40, kDevice), "leaves 0 B");
+}
+
+TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryIsALackOfMemory) {
+  leave(kLibrary - kMiB);
+  const Stream stream(make_device_pool(kDevice));
+  const std::string told = shortage_of([&] { prepare_device(stream); });
+  expect_says(told, "CUBLAS_STATUS_ALLOC_FAILED: cuda:0 has ");
+  expect_says(told, "lower memory.device_budget");
+}
+
+TEST_F(DeviceMemory, ARunTellsOfAnOwnBudgetAndEndsWhereTheLibraryFindsNoMemory) {
+  const TemporaryFolder scratch;
+  prepare_tiny_data(scratch / "data");
+  HybridTrainerConfig tiny = tiny_config();
+  tiny.device = "cuda";
+  tiny.training.steps = 2;
+  tiny.memory.device_budget.bytes = 600 * kMiB;
+  leave(kLibrary + 800 * kMiB);
+  std::string console;
+  train_tiny(tiny, scratch / "data", scratch / "run", false, &console);
+  expect_says(console, "memory.device_budget leaves ");
+  emulation::restart_products();
+  leave(kLibrary - kMiB);
+  expect_says(shortage_of([&] { train_tiny(tiny, scratch / "data", scratch / "short"); }),
+              "CUBLAS_STATUS_ALLOC_FAILED");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
