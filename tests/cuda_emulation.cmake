@@ -36,7 +36,7 @@ list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/pr
      benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)
 
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
-                    LIBRARIES hybrid_trainer::run Boost::context)
+                    LIBRARIES hybrid_trainer::run hybrid_trainer::benchmark Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
 
 # Opened in NCCL's place.

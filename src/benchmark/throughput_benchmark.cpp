@@ -11,6 +11,7 @@
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "src/benchmark/measured.h"
 
@@ -139,6 +140,8 @@ double published_bf16_rate(const std::string& device_name) {
 
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream) {
   BenchmarkResult result;
+  prepare_device(stream);
+  reserve_device_memory(config_of(settings), stream);
   Subject subject(settings, stream);
   const DType dtype = subject.dtype();
   result.precision = precision_name(dtype);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/benchmark/throughput_benchmark.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/planning/memory_plan.h"
@@ -152,6 +153,17 @@ TEST_F(DeviceMemory, ARunTellsOfAnOwnBudgetAndEndsWhereTheLibraryFindsNoMemory) 
   leave(kLibrary - kMiB);
   expect_says(shortage_of([&] { train_tiny(tiny, scratch / "data", scratch / "short"); }),
               "CUBLAS_STATUS_ALLOC_FAILED");
+}
+
+TEST_F(DeviceMemory, ABenchmarkTakesItsSlabAsARun) {
+  BenchmarkSettings settings;
+  settings.model = config().model;
+  settings.batch = 1024;
+  settings.sequence = 1024;
+  Stream stream(make_device_pool(kDevice));
+  const std::string told = shortage_of([&] { run_throughput_benchmark(settings, stream); });
+  expect_says(told, "device memory: the run takes ");
+  EXPECT_EQ(stream.pool()->use().fresh_total, 0u) << "before it computes anything";
 }
 
 }  // namespace

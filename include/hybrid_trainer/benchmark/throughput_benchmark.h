@@ -46,7 +46,9 @@ struct BenchmarkResult {
 /// name is none of those listed.
 double published_bf16_rate(const std::string& device_name);
 
-/// Steps of HybridTrainer in plain training, on random tokens. `stream`'s pool is measured too.
+/// Steps of HybridTrainer in plain training, on random tokens. `stream`'s pool is measured too; on
+/// CUDA its first slab is that of a run. Throws OutOfMemory, as `hybrid train`, where that is too
+/// large.
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream);
 
 }  // namespace hybrid_trainer
