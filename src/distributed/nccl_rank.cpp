@@ -72,8 +72,8 @@ NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int 
 }
 
 NcclRank::~NcclRank() {
-  const bool finishes = std::uncaught_exceptions() == exceptions_;
-  if (!finishes || !finish()) abort("it has ended");
+  const bool is_orderly = std::uncaught_exceptions() == exceptions_;
+  if (!is_orderly || !end()) abort("it has ended");
   end_thread();
 }
 
@@ -102,20 +102,21 @@ void NcclRank::start(const nccl::UniqueId& id, int rank, int size) {
   }
 }
 
-/// Whether it has ended in order.
-bool NcclRank::finish() {
-  const auto end = Clock::now() + limits_.end;
+bool NcclRank::end() {
+  const auto latest = Clock::now() + limits_.end;
   try {
     std::unique_lock lock = enter();
     check(library_.functions().ncclCommFinalize(shared_->communicator));
     for (int polls = 0; state() == nccl::kInProgress; ++polls) {
       lock.unlock();
-      if (Clock::now() > end) return false;
+      if (Clock::now() > latest) return false;
       pause_after(polls);
       lock = enter();
     }
     check(state());
     library_.functions().ncclCommDestroy(std::exchange(shared_->communicator, nullptr));
+    shared_->is_aborted = shared_->ends = true;  // nothing is left to look at
+    lose(*shared_, "it has ended");
     return true;
   } catch (const RankLost&) {
     return false;

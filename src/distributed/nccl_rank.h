@@ -39,7 +39,7 @@ class NcclRank {
   /// DeviceError.
   NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
            const NcclLimits& limits);
-  /// Waits for what was enqueued; while an exception is on its way it aborts instead.
+  /// Ends in order; while an exception is on its way it aborts instead.
   ~NcclRank();
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
@@ -62,6 +62,9 @@ class NcclRank {
   /// throw RankLost with `reason` from now on. Any thread may ask; false where NCCL has not ended
   /// it within the limit.
   bool abort(const std::string& reason);
+  /// Waits for what was enqueued and gives NCCL's communicator back; calls throw RankLost from now
+  /// on. False where NCCL has met an error, or has not ended within the limit.
+  bool end();
 
  private:
   /// Its thread holds it too, which outlives the rank where NCCL does not come back from an abort.
@@ -77,7 +80,6 @@ class NcclRank {
   static void look_for_error(Shared& shared, const nccl::Functions& functions);
   static void lose(Shared& shared, const std::string& reason);
   void start(const nccl::UniqueId& id, int rank, int size);
-  bool finish();
   void end_thread();
   std::unique_lock<std::mutex> enter() const;
   nccl::Result state() const;

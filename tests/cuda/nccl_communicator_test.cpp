@@ -162,6 +162,41 @@ TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
   });
 }
 
+/// Each call that needs no peer, so that one device is enough.
+TEST(NcclRanks, OneAloneSendsToItself) {
+  if (most_nccl_ranks() < 1) GTEST_SKIP() << kTooFewDevices;
+  run_nccl_ranks(1, [](Communicator& alone, Device device) {
+    SideStreamCommunicator ranks(alone);
+    const Stream stream(make_device_pool(device));
+    const Tensor values = counted(1001, 1, stream);
+    const std::vector<float> wanted = testing::floats_of(values, stream);
+    const auto got_by = [&](const std::function<void(const Tensor&)>& call) {
+      const Tensor got = counted(1001, -9, stream);
+      call(got);
+      return testing::floats_of(got, stream);
+    };
+    const RankProgress before = ranks.call_progress();
+    EXPECT_EQ(got_by([&](const Tensor& got) { ranks.all_gather(got, values, stream); }), wanted);
+    EXPECT_EQ(
+        got_by([&](const Tensor& got) { ranks.all_to_all(got, {1001}, values, {1001}, stream); }),
+        wanted);
+    EXPECT_EQ(got_by([&](const Tensor& got) {
+                const auto job = [=](Communicator& all, const Stream& beside) {
+                  all.all_gather(got, values, beside);
+                };
+                ranks.wait_for(ranks.begin(job, stream), stream);
+              }),
+              wanted);
+    ranks.gather_parts(values, {1001}, stream);
+    EXPECT_EQ(testing::floats_of(values, stream), wanted);
+    EXPECT_EQ(ranks.call_progress().entered, before.entered + 4);
+    EXPECT_EQ(ranks.call_progress().left, before.left + 4);
+    EXPECT_EQ(ranks.use().bytes_sent, 0u);
+    ranks.barrier();
+    EXPECT_EQ(ranks.host_gather("alone"), std::vector<std::string>{"alone"});
+  });
+}
+
 TEST(NcclRanks, RefuseTensorsOfAnotherDevice) {
   if (most_nccl_ranks() < 1) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(1, [](Communicator& ranks, Device device) {
