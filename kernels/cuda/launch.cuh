@@ -8,6 +8,7 @@
 
 #include <type_traits>
 
+#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/grid.h"
@@ -35,7 +36,8 @@ inline std::size_t most_shared_bytes(const Stream& stream) {
 }
 
 /// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid, or
-/// says that earlier work has failed.
+/// says that earlier work has failed, and OutOfMemory where the device has no memory to load the
+/// kernel in.
 template <class... Parameters>
 void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
@@ -54,7 +56,8 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
                               dim3(grid.threads), pointers, grid.shared_bytes, stream.native());
   }
   if (answer == cudaSuccess) return check.wait();
-  check.report(grid, concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer)));
+  check.report(grid, concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer)),
+               answer == cudaErrorMemoryAllocation);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

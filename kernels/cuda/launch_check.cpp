@@ -47,14 +47,16 @@ void LaunchCheck::wait() const {
   if (!failure.empty()) throw failure_of(name_, failure);
 }
 
-void LaunchCheck::report(const Grid& grid, const std::string& answer) const {
+void LaunchCheck::report(const Grid& grid, const std::string& answer, bool lacks_memory) const {
   const std::string failure = cuda_runtime().failure();
   if (!failure.empty() && blocks_) throw failure_of(name_, failure);
   if (!failure.empty()) throw earlier_failure(failure, concat("the launch of ", name_));
-  throw DeviceError(concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x", grid.z,
-                           " blocks of ", grid.threads, " threads and ", grid.shared_bytes,
-                           " bytes of shared memory answered ", answer,
-                           "; --device cpu goes on without it"));
+  const std::string what =
+      concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x", grid.z, " blocks of ",
+             grid.threads, " threads and ", grid.shared_bytes, " bytes of shared memory answered ",
+             answer);
+  if (lacks_memory) throw_out_of_device_memory(what, stream_.device().index);
+  throw DeviceError(concat(what, "; --device cpu goes on without it"));
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

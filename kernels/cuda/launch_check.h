@@ -16,8 +16,9 @@ class LaunchCheck {
   LaunchCheck(const char* name, const Stream& stream);
   /// Throws DeviceError if launches block and the kernel fails.
   void wait() const;
-  /// Throws the DeviceError of a launch that is answered with an error.
-  [[noreturn]] void report(const Grid& grid, const std::string& answer) const;
+  /// Throws the DeviceError of a launch that is answered with an error, or OutOfMemory where the
+  /// device lacks the memory to load the kernel in.
+  [[noreturn]] void report(const Grid& grid, const std::string& answer, bool lacks_memory) const;
 
  private:
   const char* const name_;
