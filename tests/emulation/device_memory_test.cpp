@@ -7,8 +7,11 @@
 
 #include "hybrid_trainer/benchmark/throughput_benchmark.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/planning/memory_plan.h"
+#include "src/trainer/model_trainable.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/run/tiny_run.h"
 #include "tests/trainer/temporary_folder.h"
@@ -153,6 +156,24 @@ TEST_F(DeviceMemory, ARunTellsOfAnOwnBudgetAndEndsWhereTheLibraryFindsNoMemory) 
   leave(kLibrary - kMiB);
   expect_says(shortage_of([&] { train_tiny(tiny, scratch / "data", scratch / "short"); }),
               "CUBLAS_STATUS_ALLOC_FAILED");
+}
+
+/// Smaller ones would free nothing for it.
+TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryHalvesNoMicroBatches) {
+  HybridTrainerConfig tiny = tiny_config();
+  tiny.model.vocabulary = 64;
+  const Stream stream(make_device_pool(kDevice));
+  const auto model = make_model(tiny.model, 0, stream);
+  ModelTrainable trainable(*model, tiny, stream, MemoryPool::create("host"),
+                           [](const std::string&) {});
+  const Tensor ids = Tensor::zeros({4, 16}, DType::kI32, MemoryKind::kData, stream);
+  const Batch batch = token_batch(ids, ids);
+  trainable.enter_phase(Phase::kFull);
+  emulation::restart_products();
+  leave(kLibrary - kMiB);
+  expect_says(shortage_of([&] { trainable.wait_for_gradient(batch); }),
+              "CUBLAS_STATUS_ALLOC_FAILED");
+  EXPECT_EQ(trainable.micro_batches_of(batch), 1);
 }
 
 TEST_F(DeviceMemory, ABenchmarkTakesItsSlabAsARun) {

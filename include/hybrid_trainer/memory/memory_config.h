@@ -35,10 +35,11 @@ struct MemoryConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        Field{"device_budget", self.device_budget,
-              "Most device memory, in use or kept for reuse; 0 sets no limit. If a step does not "
-              "fit, its micro-batches halve in that phase. What does not fit at all is an error."});
+    visit(Field{
+        "device_budget", self.device_budget,
+        "Most device memory, in use or kept for reuse; 0 sets no limit. If a step does not "
+        "fit, its micro-batches halve in that phase. What does not fit at all is an error. On "
+        "CUDA, leave 1 GiB beside it for libraries."});
     visit(Field{"host_budget", self.host_budget,
                 "Most host memory for what leaves the device; 0 sets no limit."});
     visit(Field{"recompute", self.recompute,
