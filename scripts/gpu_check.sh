@@ -10,26 +10,42 @@ usage: scripts/gpu_check.sh [--only PART[,PART]] [--minutes 9] [--from ARCHIVE_O
        scripts/gpu_check.sh --pack      builds what the GPU machine needs into build/gpu; needs no GPU
        scripts/gpu_check.sh --list      the parts in their order with their time limits
 
-A training step on the device, then training steps of GPT-2 124M here and in PyTorch, kernel benchmarks, tests on the device,
-the larger models, the time line of a phase cycle, two ranks where there are two devices and, last, compute-sanitizer. One call takes at most nine minutes; the same
-command goes on with what is left. It leaves gpu_check.tar.gz, summary.md and summary.json in $OUT (runs/gpu_check where OUT is not
-set), anew after each part; --from takes the archive on another machine. Parts that failed are tried again after all others.
+The parts, in this order; --list has the time limit of each:
+  smoke                      one training step
+  tests                      the tests on the device, one process for each suite
+  ours-124m                  training steps of GPT-2 124M
+  kernels                    each kernel beside the rates of this card
+  generate                   tokens written one at a time, and 16 texts at a time
+  train                      `hybrid train` twice, resumed, and with CUDA graphs: all have the same digest
+  pytorch-124m               training steps in PyTorch, and ours at its batch where ours-124m had another one
+  untimed-124m               ours with the algorithms that cuBLASLt holds for best (HYBRID_TIME_ALGORITHMS=0)
+  profile                    attention's backward kernel under Nsight Compute
+  ours-SIZE, pytorch-SIZE    the larger models: 350m, 774m, 1558m
+  cycle, ranks               the time line of a phase cycle; two ranks against one where there are two devices
+  memcheck, racecheck        the tests under compute-sanitizer, attention first
+
+One call takes at most nine minutes. The same command goes on with what is left, and tries parts that failed again after all
+others. After each part it leaves gpu_check.tar.gz, summary.md and summary.json in $OUT (runs/gpu_check where OUT is not set);
+--from takes the archive on another machine with the same card. Results of different cards are refused. What crashes runs once
+more with CUDA_LAUNCH_BLOCKING=1 and once more under compute-sanitizer's memcheck; the part's log has what they say.
 
 Needs: NVIDIA's driver for CUDA 13 (580 or newer), libcublasLt 13 (the toolkit's, or that of PyTorch's Python packages),
-Python 3 with PyTorch for its parts, compute-sanitizer for its parts. Either build/gpu, packed before on Debian 12 or a
-system of its age, or else the packages of scripts/install_dependencies.sh and nvcc, with which it packs itself first.
+Python 3, with PyTorch for its parts. Without compute-sanitizer or ncu their parts are "unavailable". Either build/gpu, packed
+before on Debian 12 or a system of its age, or else the packages of scripts/install_dependencies.sh and nvcc, with which it
+packs itself first.
 
-  --only PART,...    these parts alone, in this order; "ours" means all of ours-124m, ours-350m, ...
+  --only PART,...    these parts alone, in the order given; "ours" means ours-124m, ours-350m, ...
   --minutes N        time for one call; what does not fit is left for the next one (9)
-  --from PATH        take over the results of an earlier call on another machine of the same kind: its archive, or a folder
+  --from PATH        take over the results of an earlier call: its archive, or a folder
   --again            do parts again that have a result
   --python PROGRAM   a Python that has PyTorch (python3)
   --llm-c PROGRAM    also time this train_gpt2cu of llm.c (see scripts/peers/bench_llm_c_gpu.py)
   --dry-run          print what each part would run
 
 HT_GPU_PROGRAMS=FOLDER takes the programs from there instead of build/gpu; HT_GPU_RESULTS=FOLDER keeps the parts' results there
-(runs/gpu_parts); HT_GPU_SECONDS=N cuts every part's time. Exit code: 0 all parts asked for are there (what the machine
-refuses, a sanitizer or ranks on one device, counts as there), 1 tests or a part failed, 75 time ran out, 64, 66, 69 as in docs/EXIT_CODES.md.
+(runs/gpu_parts); HT_GPU_SECONDS=N sets every part's time limit. Exit code: 0 all parts asked for are there (what the machine
+refuses or lacks, a sanitizer or a second device, counts as there), 1 tests or a part failed, 65 the results are another card's,
+75 time ran out, 64, 66, 69 as in docs/EXIT_CODES.md.
 TEXT
 }
 
@@ -40,12 +56,16 @@ fail() {
 
 sizes=(124m 350m 774m 1558m)
 declare -A batch=([124m]=64 [350m]=64 [774m]=32 [1558m]=16)
-# Seconds; up to tests they fit into one call of nine minutes.
-declare -A limit=([smoke]=40 [kernels]=100 [tests]=110 [ranks]=90 [cycle]=60 [memcheck]=150 [racecheck]=150
-  [ours-124m]=60 [ours-350m]=60 [ours-774m]=90 [ours-1558m]=120
-  [pytorch-124m]=170 [pytorch-350m]=200 [pytorch-774m]=150 [pytorch-1558m]=180)
-parts=(smoke ours-124m pytorch-124m kernels tests ours-350m pytorch-350m ours-774m pytorch-774m ours-1558m pytorch-1558m cycle
-  ranks memcheck racecheck)
+# Of PyTorch, so that 80 GB hold it: an estimated 54, 48, 45 and 49 GB, of 32 bytes a channel, layer and token, 10 a logit and 16 a
+# parameter. What does not fit all the same is halved.
+declare -A torch_batch=([124m]=64 [350m]=32 [774m]=16 [1558m]=8)
+# Seconds. Up to train they fit into one call of nine minutes, with the time that libraries take to load.
+declare -A limit=([smoke]=60 [tests]=140 [ours-124m]=50 [kernels]=110 [generate]=50 [train]=50
+  [pytorch-124m]=170 [untimed-124m]=40 [profile]=50
+  [ours-350m]=60 [pytorch-350m]=200 [ours-774m]=90 [pytorch-774m]=180 [ours-1558m]=120 [pytorch-1558m]=210
+  [cycle]=60 [ranks]=90 [memcheck]=150 [racecheck]=150)
+parts=(smoke tests ours-124m kernels generate train pytorch-124m untimed-124m profile
+  ours-350m pytorch-350m ours-774m pytorch-774m ours-1558m pytorch-1558m cycle ranks memcheck racecheck)
 
 only="" minutes=9 from="" again="" python=python3 llm_c="" dry="" action=check
 while [ $# -gt 0 ]; do
@@ -71,6 +91,9 @@ if [ -n "$llm_c" ]; then
 fi
 
 source scripts/peers/gpu_parts.sh
+source scripts/peers/gpu_steps.sh
+source scripts/peers/gpu_tests.sh
+source scripts/peers/gpu_runs.sh
 source scripts/peers/gpu_results.sh
 source scripts/peers/gpu_pack.sh
 
@@ -87,10 +110,11 @@ choose() {
   done
 }
 
-# The least time with which a part is begun: PyTorch's is lost where compiling does not come to its end.
-least() {
-  local most=$1 part=$2
-  if [[ $part == pytorch-* ]] && ((most > 150)); then echo 150; else echo $((most / 2)); fi
+# Whether there is time to begin $part: half of what it may take, or 150 s where PyTorch compiles, which else is lost.
+has_time() {
+  local least=$((seconds / 2))
+  if [[ $part == pytorch-* ]] && ((seconds > 150)); then least=150; fi
+  ((deadline - SECONDS >= least))
 }
 
 case $action in
@@ -127,6 +151,9 @@ if [ ! -x "$programs/hybrid" ]; then
 fi
 unpack_libraries
 mkdir -p "$results"
+card=$(card_of_machine)
+export GPU_CARD=$card
+refuse_other_cards "$results" "$results holds"
 [ -z "$from" ] || take_over "$from"
 export HYBRID_CACHE_DIR=${HYBRID_CACHE_DIR:-$results/cache} # of algorithms measured on the device, for all parts
 
@@ -142,7 +169,8 @@ done
 [ $((${#fresh[@]} + ${#later[@]})) -eq 0 ] || load_libraries
 for part in "${fresh[@]}" "${later[@]}"; do
   seconds=${HT_GPU_SECONDS:-${limit[$part]}}
-  if ((deadline - SECONDS < $(least "$seconds" "$part"))); then left_out+=("$part") && continue; fi
+  if [[ $part == pytorch-* ]] && has_time; then load_pytorch; fi
+  has_time || { left_out+=("$part") && continue; }
   ((deadline - SECONDS >= seconds)) || seconds=$((deadline - SECONDS))
   run_part "$part"
   publish

@@ -1,19 +1,44 @@
 #!/usr/bin/env python3
-"""Makes one JSON line of what a part of gpu_check.sh left.
+"""Makes one JSON line of what a part of gpu_check.sh left; those of results name the card, which is $GPU_CARD.
 
-  gpu_gather.py last               the last whole JSON object that stands alone on a line of standard input
+  gpu_gather.py last               the last whole JSON object that stands alone on a line of standard input, with the card
+  gpu_gather.py cards FOLDER       not JSON: the cards of all results in FOLDER, a line each
+  gpu_gather.py batch              not JSON: the batch of the last object on standard input
   gpu_gather.py shape B T          what `hybrid bench --json` prints on standard input, with batch and sequence
+  gpu_gather.py beside OURS        the last object on standard input, with the object OURS in it
   gpu_gather.py smoke TEXT DOCTOR  nvidia-smi's line, the file of what `hybrid doctor` said, a bench result on standard input
   gpu_gather.py kernels            the lines of `cuda_benchmark --json` on standard input
-  gpu_gather.py suite NAME CODE SECONDS REPORT LOG   one run of a suite: exit code, GoogleTest's report, what it said
-  gpu_gather.py suites FOLDER NAME...                those of the named suites that lie in FOLDER
+  gpu_gather.py first_problem      not JSON: the first kernel in those lines that could not be timed
+  gpu_gather.py profile CODE FILE  ncu's exit code, its report as comma-separated values, what it said on standard input
+  gpu_gather.py suite NAME CODE SECONDS FILE   one run of a suite: exit code, GoogleTest's FILE.report, FILE.log, FILE.again
+  gpu_gather.py suites FOLDER NAME...          those of the named suites that lie in FOLDER
+  gpu_gather.py crashed_test CODE LOG          not JSON: the test in which a suite crashed or lost the device's context
+  gpu_gather.py group NAME CODE                a group of suites under a sanitizer: its exit code
+  gpu_gather.py groups FOLDER NAME...          those of the named groups that lie in FOLDER
+  gpu_gather.py unavailable REASON             a part that this machine has no means for
 """
 
+import csv
 import json
+import os
+import re
 import sys
 from pathlib import Path
 
 TIMED_OUT = (124, 137)
+# What cudaGetErrorString says of errors after which no call in the process succeeds.
+CONTEXT_LOST = re.compile(
+    r"illegal memory access|launch failure|launch timed out|misaligned address|illegal instruction|invalid program counter"
+    r"|operation not supported on global/shared|device-side assert|hardware stack error"
+)
+PROFILE_METRICS = (
+    "Duration", "Registers Per Thread", "Achieved Occupancy", "Compute (SM) Throughput", "Memory Throughput",
+    "L1/TEX Cache Throughput", "L2 Cache Throughput", "DRAM Throughput", "Executed Ipc Active",
+)  # fmt: skip
+
+
+def with_card(result):
+    return {"card": os.environ.get("GPU_CARD", "unknown"), **result}
 
 
 def objects_of(text):
@@ -36,6 +61,11 @@ def last(text):
     return objects[-1]
 
 
+def cards(folder):
+    paths = [path for path in Path(folder).rglob("*.json") if path.stem != "summary" and "compiled" not in path.parts]
+    return sorted({str(json.loads(path.read_text() or "{}").get("card", "an unnamed card")) for path in paths})
+
+
 def smoke(text, doctor_path, bench_text):
     doctor = Path(doctor_path).read_text(errors="replace") if Path(doctor_path).is_file() else ""
     step = objects_of(bench_text)
@@ -49,16 +79,52 @@ def kernels(text):
     return {**head, "kernels": timings}
 
 
-def suite(name, code, seconds, report_path, log_path):
+def first_problem(text):
+    return next((one["name"] for one in objects_of(text) if "problem" in one), "")
+
+
+def profile(code, report_path, said):
+    """Some metrics of each kernel in ncu's report; it may refuse its counters to a user that is not root."""
+    path = Path(report_path)
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    table = csv.DictReader(line for line in lines if line.startswith('"'))
+    found = {}
+    for row in table:
+        if row.get("Metric Name") in PROFILE_METRICS:
+            name = re.split("[<(]", row["Kernel Name"].replace("(anonymous namespace)::", ""))[0].split("::")[-1]
+            kernel = found.setdefault(row["ID"], {"name": name.removeprefix("void ")})
+            kernel[row["Metric Name"]] = f"{row['Metric Value']} {row['Metric Unit']}".strip()
+    if found:
+        return {"kernels": list(found.values())}
+    problem = next((line for line in [*lines, *said.splitlines()] if "==ERROR==" in line), "it profiled no kernel")
+    return {"unavailable": f"ncu, exit code {code}: {problem.replace('==ERROR==', '').strip()}"}
+
+
+def crashed_test(code, log_path):
+    """Of GoogleTest's log. A process that ran out of time crashed nowhere."""
+    running, lost = "", False
+    for line in Path(log_path).read_text(errors="replace").splitlines():
+        if line.startswith("[ RUN      ] "):
+            running, lost = line[13:].strip(), False
+        lost = lost or bool(CONTEXT_LOST.search(line))
+        if line.startswith("[  FAILED  ] ") and lost:
+            return running
+        if line.startswith(("[       OK ] ", "[  FAILED  ] ", "[  SKIPPED ] ")):
+            running = ""
+    return "" if int(code) in TIMED_OUT else running
+
+
+def suite(name, code, seconds, stem):
     """What became of one suite. One that crashed has no report."""
     code = int(code)
-    said = Path(log_path).read_text(errors="replace") if Path(log_path).is_file() else ""
+    log, report_path, again = (Path(f"{stem}.{end}") for end in ("log", "report", "again"))
+    said = log.read_text(errors="replace") if log.is_file() else ""
     lines = [line for line in said.splitlines() if line.strip()] or [""]
     last_line = next((line for line in lines if "SKIPPED" in line), lines[-1])
     result = {"suite": name, "seconds": int(seconds), "tests": 0, "failed": [], "skipped": 0}
     cases = []
-    if Path(report_path).is_file() and Path(report_path).stat().st_size:
-        report = json.loads(Path(report_path).read_text())
+    if report_path.is_file() and report_path.stat().st_size:
+        report = json.loads(report_path.read_text())
         cases = [case for group in report["testsuites"] for case in group["testsuite"]]
         result["tests"] = len(cases)
         result["failed"] = [f"{name}.{case['name']}" for case in cases if case.get("failures")]
@@ -69,6 +135,8 @@ def suite(name, code, seconds, report_path, log_path):
             for key, value in case.items()
             if key not in ("name", "file", "line", "status", "result", "timestamp", "time", "classname", "failures")
         }
+    if again.is_file():
+        result["again"] = [line for line in again.read_text(errors="replace").splitlines() if line.startswith("after the crash")]
     # GoogleTest calls tests passed that the missing device kept from running; they have no time of begin.
     if any(str(case.get("timestamp", "")).startswith("1970") for case in cases):
         result["result"] = "did not run: " + last_line
@@ -81,37 +149,68 @@ def suite(name, code, seconds, report_path, log_path):
     return result
 
 
+def path_of(folder, name):
+    return Path(folder) / f"{name.replace('/', '-')}.json"
+
+
+def those_of(folder, names):
+    return [json.loads(path_of(folder, name).read_text()) for name in names if path_of(folder, name).is_file()]
+
+
 def suites(folder, names):
-    paths = [Path(folder) / f"{name}.json" for name in names]
-    found = [json.loads(path.read_text()) for path in paths if path.is_file()]
+    found = those_of(folder, names)
     return {
         "tests": sum(one["tests"] for one in found),
         "failed": [name for one in found for name in one["failed"]],
         "skipped": sum(one["skipped"] for one in found),
         "bad_suites": {one["suite"]: one["result"] for one in found if one["result"] != "passed"},
-        "not_run": [name for name, path in zip(names, paths) if not path.is_file()],
+        "again": [line for one in found for line in one.get("again", [])],
+        "not_run": [name for name in names if not path_of(folder, name).is_file()],
         "seconds": sum(one["seconds"] for one in found),
         "suites": found,
     }
 
 
+def group(name, code):
+    result = {0: "clean", 99: "errors"}.get(int(code), f"exit code {code}")
+    return {"group": name, "result": result}
+
+
+def groups(folder, names):
+    found = {one["group"]: one["result"] for one in those_of(folder, names)}
+    return {"groups": {name: found.get(name, "not finished") for name in names}}
+
+
+# Of each word: how many more arguments it takes (None: one or more) and whether it reads standard input, then what it makes.
+WORDS = {
+    "last": (0, True, lambda text: with_card(last(text))),
+    "cards": (1, False, cards),
+    "batch": (0, True, lambda text: last(text).get("batch", "")),
+    "shape": (2, True, lambda b, t, text: {**last(text), "batch": int(b), "sequence": int(t)}),
+    "beside": (1, True, lambda ours, text: {**last(text), "ours": json.loads(ours)}),
+    "smoke": (2, True, smoke),
+    "kernels": (0, True, kernels),
+    "first_problem": (0, True, first_problem),
+    "profile": (2, True, profile),
+    "suite": (4, False, lambda *rest: with_card(suite(*rest))),
+    "suites": (None, False, lambda folder, *names: suites(folder, names)),
+    "crashed_test": (2, False, crashed_test),
+    "group": (2, False, lambda name, code: with_card(group(name, code))),
+    "groups": (None, False, lambda folder, *names: groups(folder, names)),
+    "unavailable": (1, False, lambda reason: {"unavailable": reason}),
+}
+
+
 def main():
-    what, *rest = sys.argv[1:] or [""]
-    if what == "last" and not rest:
-        result = last(sys.stdin.read())
-    elif what == "shape" and len(rest) == 2:
-        result = {**last(sys.stdin.read()), "batch": int(rest[0]), "sequence": int(rest[1])}
-    elif what == "smoke" and len(rest) == 2:
-        result = smoke(*rest, sys.stdin.read())
-    elif what == "kernels" and not rest:
-        result = kernels(sys.stdin.read())
-    elif what == "suite" and len(rest) == 5:
-        result = suite(*rest)
-    elif what == "suites" and rest:
-        result = suites(rest[0], rest[1:])
-    else:
+    word, *rest = sys.argv[1:] or [""]
+    count, reads, make = WORDS.get(word, (-1, False, None))
+    if len(rest) != count and (count is not None or not rest):
         sys.exit(__doc__)
-    print(json.dumps(result))
+    result = make(*rest, sys.stdin.read()) if reads else make(*rest)
+    if isinstance(result, dict):
+        print(json.dumps(result))
+    else:
+        print(*(result if isinstance(result, list) else [result]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # The results of gpu_check.sh: what is known of a part, what comes from an earlier call, what is left for the next; sourced by it.
-# In $results lie PART.json (its result), PART.failed (why it has none, or not all), PART.log, tests/ (a result a suite), cache/
-# (algorithms measured on the device) and compiled.tar.gz (what PyTorch compiled).
+# In $results lie PART.json (its result), PART.failed (why it has none, or not all), PART.log, tests/ (a result a suite), memcheck/
+# and racecheck/ (a result a group of suites), cache/ (algorithms measured on the device), profile.csv (what ncu reported) and
+# compiled.tar.gz (what PyTorch compiled). Each result names its card.
 
 largest_archive=$((15 << 20)) # bytes; with two summaries it must fit into what a lent machine gives back
 largest_compiled=$((11 << 20))
@@ -19,6 +20,17 @@ state_of() {
   fi
 }
 
+# The first card that the driver lists.
+card_of_machine() { nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | sed 's/ *,.*//'; }
+
+# Ends the script where a folder, named as WHAT says, has results of another card than $card.
+refuse_other_cards() { # FOLDER WHAT
+  local other
+  other=$(gather cards "$1" | grep -vxF -- "$card" | head -n 1 || true)
+  [ -z "$other" ] || fail "$2 results of $other, but this machine has $card, and results of different cards are not merged; \
+leave --from out and set OUT and HT_GPU_RESULTS to new folders" 65
+}
+
 # Takes over what an earlier call left, as a folder or an archive, but for parts of which something is known here.
 take_over() {
   local from=$1 taken part end
@@ -29,11 +41,12 @@ take_over() {
     tar -C "$taken" -xzf "$from" 2>/dev/null || fail "--from $from: not an archive that this script left" 66
   fi
   [ ! -f "$taken/gpu_check.tar.gz" ] || tar -C "$taken" -xzf "$taken/gpu_check.tar.gz"
+  refuse_other_cards "$taken" "--from $from has"
   for part in "${parts[@]}"; do
     [ ! -e "$results/$part.json" ] && [ ! -e "$results/$part.failed" ] || continue
-    for end in json failed log; do [ ! -e "$taken/$part.$end" ] || cp "$taken/$part.$end" "$results/"; done
+    for end in json failed log csv; do [ ! -e "$taken/$part.$end" ] || cp "$taken/$part.$end" "$results/"; done
   done
-  for part in tests cache; do [ ! -d "$taken/$part" ] || cp -rn "$taken/$part" "$results/"; done
+  for part in tests memcheck racecheck cache; do [ ! -d "$taken/$part" ] || cp -rn "$taken/$part" "$results/"; done
   if [ -f "$taken/compiled.tar.gz" ] && [ ! -d "$results/compiled" ]; then
     cp "$taken/compiled.tar.gz" "$results/"
     tar -C "$results" -xzf "$results/compiled.tar.gz"

@@ -4,6 +4,7 @@
   gpu_table.py FOLDER [PART...]   parts that the folder has no result of are named as missing
   gpu_table.py --self-test
 
+Results of different cards are refused.
 MFU counts 6 N + 6 L C T floating-point operations a token (N with the head's table once and padded to 50304 rows,
 attention causal), for every program alike, over the device's peak of dense bf16 products.
 """
@@ -18,7 +19,7 @@ PEAKS = (("H200", 989.4e12), ("GH200", 989.4e12), ("H100 PCIe", 756e12), ("H100 
          ("A100", 312e12))  # fmt: skip  # dense bf16; the first that the device's name holds
 BANDWIDTHS = (("H200", 4.8e12), ("GH200", 4.9e12), ("H100 PCIe", 2.0e12), ("H100 NVL", 3.9e12), ("H100", 3.35e12),
               ("A100", 2.0e12))  # fmt: skip  # bytes a second of device memory, by the vendor
-PEERS = (("ours", "HybridTrainer"), ("pytorch", "PyTorch"), ("llm_c", "llm.c"))
+PEERS = {"ours": "HybridTrainer", "untimed": "HybridTrainer, algorithms untimed", "pytorch": "PyTorch", "llm_c": "llm.c"}
 
 
 def parameters(size):
@@ -33,6 +34,18 @@ def flops_of_token(size, sequence):
 
 def peak_of(device, of=PEAKS):
     return next((peak for name, peak in of if name in device), None)
+
+
+def card_of(results):
+    """The one card that these results are of."""
+    cards = {}
+    for part, result in results.items():
+        if "card" in result or "device" in result:  # llm.c names none
+            cards.setdefault(result.get("card", result.get("device")), []).append(part)
+    if len(cards) > 1:
+        sys.exit("results of different cards are not merged: "
+                 + "; ".join(f"{card}: {', '.join(names)}" for card, names in cards.items()))  # fmt: skip
+    return next(iter(cards), "unknown card")
 
 
 def row_of(peer, size, result, device):
@@ -51,16 +64,23 @@ def row_of(peer, size, result, device):
     return row
 
 
+def rows_of(results, card):
+    rows = []
+    for size in MODELS:
+        for peer in PEERS:
+            result = results.get(f"{peer}-{size}")
+            if result:
+                rows.append(row_of(peer, size, result, card))
+            if result and "ours" in result:
+                rows.append(row_of("ours", size, result["ours"], card))
+    return rows
+
+
 def summary_of(results, failures, parts):
     """Everything that there is, as one object."""
-    device = results.get("smoke", {}).get("name", "")
-    device = device or next((result["device"] for result in results.values() if "device" in result), "")
-    summary = {"device": device, "peak_flops_per_second": peak_of(device), "rows": []}
-    for size in MODELS:
-        for prefix, _ in PEERS:
-            if f"{prefix}-{size}" in results:
-                summary["rows"].append(row_of(prefix, size, results[f"{prefix}-{size}"], device))
-    for name in ("smoke", "tests", "ranks", "memcheck", "racecheck", "kernels", "cycle"):
+    card = card_of(results)
+    summary = {"device": card, "peak_flops_per_second": peak_of(card), "rows": rows_of(results, card)}
+    for name in ("smoke", "tests", "generate", "train", "ranks", "memcheck", "racecheck", "kernels", "profile", "cycle"):
         if name in results:
             summary[name] = results[name]
     if "kernels" in summary:
@@ -73,12 +93,12 @@ def summary_of(results, failures, parts):
 def with_step(kernels, rows):
     """The kernels with the sum of their calls in one bf16 step, and the step measured at the same batch."""
     timed = [kernel for kernel in kernels["kernels"] if kernel.get("in_bf16_step") and "seconds" in kernel]
-    step = [row for row in rows if row["peer"] == "ours" and row["model"] == "124m"]
-    same = step and (step[0]["batch"], step[0]["sequence"]) == (kernels["batch"], kernels["sequence"])
+    steps = [row["step_seconds"] for row in rows if row["peer"] == "ours" and row["model"] == "124m"
+             and shape_of(row) == shape_of(kernels)]  # fmt: skip
     return {
         **kernels,
         "sum_of_step_seconds": sum(kernel["calls_per_step"] * kernel["seconds"] for kernel in timed),
-        "measured_step_seconds": step[0]["step_seconds"] if same else None,
+        "measured_step_seconds": steps[0] if steps else None,
     }
 
 
@@ -86,11 +106,17 @@ def gigabytes(count):
     return "-" if count is None else f"{count / 1e9:.2f}"
 
 
-def model_table(summary):
-    lines = ["| model | program | batch × T | tokens/s | step ms | MFU | peak GB | to PyTorch |", "|" + " --- |" * 8]
-    for row in summary["rows"]:
-        name = dict(PEERS)[row["peer"]] + (f" ({row['variant']})" if "variant" in row else "")
-        torch = [other for other in summary["rows"] if other["model"] == row["model"] and other["peer"] == "pytorch"]
+def shape_of(measured):
+    return measured["batch"], measured["sequence"]
+
+
+def model_table(rows, card):
+    lines = [f"Training steps of GPT-2 on {card}; the ratio is to PyTorch at the same batch:", "",
+             "| model | program | batch × T | tokens/s | step ms | MFU | peak GB | to PyTorch |", "|" + " --- |" * 8]  # fmt: skip
+    for row in rows:
+        name = PEERS[row["peer"]] + (f" ({row['variant']})" if "variant" in row else "")
+        torch = [other for other in rows
+                 if other["model"] == row["model"] and other["peer"] == "pytorch" and shape_of(other) == shape_of(row)]  # fmt: skip
         ratio = f"{row['tokens_per_second'] / torch[0]['tokens_per_second']:.2f} ×" if torch else "-"
         mfu = f"{100 * row['mfu']:.1f} %" if "mfu" in row else "-"
         lines.append(
@@ -100,25 +126,25 @@ def model_table(summary):
     return lines
 
 
-def memory_table(rows):
-    ours = [row for row in rows if "peak_bytes" in row]
+def memory_table(rows, card):
+    ours = [row for row in rows if "peak_bytes" in row and row["peer"] == "ours"]
     kinds = [kind for kind in (ours[0]["peak_bytes"] if ours else ()) if any(row["peak_bytes"][kind] for row in ours)]
     if not ours:
         return []
-    lines = ["", "Peak of each kind of memory, GB:", "", "| model | " + " | ".join(kinds) + " |"]
-    lines.append("|" + " --- |" * (len(kinds) + 1))
+    lines = ["", f"Peak of each kind of memory on {card}, GB:", "", "| model | batch | " + " | ".join(kinds) + " |"]
+    lines.append("|" + " --- |" * (len(kinds) + 2))
     for row in ours:
-        lines.append(f"| {row['model']} | " + " | ".join(gigabytes(row["peak_bytes"][kind]) for kind in kinds) + " |")
+        lines.append(f"| {row['model']} | {row['batch'] or '-'} | " + " | ".join(gigabytes(row["peak_bytes"][kind]) for kind in kinds) + " |")
     return lines
 
 
-def kernel_table(kernels):
+def kernel_table(kernels, card):
     rates = kernels["rates"]
     copies = f"{rates['copy_bytes_per_second'] / 1e9:.0f} GB/s (cudaMemcpyAsync {rates['memcpy_bytes_per_second'] / 1e9:.0f}"
-    specified = peak_of(kernels["device"], BANDWIDTHS)
+    specified = peak_of(card, BANDWIDTHS)
     if specified:
         copies += f"; {100 * rates['memcpy_bytes_per_second'] / specified:.0f} % of the card's {specified / 1e9:.0f}"
-    lines = ["", f"Kernels at B = {kernels['batch']}, T = {kernels['sequence']}; in this run bf16 products reach "
+    lines = ["", f"Kernels on {card} at B = {kernels['batch']}, T = {kernels['sequence']}; in this run bf16 products reach "
              f"{rates['bf16_product_flops_per_second'] / 1e12:.0f} TFLOP/s, copies {copies}), "
              f"reads {rates['read_bytes_per_second'] / 1e9:.0f} GB/s:",
              "", "| kernel | dtype | µs | calls | rate | share of |", "|" + " --- |" * 6]  # fmt: skip
@@ -134,50 +160,72 @@ def kernel_table(kernels):
     return lines + ["", f"Σ (calls × kernel time) of a bf16 step: {1e3 * kernels['sum_of_step_seconds']:.1f} ms; {beside}."]
 
 
-def test_lines(tests):
-    lines = ["", f"Tests on the device: {tests['tests']}, failed {len(tests['failed'])}, skipped {tests['skipped']}"
+def test_lines(tests, card):
+    lines = ["", f"Tests on {card}: {tests['tests']}, failed {len(tests['failed'])}, skipped {tests['skipped']}"
              + "".join(f"\n- {name}" for name in tests["failed"])]  # fmt: skip
     lines += [f"- {suite}: {result}" for suite, result in tests["bad_suites"].items() if result != "failed"]
+    lines += [f"- {line}" for line in tests["again"]]
     return lines + ([f"- not run yet: {', '.join(tests['not_run'])}"] if tests["not_run"] else [])
 
 
-def sanitizer_line(tool, result):
-    if "unavailable" in result:
-        return f"{tool}: unavailable: {result['unavailable']}"
-    return f"{tool}: " + "; ".join(f"{group['tests']} {group['result']}" for group in result["groups"])
+def generation_table(models, card):
+    lines = ["", f"Generation on {card}, bf16:", "",
+             "| model | ms a token | tokens/s | of the read rate | texts at a time | tokens/s |", "|" + " --- |" * 6]  # fmt: skip
+    for size, rates in models.items():
+        lines.append(f"| {size} | {1e3 * rates['token_seconds']:.2f} | {rates['tokens_per_second']:.0f} | "
+                     f"{100 * rates['share_of_read_rate']:.0f} % | {rates['batch']} | {rates['batch_tokens_per_second']:.0f} |")  # fmt: skip
+    return lines
 
 
-def ranks_line(ranks):
-    if "unavailable" in ranks:
-        return f"ranks: unavailable: {ranks['unavailable']}"
-    bits = "the bits of one" if ranks["same_bits"] else "other bits than one"
-    return f"Two ranks have {bits} (run: digest): " + ", ".join(
-        f"{run}: {digest}" for run, digest in ranks["digests_by_ranks_and_zero"].items())  # fmt: skip
+def profile_table(kernels, card):
+    metrics = [metric for metric in kernels[0] if metric != "name"]
+    lines = ["", f"Attention's backward pass on {card}, by Nsight Compute:", "", "| kernel | " + " | ".join(metrics) + " |"]
+    lines.append("|" + " --- |" * (len(metrics) + 1))
+    for kernel in kernels:
+        lines.append(f"| {kernel['name']} | " + " | ".join(kernel.get(metric, "-") for metric in metrics) + " |")
+    return lines
 
 
-def cycle_lines(cycle):
-    return ["", f"Phase cycle: {gigabytes(cycle['full_live_bytes'])} GB live in Full, "
+def sanitizer_line(result):
+    return "; ".join(f"{group} {found}" for group, found in result["groups"].items())
+
+
+def digest_line(what, result):
+    bits = "have one digest" if result["same_bits"] else "have different digests"
+    return f"{what} {bits}: " + ", ".join(f"{run}: {digest}" for run, digest in result["digests"].items())
+
+
+def cycle_lines(cycle, card):
+    return ["", f"Phase cycle on {card}: {gigabytes(cycle['full_live_bytes'])} GB live in Full, "
             f"{gigabytes(cycle['predict_live_bytes'])} GB in Predict; out in {1e3 * cycle['copy_out_seconds']:.1f} ms, restore "
             f"alone {1e3 * cycle['restore_alone_seconds']:.1f} ms, {cycle['passes']} passes "
             f"{1e3 * cycle['passes_without_seconds']:.1f} ms, beside a restore {1e3 * cycle['passes_with_seconds']:.1f} ms: "
             f"{100 * cycle['hidden_share']:.0f} % hidden."]  # fmt: skip
 
 
+# How each part that is no training step is shown, in this order, where the machine has the means for it.
+SECTIONS = {
+    "tests": test_lines,
+    "train": lambda result, card: ["", digest_line(f"Runs on {card}: once, twice, resumed, with graphs", result)],
+    "ranks": lambda result, card: ["", digest_line(f"Runs of one and two ranks on {card} (ranks-ZeRO)", result)],
+    "memcheck": lambda result, card: ["", f"memcheck on {card}: {sanitizer_line(result)}"],
+    "racecheck": lambda result, card: ["", f"racecheck on {card}: {sanitizer_line(result)}"],
+    "kernels": kernel_table,
+    "profile": lambda result, card: profile_table(result["kernels"], card),
+    "generate": lambda result, card: generation_table(result["models"], card),
+    "cycle": cycle_lines,
+}
+
+
 def markdown_of(summary):
-    lines = [f"# {summary['device'] or 'unknown device'}", ""]
+    card = summary["device"]
+    lines = [f"# {card}", ""]
     if summary["rows"]:
-        lines += model_table(summary) + memory_table(summary["rows"])
-    if "tests" in summary:
-        lines += test_lines(summary["tests"])
-    for tool in ("memcheck", "racecheck"):
-        if tool in summary:
-            lines += ["", sanitizer_line(tool, summary[tool])]
-    if "ranks" in summary:
-        lines += ["", ranks_line(summary["ranks"])]
-    if "kernels" in summary:
-        lines += kernel_table(summary["kernels"])
-    if "cycle" in summary:
-        lines += cycle_lines(summary["cycle"])
+        lines += model_table(summary["rows"], card) + memory_table(summary["rows"], card)
+    for part, lines_of in SECTIONS.items():
+        if part in summary:
+            reason = summary[part].get("unavailable")
+            lines += ["", f"{part}: unavailable: {reason}"] if reason else lines_of(summary[part], card)
     for part, reason in summary["failed"].items():
         lines += ["", f"failed: {part}: {reason}"]
     if summary["missing"]:
@@ -185,11 +233,18 @@ def markdown_of(summary):
     return "\n".join(lines) + "\n"
 
 
+def measured(batch, rate):
+    return {"batch": batch, "tokens_per_second": rate, "step_seconds": 1}
+
+
 def self_test():
     assert parameters("124m") == 124_475_904
     assert abs(flops_of_token("124m", 1024) / 0.803e9 - 1) < 1e-3
     assert abs(flops_of_token("1558m", 1024) / 9.818e9 - 1) < 1e-3
     assert peak_of("NVIDIA H100 80GB HBM3") == peak_of("NVIDIA H200") == 989.4e12
+    rows = rows_of({"ours-350m": measured(64, 3), "pytorch-350m": {**measured(32, 2), "ours": measured(32, 4)}}, "H100")
+    assert [(row["peer"], row["batch"]) for row in rows] == [("ours", 64), ("pytorch", 32), ("ours", 32)]
+    assert [line.split(" | ")[-1] for line in model_table(rows, "H100")[4:]] == ["- |", "1.00 × |", "2.00 × |"]
     assert peak_of("NVIDIA H100 PCIe") == 756e12 and peak_of("emulated") is None
 
 

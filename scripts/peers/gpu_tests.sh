@@ -1,0 +1,111 @@
+# The parts of gpu_check.sh that run the tests on the device, with compute-sanitizer and without; sourced by it.
+
+# One process a suite, so that a kernel that breaks the device's context, or hangs, fails no other suite. What was done is not done
+# again by a call that goes on.
+part_tests() {
+  local list suites suite file code bad=0 left began folder=$results/tests
+  list=$(limited "$programs/test_cuda_device" --gtest_list_tests) || return
+  [ -z "$dry" ] || { limited "$programs/test_cuda_device" "--gtest_filter=SUITE.*" && return; }
+  mapfile -t suites < <(grep -oE '^[A-Za-z0-9_/]+\.' <<<"$list" | tr -d .)
+  [ -z "$again" ] || rm -rf "$folder"
+  mkdir -p "$folder"
+  for suite in "${suites[@]}"; do
+    file=$folder/${suite//\//-}
+    if [ ! -s "$file.json" ]; then
+      left=$(seconds_left)
+      ((left > 2)) || { bad=124 && break; }
+      began=$SECONDS code=0
+      run_suite "$suite" "$file" || code=$?
+      if [[ $code == 124 || $code == 137 ]] && ((left < longest_suite)); then bad=124 && break; fi
+      gather suite "$suite" "$code" $((SECONDS - began)) "$file" >"$file.json"
+    fi
+    rm -f "$file.report"
+    if grep -q '"result": "passed"' "$file.json"; then rm -f "$file.log"; else bad=1; fi
+  done
+  gather suites "$folder" "${suites[@]}"
+  [ "$bad" -eq 0 ] || echo "not passed: $(grep -L '"result": "passed"' "$folder"/*.json | xargs -r -n 1 basename -s .json | xargs)" >&2
+  local undone
+  if undone=$(grep -l '"result": "did not run' "$folder"/*.json); then
+    xargs rm <<<"$undone"
+    bad=69
+  fi
+  return "$bad"
+}
+
+longest_suite=45 # seconds; one that hangs leaves time for the others
+# Its last words go to the part's log where it fails. The test that crashed runs again, and what that said lies in FILE.again.
+run_suite() {
+  local suite=$1 file=$2 code=0 test
+  rm -f "$file.again"
+  limited_to "$longest_suite" "$programs/test_cuda_device" "--gtest_filter=$suite.*" "--gtest_output=json:$file.report" \
+    >"$file.log" 2>&1 || code=$?
+  [ "$code" -ne 0 ] || return 0
+  { echo "$suite: exit code $code" && tail -n 15 "$file.log"; } >&2
+  test=$(gather crashed_test "$code" "$file.log")
+  [ -z "$test" ] || run_again "$programs/test_cuda_device" "--gtest_filter=$test" >"$file.again"
+  return "$code"
+}
+
+# Suites of test_cuda_device, in the order in which compute-sanitizer runs them: shared memory and asynchronous copies first. A test
+# compares this list with the program's own.
+groups=(attention products rows elementwise updates compressed checks training ranks step)
+declare -A suites_of=(
+  [attention]="CudaAttention CudaBatchDecoder"
+  [products]="CudaMatmul CudaLinear CudaBias CudaDiagonalBlocks"
+  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaGated CudaCap CudaLoss CudaEmbedding"
+  [elementwise]="CudaElementwise CudaReductions CudaColumns"
+  [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
+  [compressed]="CudaQuantization CudaFourBit CudaEightBit CudaWeightDecomposition"
+  [checks]="Kernels/CheckDevice Layers/CheckDevice AlgorithmCache MemorySimulation"
+  [training]="CudaTraining CudaOffload"
+  [ranks]="NcclRanks All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
+  [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
+
+part_memcheck() { HT_TEST_MEMORY=apart sanitize memcheck; }
+part_racecheck() { sanitize racecheck; }
+
+# Group after group under compute-sanitizer, each for half of the time left, so that one that is slow leaves some for the others. A
+# call that goes on begins with what was not finished.
+sanitize() {
+  local tool=$1 folder=$results/$1 group sanitizer reason code bad=0 filter left
+  sanitizer=$(sanitizer_here)
+  reason=$(unavailable "$tool" "$sanitizer")
+  [ -z "$reason" ] || { gather unavailable "$reason" && return; }
+  [ -n "$dry" ] || mkdir -p "$folder"
+  [ -z "$again" ] || rm -f "$folder"/*
+  for group in "${groups[@]}"; do
+    filter=$(sed 's/[^ ]*/&.*/g; s/ /:/g' <<<"${suites_of[$group]}") code=0
+    if [ -n "$dry" ]; then
+      limited "${sanitizer:-compute-sanitizer}" --tool "$tool" --error-exitcode 99 "$programs/test_cuda_device" "--gtest_filter=$filter"
+      continue
+    fi
+    [ ! -s "$folder/$group.json" ] || continue
+    left=$(seconds_left)
+    ((left > 3)) || { bad=124 && continue; }
+    [ "$group" = "${groups[-1]}" ] || left=$((left / 2))
+    limited_to "$left" "$sanitizer" --tool "$tool" --error-exitcode 99 "$programs/test_cuda_device" --gtest_brief=1 \
+      "--gtest_filter=$filter" >"$folder/$group.log" 2>&1 || code=$?
+    [[ $code != 124 && $code != 137 ]] || { bad=124 && continue; }
+    gather group "$group" "$code" >"$folder/$group.json"
+    [ "$code" -eq 0 ] || { tail -n 100 "$folder/$group.log" && echo "$tool: exit code $code in $group"; } >&2
+    [ "$code" -ne 0 ] || rm "$folder/$group.log"
+  done
+  [ -z "$dry" ] || return 0
+  gather groups "$folder" "${groups[@]}"
+  ((bad == 124)) || [ -z "$(grep -L '"result": "clean"' "$folder"/*.json)" ] || bad=1
+  return "$bad"
+}
+
+# Why compute-sanitizer is of no use here: it is not there, or refuses a test that passes without it, as it does on some virtual
+# machines. Nothing where it works.
+unavailable() {
+  local tool=$1 sanitizer=$2 code=0 said test=(--gtest_brief=1 "--gtest_filter=CudaReductions.NothingAddsUpToZero")
+  [ -z "$dry" ] || return 0
+  [ -n "$sanitizer" ] || { echo "compute-sanitizer is not on this machine" && return; }
+  said=$(limited "$sanitizer" --tool "$tool" --error-exitcode 99 "$programs/test_cuda_device" "${test[@]}" 2>&1) || code=$?
+  ((code != 0)) || return 0
+  grep -qE 'Invalid __|Race reported|hazard' <<<"$said" && return
+  limited "$programs/test_cuda_device" "${test[@]}" >/dev/null 2>&1 || return 0
+  said=$(grep -iE 'not supported|unable|failed|error|refuse' <<<"$said" | head -n 1 || true)
+  echo "compute-sanitizer refuses this machine, exit code $code${said:+: $said}"
+}
