@@ -112,14 +112,15 @@ for word; do [[ $word != --gtest_output=json:* ]] || echo '{"time": "1s", "tests
 [ -z "${failed:-}" ]
 STUB
 "$kernels" --scale small --json >"$work/kernels" 2>/dev/null
-export KERNELS=$work/kernels
+"$cycle" --scale small --json >"$work/cycle"
+export KERNELS=$work/kernels CYCLE=$work/cycle
 program programs/cuda_benchmark <<'STUB'
 #!/usr/bin/env bash
 echo "kernels ${CUDA_LAUNCH_BLOCKING:+blocking }$*" >>"$CALLS"
 [ -z "${BROKEN_KERNEL:-}" ] || { cat "$BROKEN_KERNEL" && exit 69; }
 cat "$KERNELS"
 STUB
-printf '#!/usr/bin/env bash\nexec "%s" --scale small --json\n' "$cycle" | program programs/phase_cycle_benchmark
+printf '#!/usr/bin/env bash\ncat "$CYCLE"\n' | program programs/phase_cycle_benchmark
 program path/compute-sanitizer <<'STUB'
 #!/usr/bin/env bash
 echo "sanitizer $HT_TEST_MEMORY $*" >>"$CALLS"
