@@ -64,5 +64,5 @@ find_program(HT_PYTHON python3)  # which scripts/gpu_check.sh itself needs, on a
 if(HT_PYTHON)
   add_test(NAME GpuCheck.GoesThroughItsParts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_gpu_check.sh
            $<TARGET_FILE:cuda_benchmark_emulated> $<TARGET_FILE:phase_cycle_benchmark_emulated> $<TARGET_FILE:test_cuda>)
-  set_tests_properties(GpuCheck.GoesThroughItsParts PROPERTIES TIMEOUT 300 LABELS tools COST 50)
+  set_tests_properties(GpuCheck.GoesThroughItsParts PROPERTIES TIMEOUT 600 LABELS tools COST 50)
 endif()

@@ -10,7 +10,8 @@
   gpu_gather.py kernels            the lines of `cuda_benchmark --json` on standard input
   gpu_gather.py first_problem      not JSON: the first kernel in those lines that could not be timed
   gpu_gather.py profile CODE FILE  ncu's exit code, its report as comma-separated values, what it said on standard input
-  gpu_gather.py suite NAME CODE SECONDS FILE   one run of a suite: exit code, GoogleTest's FILE.report, FILE.log, FILE.again
+  gpu_gather.py suite NAME CODE SECONDS FILE   one run of a suite: exit code, GoogleTest's FILE.report, FILE.log; where a test
+                                   crashed, its name in FILE.crashed, the report of the others, FILE.again
   gpu_gather.py suites FOLDER NAME...          those of the named suites that lie in FOLDER
   gpu_gather.py crashed_test CODE LOG          not JSON: the test in which a suite crashed or lost the device's context
   gpu_gather.py group NAME CODE                a group of suites under a sanitizer: its exit code
@@ -115,9 +116,9 @@ def crashed_test(code, log_path):
 
 
 def suite(name, code, seconds, stem):
-    """What became of one suite. One that crashed has no report."""
+    """What became of one suite. Where a test crashed, the report is that of the others."""
     code = int(code)
-    log, report_path, again = (Path(f"{stem}.{end}") for end in ("log", "report", "again"))
+    log, report_path, again, crashed = (Path(f"{stem}.{end}") for end in ("log", "report", "again", "crashed"))
     said = log.read_text(errors="replace") if log.is_file() else ""
     lines = [line for line in said.splitlines() if line.strip()] or [""]
     last_line = next((line for line in lines if "SKIPPED" in line), lines[-1])
@@ -137,11 +138,18 @@ def suite(name, code, seconds, stem):
         }
     if again.is_file():
         result["again"] = [line for line in again.read_text(errors="replace").splitlines() if line.startswith("after the crash")]
+    crashed_test = crashed.read_text().strip() if crashed.is_file() else ""
+    if crashed_test:
+        result["tests"] += 1
+        result["failed"].append(crashed_test)
     # GoogleTest calls tests passed that the missing device kept from running; they have no time of begin.
     if any(str(case.get("timestamp", "")).startswith("1970") for case in cases):
         result["result"] = "did not run: " + last_line
     elif code in TIMED_OUT:
         result["result"] = f"ran past its {seconds} s"
+    elif crashed_test:
+        result["result"] = f"crashed in {crashed_test}, exit code {code}: {last_line}"
+        result["result"] += "" if cases else "; without it, the suite's other tests have no result"
     elif not cases:
         result["result"] = f"crashed, exit code {code}: {last_line}"
     else:

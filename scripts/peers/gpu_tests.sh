@@ -19,7 +19,7 @@ part_tests() {
       if [[ $code == 124 || $code == 137 ]] && ((left < longest_suite)); then bad=124 && break; fi
       gather suite "$suite" "$code" $((SECONDS - began)) "$file" >"$file.json"
     fi
-    rm -f "$file.report"
+    rm -f "$file.report" "$file.crashed"
     if grep -q '"result": "passed"' "$file.json"; then rm -f "$file.log"; else bad=1; fi
   done
   gather suites "$folder" "${suites[@]}"
@@ -33,16 +33,23 @@ part_tests() {
 }
 
 longest_suite=45 # seconds; one that hangs leaves time for the others
-# Its last words go to the part's log where it fails. The test that crashed runs again, and what that said lies in FILE.again.
+# Its last words go to the part's log where it fails. A test that crashed runs again, and the others of its suite run without it; what
+# they said lies in FILE.again.
 run_suite() {
   local suite=$1 file=$2 code=0 test
-  rm -f "$file.again"
+  rm -f "$file.again" "$file.crashed"
   limited_to "$longest_suite" "$programs/test_cuda_device" "--gtest_filter=$suite.*" "--gtest_output=json:$file.report" \
     >"$file.log" 2>&1 || code=$?
   [ "$code" -ne 0 ] || return 0
   { echo "$suite: exit code $code" && tail -n 15 "$file.log"; } >&2
   test=$(gather crashed_test "$code" "$file.log")
-  [ -z "$test" ] || run_again "$programs/test_cuda_device" "--gtest_filter=$test" >"$file.again"
+  [ -n "$test" ] || return "$code"
+  echo "$test" >"$file.crashed"
+  rm -f "$file.report"
+  {
+    run_again "$programs/test_cuda_device" "--gtest_filter=$test"
+    limited_to "$longest_suite" "$programs/test_cuda_device" "--gtest_filter=$suite.*-$test" "--gtest_output=json:$file.report" || true
+  } >"$file.again" 2>&1
   return "$code"
 }
 

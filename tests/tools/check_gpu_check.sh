@@ -98,6 +98,8 @@ program programs/test_cuda_device <<'STUB'
 echo "test ${CUDA_LAUNCH_BLOCKING:+blocking }$*" >>"$CALLS"
 case $* in
   *list_tests*) printf 'Running main()\nGood.\n  A\n  B\nBroken.\n  A\nHangs.\n  A\nCudaReductions.\n  NothingAddsUpToZero\nAll/Contract.\n  A\n' && exit ;;
+  *filter=Broken.\*-Broken.Second*) [ -z "${ALL_BROKEN:-}" ] || exit 1 ;;
+  *filter=Lost.\*-Lost.A*) ;;
   *filter=Broken*)
     printf '[ RUN      ] Broken.First\n[       OK ] Broken.First (0 ms)\n[ RUN      ] Broken.Second\na kernel went wrong\n'
     kill -SEGV $$
@@ -223,10 +225,12 @@ says "failed: ranks: exit code 1: another digest than the first run's: 2-3"
 use_card "$card"
 check 0 --only ranks --again
 
-# One process a suite: a crash is one suite's, and what was done is kept. The test that crashed runs again, in two ways.
+# One process a suite: a crash is one suite's, and what was done is kept. The test that crashed runs again, in two ways, and the
+# others of its suite without it.
 check 1 --only tests
-says "Tests on NVIDIA H200: 4, failed 0"
-says "- Broken: crashed, exit code 139: a kernel went wrong"
+says "Tests on NVIDIA H200: 6, failed 1"
+says "- Broken.Second"
+says "- Broken: crashed in Broken.Second, exit code 139: a kernel went wrong"
 says "- after the crash: $HT_GPU_PROGRAMS/test_cuda_device --gtest_filter=Broken.Second"
 says "- after the crash, with CUDA_LAUNCH_BLOCKING=1: exit code 139: a kernel went wrong"
 says "- after the crash, under memcheck: exit code 99: ========= Invalid __global__ write of size 4 bytes"
@@ -235,7 +239,10 @@ says_not "not run yet"
 [ "$(calls "test blocking --gtest_filter=Broken.Second")" = 1 ] || die "the test that crashed was not repeated with blocking launches"
 mv "$work/path/compute-sanitizer" "$work/kept"
 sed -i 's/Hangs\./Lost./' "$work/programs/test_cuda_device"
-check 1 --only tests --again
+ALL_BROKEN=1 check 1 --only tests --again
+says "- Broken: crashed in Broken.Second, exit code 139: a kernel went wrong; without it, the suite's other tests have no result"
+says "- Lost: crashed in Lost.A, exit code 1"
+says "Tests on NVIDIA H200: 6, failed 2"
 says "- after the crash: $HT_GPU_PROGRAMS/test_cuda_device --gtest_filter=Lost.A"
 says "- after the crash, under memcheck: compute-sanitizer is not on this machine"
 mv "$work/kept" "$work/path/compute-sanitizer"
@@ -245,7 +252,7 @@ HANGS=1 HT_GPU_SECONDS=5 check 1 --only tests --again
 says "exit code 124: ran past its 5 s"
 says "not run yet: Hangs, CudaReductions, All/Contract"
 check 1 --only tests
-says "- Broken: crashed"
+says "- Broken: crashed in Broken.Second"
 says_not "not run yet"
 [ "$(calls "filter=Good.*")" = 4 ] || die "a suite that was done ran again"
 cp "$work/programs/test_cuda_device" "$work/programs/kept"
@@ -254,7 +261,7 @@ check 1 --only tests --again
 says "failed: tests: exit code 69: not passed: All-Contract Broken CudaReductions Good Hangs"
 mv "$work/programs/kept" "$work/programs/test_cuda_device"
 check 1 --only tests
-says "- Broken: crashed"
+says "- Broken: crashed in Broken.Second"
 
 # A sanitizer that refuses the machine is no failure.
 cp "$work/path/compute-sanitizer" "$work/kept"
