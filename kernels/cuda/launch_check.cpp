@@ -48,9 +48,9 @@ void LaunchCheck::wait() const {
 }
 
 void LaunchCheck::report(const Grid& grid, const std::string& answer, bool lacks_memory) const {
-  const std::string failure = cuda_runtime().failure();
-  if (!failure.empty() && blocks_) throw failure_of(name_, failure);
-  if (!failure.empty()) throw earlier_failure(failure, concat("the launch of ", name_));
+  const bool is_of_work = cuda_runtime().failure() == answer;
+  if (is_of_work && blocks_) throw failure_of(name_, answer);
+  if (is_of_work) throw earlier_failure(answer, concat("the launch of ", name_));
   const std::string what =
       concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x", grid.z, " blocks of ",
              grid.threads, " threads and ", grid.shared_bytes, " bytes of shared memory answered ",

@@ -26,8 +26,7 @@ std::string failure_of_work() {
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
-  if (const auto failure = failure_of_work(); !failure.empty())
-    throw earlier_failure(failure, what);
+  if (failure_of_work() == text_of(answer)) throw earlier_failure(text_of(answer), what);
   if (const int device = CudaRuntime::current_device();
       answer == cudaErrorMemoryAllocation && device >= 0) {
     throw_out_of_device_memory(concat("CUDA: ", what, " answered ", cudaGetErrorName(answer)),
