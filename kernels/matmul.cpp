@@ -10,6 +10,7 @@ decltype(kernels::linear_forward) linear_forward;
 decltype(kernels::linear_gelu_forward) linear_gelu_forward;
 decltype(kernels::linear_gelu_backward_input) linear_gelu_backward_input;
 decltype(kernels::bias_backward) bias_backward;
+decltype(kernels::linear_backward_parameters) linear_backward_parameters;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::matmul) matmul;
@@ -17,6 +18,7 @@ decltype(kernels::linear_forward) linear_forward;
 decltype(kernels::linear_gelu_forward) linear_gelu_forward;
 decltype(kernels::linear_gelu_backward_input) linear_gelu_backward_input;
 decltype(kernels::bias_backward) bias_backward;
+decltype(kernels::linear_backward_parameters) linear_backward_parameters;
 }  // namespace cuda
 
 namespace {
@@ -112,6 +114,19 @@ void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,
 void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, GradientMode mode,
                             const Stream& stream) {
   matmul(dw, dy, Transpose::kYes, x, Transpose::kNo, mode, stream);
+}
+
+void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
+                                const Tensor& x, GradientMode mode, const Stream& stream) {
+  const KernelCall call{"linear_backward_parameters", stream};
+  check_real(call, {"dy", dy}, 2);
+  check_real(call, {"x", x}, 2);
+  check_shape(call, {"x", x}, {dy.size(0), x.size(1)}, dy.dtype());
+  check_shape(call, {"dw", dw}, {dy.size(1), x.size(1)});
+  if (dw.dtype() != DType::kF32) check_dtype(call, {"dw", dw}, dy.dtype());
+  check_shape(call, {"dbias", dbias}, {dy.size(1)}, DType::kF32);
+  dispatch_with_workspace<cpu::linear_backward_parameters, cuda::linear_backward_parameters>(
+      call, Work::kProduct, dw, dbias, dy, x, mode);
 }
 
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {

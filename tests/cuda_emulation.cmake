@@ -12,7 +12,7 @@ file(GLOB dispatch CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp)
 file(GLOB device_code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 # All of a product but cuBLASLt itself.
 set(product_choice algorithm_cache.cpp algorithm_choice.cpp launch_check.cpp product_kind.cpp product_library.cpp
-    product_trial.cpp)
+    product_trial.cpp sums_apart.cpp)
 list(TRANSFORM product_choice PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 set_source_files_properties(${device_code} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 

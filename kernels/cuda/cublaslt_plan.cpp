@@ -27,6 +27,8 @@ cublasLtEpilogue_t epilogue_of(const Product& product) {
       return product.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     case Epilogue::kGeluSlope:
       return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kRowSums:
+      return CUBLASLT_EPILOGUE_BGRADB;  // op(A) is its second operand
     case Epilogue::kNone:
       break;
   }

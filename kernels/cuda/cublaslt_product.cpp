@@ -4,6 +4,7 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "kernels/cuda/algorithm_choice.h"
 #include "kernels/cuda/cublaslt_plan.h"
+#include "kernels/cuda/sums_apart.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -26,23 +27,32 @@ class Multiplier {
 
   bool try_multiply(const Product& product, const Stream& stream) {
     std::lock_guard lock(mutex_);
+    return try_alone(product, stream);
+  }
+
+ private:
+  bool try_alone(const Product& product, const Stream& stream) {
     ProductPlan& plan = plan_for(product, stream);
     if (plan.usable()) plan.run(handle_, product, stream);
     return plan.usable();
   }
-
- private:
   ProductPlan& plan_for(const Product& product, const Stream& stream) {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
+    // Beforehand, so that the memory of its trial is free again when this one takes its own.
+    if (product.epilogue == Epilogue::kRowSums) plan_for(without_sums(product), stream);
     ProductPlan plan(product);
-    chooser_.choose(
-        product,
-        {.candidates = [&] { return plan.candidates(handle_); },
-         .take = [&](const AlgorithmBits& bits) { return plan.take(handle_, bits); },
-         .run = [&](const Product& trial, const Stream& on) { plan.run(handle_, trial, on); }},
-        stream);
+    const auto multiply = [&](const Product& plain, const Stream& on) {
+      if (!try_alone(plain, on)) throw DeviceError("cuBLASLt: no kernel");
+    };
+    bool apart = false;
+    const AlgorithmOffer offer{
+        .candidates = [&] { return plan.candidates(handle_); },
+        .take = [&](const AlgorithmBits& bits) { return plan.take(handle_, bits); },
+        .run = [&](const Product& trial, const Stream& on) { plan.run(handle_, trial, on); }};
+    chooser_.choose(product, with_sums_apart(product, offer, apart, multiply), stream);
+    if (apart) plan = ProductPlan(product);  // not usable: the caller computes the sums
     return plans_.emplace(kind, std::move(plan)).first->second;
   }
 

@@ -10,6 +10,7 @@ namespace hybrid_trainer::kernels::cuda {
 decltype(kernels::cast) cast;
 decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
+decltype(kernels::bias_backward) bias_backward;
 
 namespace {
 
@@ -83,6 +84,24 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
             .transpose_b = transpose_b,
             .addend = accumulates ? c : Tensor()},
            stream);
+}
+
+void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
+                                const Tensor& x, GradientMode mode, const Stream& stream) {
+  // cuBLASLt writes sums in the dtype of C, and adds to none.
+  const bool together = mode == GradientMode::kOverwrite && dw.dtype() == DType::kF32 &&
+                        dw.elements() > 0 && dy.elements() > 0 && !simulated(stream);
+  if (together && try_multiply({.c = dw,
+                                .a = dy,
+                                .transpose_a = Transpose::kYes,
+                                .b = x,
+                                .bias = dbias,
+                                .epilogue = Epilogue::kRowSums},
+                               stream)) {
+    return;
+  }
+  cuda::matmul(dw, dy, Transpose::kYes, x, Transpose::kNo, mode, stream);
+  cuda::bias_backward(dbias, dy, mode, stream);
 }
 
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,

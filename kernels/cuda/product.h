@@ -13,8 +13,9 @@ constexpr std::size_t kMostWorkspaceBytes = std::size_t{64} << 20;
 /// What is applied to each element of a product, in f32, before it is rounded and written.
 enum class Epilogue {
   kNone,
-  kGelu,      // written to `aux` if that is defined, then GELU
-  kGeluSlope  // · gelu'(aux)
+  kGelu,       // written to `aux` if that is defined, then GELU
+  kGeluSlope,  // · gelu'(aux)
+  kRowSums     // nothing; `bias` gets the sums of op(A)'s rows
 };
 
 /// C = epilogue(op(A)·op(B) + addend + bias).
@@ -28,7 +29,7 @@ struct Product {
   Tensor b;
   Transpose transpose_b = Transpose::kNo;
   Tensor addend = {};  // undefined for none; may be C itself
-  Tensor bias = {};    // undefined for none; none with kGeluSlope
+  Tensor bias = {};    // undefined for none; none with kGeluSlope; (M) and an output with kRowSums
   Epilogue epilogue = Epilogue::kNone;
   Tensor aux = {};  // undefined, or what the epilogue needs
 

@@ -102,11 +102,25 @@ LinearGradients::LinearGradients(Linear& linear, const Tensor& dy, const Tensor&
       stream_(stream),
       dweight_(linear.weight_, stream, true, dy.dtype()),
       dbias_(linear.bias_ ? *linear.bias_ : linear.weight_, stream, linear.bias_.has_value()) {
-  if (dweight_.wanted())
-    kernels::linear_backward_weight(dweight_.gradient(), dy, x, dweight_.next_mode(), stream);
-  if (dbias_.wanted()) kernels::bias_backward(dbias_.gradient(), dy, dbias_.next_mode(), stream);
+  write_parameter_gradients(x);
   if (linear.decomposes()) dy_ = linear.before_magnitudes(dy, x, pass, stream);
   if (linear.adapter_) adapter_.emplace(*linear.adapter_, dy_, x, pass, stream);
+}
+
+void LinearGradients::write_parameter_gradients(const Tensor& x) {
+  const bool both = dweight_.wanted() && dbias_.wanted();
+  const auto mode_of = [](GradientContribution& of) {
+    return of.wanted() ? of.next_mode() : kernels::GradientMode::kOverwrite;
+  };
+  const kernels::GradientMode mode = mode_of(dweight_), bias_mode = mode_of(dbias_);
+  if (both && mode == bias_mode) {
+    kernels::linear_backward_parameters(dweight_.gradient(), dbias_.gradient(), dy_, x, mode,
+                                        stream_);
+    return;
+  }
+  if (dweight_.wanted())
+    kernels::linear_backward_weight(dweight_.gradient(), dy_, x, mode, stream_);
+  if (dbias_.wanted()) kernels::bias_backward(dbias_.gradient(), dy_, bias_mode, stream_);
 }
 
 void LinearGradients::write_input_gradient(const Tensor& dx) const {

@@ -70,6 +70,11 @@ const std::vector<DeviceCase> kMatmul{
     {"bias_backward",
      {{"dbias", kRow}, {"dy", kMatrix}},
      [](const Tensors& t, const Stream& s) { bias_backward(t[0], t[1], kSet, s); }},
+    {"linear_backward_parameters",
+     {{"dw", kMatrix}, {"dbias", kRow}, {"dy", kMatrix}, {"x", kMatrix}},
+     [](const Tensors& t, const Stream& s) {
+       linear_backward_parameters(t[0], t[1], t[2], t[3], kSet, s);
+     }},
 };
 
 const std::vector<DeviceCase> kRows{
@@ -125,6 +130,11 @@ const std::vector<DeviceCase> kUpdates{
      {{"w", kRow}, {"m", kRow}, {"v", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
      [](const Tensors& t, const Stream& s) {
        adamw_update(t[0], t[1], t[2], t[3], t[4], kAdamW, s);
+     }},
+    {"adamw_updates",
+     {{"w", kRow}, {"m", kRow}, {"v", kRow}, {"g", kRow}, {"compute_copy", kRow, DType::kBF16}},
+     [](const Tensors& t, const Stream& s) {
+       adamw_updates({{t[0], t[1], t[2], t[3], t[4], kAdamW}}, s);
      }},
     {"adamw_direction",
      {{"direction", kRow}, {"m", kRow}, {"v", kRow}},

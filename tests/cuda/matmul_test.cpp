@@ -131,6 +131,23 @@ TEST(CudaLinear, GeluHasTheTanhForm) {
   }
 }
 
+TEST(CudaLinear, BackwardOfWeightAndBias) {
+  const Stream host = cpu_stream();
+  for (const Size& s : kProductSizes) {
+    for (DType dtype : kRealTypes) {
+      for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+        const Tensors tensors{random_tensor({s.m, s.n}, DType::kF32, 1, host),
+                              random_tensor({s.m}, DType::kF32, 2, host),
+                              random_tensor({s.k, s.m}, dtype, 3, host),
+                              random_tensor({s.k, s.n}, dtype, 4, host)};
+        expect_like_cpu(tensors, 1e-5, text(s, dtype), [&](const Tensors& t, const Stream& stream) {
+          linear_backward_parameters(t[0], t[1], t[2], t[3], mode, stream);
+        });
+      }
+    }
+  }
+}
+
 TEST(CudaBias, BackwardSumsColumns) {
   const Stream host = cpu_stream();
   constexpr Size kGradients[] = {{1, 1, 0}, {5, 33, 0}, {300, 24, 0}, {129, 264, 0}, {2100, 8, 0}};

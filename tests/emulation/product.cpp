@@ -12,6 +12,8 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "kernels/cuda/algorithm_choice.h"
+#include "kernels/cuda/sums_apart.h"
+
 #include "tests/emulation/emulated_device.h"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -88,7 +90,7 @@ std::vector<float> laid_out(const Matrix& matrix, Transpose transpose) {
 
 void finish(const Enqueued& p, std::int64_t i, float sum) {
   if (p.addend) sum += p.addend.at(i);
-  if (p.bias) sum += p.bias.at(i % p.c.columns);
+  if (p.bias && p.epilogue != Epilogue::kRowSums) sum += p.bias.at(i % p.c.columns);
   if (p.epilogue == Epilogue::kGelu && p.aux) p.aux.put(i, sum);
   if (p.epilogue == Epilogue::kGelu) sum = gelu(sum);
   if (p.epilogue == Epilogue::kGeluSlope) sum *= gelu_slope(p.aux.at(i));
@@ -115,6 +117,12 @@ void multiply(const Enqueued& p) {
       const float factor = a[row * k + l];
       for (std::size_t j = 0; j < n; ++j) sums[j] += factor * b[l * n + j];
     }
+    if (p.epilogue == Epilogue::kRowSums) {
+      float sum = 0;
+      for (std::size_t step = 0; step < k; ++step)
+        sum += a[row * k + place_of(step, k, p.algorithm)];
+      p.bias.put(static_cast<std::int64_t>(row), sum);
+    }
     for (std::size_t j = 0; j < n; ++j) finish(p, static_cast<std::int64_t>(row * n + j), sums[j]);
   }
 }
@@ -127,6 +135,8 @@ void check(const Product& p) {
   require(types && extras, "product: dtypes that cuBLASLt does not multiply");
   require(p.epilogue != Epilogue::kGeluSlope || (p.aux && !p.bias),
           "product: GELU's slope of what?");
+  require(p.epilogue != Epilogue::kRowSums || (p.bias && p.bias.size(0) == p.m() && !p.addend),
+          "product: sums of rows to where, or with what else?");
 }
 
 bool has_epilogue(const Product& p) { return p.bias || p.epilogue != Epilogue::kNone; }
@@ -142,44 +152,63 @@ AlgorithmChooser::Settings settings_of(const ProductRun& run) {
   return settings;
 }
 
+/// What was chosen for a kind of product.
+struct Choice {
+  std::size_t algorithm = 0;
+  bool sums_apart = false;
+};
+
 /// What the product keeps of a process.
 struct Library {
   explicit Library(const ProductRun& run) : chooser(settings_of(run), {1, "emulated"}) {}
   AlgorithmChooser chooser;
-  std::map<ProductKind, std::size_t> chosen;
+  std::map<ProductKind, Choice> chosen;
 };
-std::mutex library_mutex;
+std::recursive_mutex library_mutex;  // a product with sums chooses one without, too
 ProductRun begun;  // for which the library is made at the first product
 std::unique_ptr<Library> library;
 
+Choice choice_for(const Product& product, const Stream& stream);
+
+/// Enqueues a trial by the algorithm and lets the stream's clock advance by its time.
+void spend_on(const Product& trial, std::size_t algorithm, const Stream& on) {
+  const double seconds = emulation::device().algorithm_seconds[algorithm];
+  if (seconds < 0) throw DeviceError("does not run");
+  enqueue(trial, algorithm, on);
+  emulation::spend(
+      on.native(),
+      seconds + (trial.epilogue == Epilogue::kRowSums ? emulation::device().row_sums_seconds : 0));
+}
+
 /// The algorithm for this product, by the chooser that the device's own products have, with times
 /// of the test's making.
-std::size_t algorithm_for(const Product& product, const Stream& stream) {
+Choice choice_for(const Product& product, const Stream& stream) {
   const std::vector<double>& seconds = emulation::device().algorithm_seconds;
-  if (seconds.empty()) return 0;
+  if (seconds.empty()) return {};
   const std::lock_guard lock(library_mutex);
   if (!library) library = std::make_unique<Library>(begun);
-  const auto [entry, is_new] = library->chosen.try_emplace(ProductKind(product), 0);
-  std::size_t& chosen = entry->second;
+  if (product.epilogue == Epilogue::kRowSums) choice_for(without_sums(product), stream);
+  const auto [entry, is_new] = library->chosen.try_emplace(ProductKind(product));
+  Choice& chosen = entry->second;
   if (!is_new) return chosen;
-  library->chooser.choose(product,
-                          {.candidates =
-                               [&] {
-                                 std::vector<AlgorithmBits> all(seconds.size());
-                                 for (std::size_t i = 0; i < all.size(); ++i) all[i][0] = i;
-                                 return all;
-                               },
-                           .take =
-                               [&](const AlgorithmBits& bits) {
-                                 chosen = static_cast<std::size_t>(bits[0]);
-                                 return chosen < seconds.size();
-                               },
-                           .run =
-                               [&](const Product& trial, const Stream& on) {
-                                 if (seconds[chosen] < 0) throw DeviceError("does not run");
-                                 enqueue(trial, chosen, on);
-                                 emulation::spend(on.native(), seconds[chosen]);
-                               }},
+  const AlgorithmOffer offer{
+      .candidates =
+          [&] {
+            std::vector<AlgorithmBits> all(seconds.size());
+            for (std::size_t i = 0; i < all.size(); ++i) all[i][0] = i;
+            return all;
+          },
+      .take =
+          [&](const AlgorithmBits& bits) {
+            chosen.algorithm = static_cast<std::size_t>(bits[0]);
+            return chosen.algorithm < seconds.size();
+          },
+      .run = [&](const Product& trial,
+                 const Stream& on) { spend_on(trial, chosen.algorithm, on); }};
+  const auto multiply = [](const Product& plain, const Stream& on) {
+    spend_on(plain, choice_for(plain, on).algorithm, on);
+  };
+  library->chooser.choose(product, with_sums_apart(product, offer, chosen.sums_apart, multiply),
                           stream);
   return chosen;
 }
@@ -201,10 +230,12 @@ bool try_multiply(const Product& product, const Stream& stream) {
   const std::string& refuses = emulation::device().refuses;
   const bool refused = refuses == "product" || (refuses == "epilogue" && has_epilogue(product));
   if (refused || (product.aux && product.n() % 8 != 0)) return false;
+  const Choice choice = choice_for(product, stream);
+  if (choice.sums_apart) return false;
   if (const auto& sees = emulation::device().sees_launch) {
     sees(concat("product ", product.m(), " ", product.n(), " ", product.k()), {});
   }
-  enqueue(product, algorithm_for(product, stream), stream);
+  enqueue(product, choice.algorithm, stream);
   return true;
 }
 

@@ -48,4 +48,9 @@ void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x,
 /// dbias (+)= column sums of dy. dy: (N, O), dbias: (O) f32. Sums in a fixed order.
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream);
 
+/// dw (+)= dyᵀ·x and dbias (+)= column sums of dy, as linear_backward_weight and bias_backward. CUDA
+/// reads dy once for both where it overwrites f32 gradients and cuBLASLt has a fast kernel for that.
+void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
+                                const Tensor& x, GradientMode mode, const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels

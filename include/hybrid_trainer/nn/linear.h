@@ -76,6 +76,7 @@ class LinearGradients {
   void write_input_gradient(const Tensor& dx) const;
 
  private:
+  void write_parameter_gradients(const Tensor& x);
   Linear& linear_;
   Tensor dy_;  // decomposed, before the magnitudes
   const Stream& stream_;

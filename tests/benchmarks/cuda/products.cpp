@@ -60,13 +60,19 @@ void time_linear(KernelTimer& timer, const Linear& linear, DType dtype) {
   });
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
     const bool adds = mode == GradientMode::kAccumulate;
-    product(adds ? "dw accumulating" : "dw", adds ? 0 : layers, [&] {
+    product(adds ? "dw accumulating" : "dw", 0, [&] {
       const LinearTensors t = tensors(0, true);
       return t.work(operations,
                     [=, &stream] { linear_backward_weight(t.dw, t.y, t.x, mode, stream); });
     });
   }
-  timer.time({linear.name + " dbias", dtype, Limit::kRead, layers}, [&] {
+  product("dw and dbias", layers, [&] {
+    const LinearTensors t = tensors(0, true);
+    return t.work(operations, [=, &stream] {
+      linear_backward_parameters(t.dw, t.bias, t.y, t.x, GradientMode::kOverwrite, stream);
+    });
+  });
+  timer.time({linear.name + " dbias", dtype, Limit::kRead, 0}, [&] {
     const Tensor dy = timer.random({n, o}, dtype), dbias = timer.random({o}, DType::kF32);
     return Work{bytes_of({dy}), dy.bytes(),
                 [=, &stream] { bias_backward(dbias, dy, GradientMode::kOverwrite, stream); }};
