@@ -182,7 +182,8 @@ TEST(CudaBatchDecoder, RecordsAnewWhereWeightsOrCachesMoved) {
   EXPECT_EQ(replays_in(5, [&] { EXPECT_EQ(growing_logits(*model, stream, move), wanted); }), 5);
 }
 
-/// Two recordings, of which the second one makes the table of angles larger.
+/// Two recordings, of which the second one makes the table of angles, (6, 8), larger: the first one
+/// keeps its own, whose memory zeros would take.
 TEST(CudaBatchDecoder, GoesOnBesideADecoderOfLongerTexts) {
   const Stream stream = cuda_stream();
   const auto model = random_model("llama", stream);
@@ -190,6 +191,9 @@ TEST(CudaBatchDecoder, GoesOnBesideADecoderOfLongerTexts) {
     BatchDecoder decoder(*model, {.texts = 1, .tokens = 6}, DType::kF32, stream);
     for (std::int32_t text = 0; text < 2; ++text) {
       decoder.begin(0, std::vector<std::int32_t>{7, text});
+      std::vector<Tensor> zeros;
+      while (zeros.size() < 100)
+        zeros.push_back(Tensor::zeros({6, 8}, DType::kF32, MemoryKind::kParameters, stream));
       for (std::int32_t token = 0; token < 4; ++token)
         decoder.add(std::vector<BatchDecoder::Next>{{0, token}});
       other();
