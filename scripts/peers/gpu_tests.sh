@@ -57,15 +57,15 @@ run_suite() {
 # compares this list with the program's own.
 groups=(attention products rows elementwise updates compressed checks training ranks step)
 declare -A suites_of=(
-  [attention]="CudaAttention CudaBatchDecoder"
+  [attention]="CudaAttention CudaBatchDecoder CudaHostTensors"
   [products]="CudaMatmul CudaLinear CudaBias CudaDiagonalBlocks"
   [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaGated CudaCap CudaLoss CudaEmbedding"
   [elementwise]="CudaElementwise CudaReductions CudaColumns"
   [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
-  [compressed]="CudaQuantization CudaFourBit CudaEightBit CudaWeightDecomposition"
+  [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaWeightDecomposition"
   [checks]="Kernels/CheckDevice Layers/CheckDevice AlgorithmCache MemorySimulation"
   [training]="CudaTraining CudaOffload"
-  [ranks]="NcclRanks All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
+  [ranks]="NcclRanks NcclRankAlone All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
   [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
 
 part_memcheck() { HT_TEST_MEMORY=apart sanitize memcheck; }

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/four_bit.h"
+#include "hybrid_trainer/kernels/four_bit_linear.h"
 
 #include "tests/benchmarks/cuda/kernel_timing.h"
 
@@ -37,6 +37,18 @@ void time_four_bit(KernelTimer& timer, DType dtype) {
     return moving({from.codes, from.levels, from.scales, values},
                   [=, &stream] { dequantize_four_bit(values, from, stream); });
   });
+  const std::int64_t c = timer.sizes().channels;
+  for (const std::int64_t rows : {1, 8}) {
+    const std::string name = "four_bit_linear of " + std::to_string(rows) + " rows";
+    timer.time({name, dtype, Limit::kRead, 0}, [&, rows] {
+      const FourBitTensors w = FourBitTensors::empty(4 * c * c, FourBitType::kNormal, stream);
+      for (const Tensor& part : {w.codes, w.levels, w.scales}) fill_zero(part, stream);
+      const Tensor x = timer.random({rows, c}, dtype), y = timer.random({rows, 4 * c}, dtype);
+      return moving({w.codes, w.levels, w.scales, x, y}, [=, &stream] {
+        four_bit_linear(y, x, {w, 0, 4 * c}, Tensor(), Tensor(), stream);
+      });
+    });
+  }
   if (dtype != DType::kF32) return;  // which alone are quantized
   timer.time({"quantize_four_bit", dtype, Limit::kCopy, 0}, [&] {
     const Tensor values = timer.random({n}, dtype);

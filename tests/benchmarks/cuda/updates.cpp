@@ -20,7 +20,7 @@ void time_adamw(KernelTimer& timer, DType working_dtype) {
   const Stream& stream = timer.stream();
   const std::int64_t n = timer.sizes().parameters;
   const bool bf16 = working_dtype == DType::kBF16;
-  timer.time({bf16 ? "adamw_update with bf16 copy" : "adamw_update", DType::kF32, Limit::kCopy,
+  timer.time({bf16 ? "adamw_updates with bf16 copy" : "adamw_updates", DType::kF32, Limit::kCopy,
               bf16 ? 1.0 : 0.0},
              [&] {
                const Tensor w = timer.random({n}, DType::kF32), m = timer.random({n}, DType::kF32),
@@ -29,7 +29,7 @@ void time_adamw(KernelTimer& timer, DType working_dtype) {
                const Tensor compute_copy = bf16 ? timer.random({n}, DType::kBF16) : Tensor{};
                return Work{
                    bytes_of({w, w, m, m, v, v, g, compute_copy}), whole_bytes({w, m, v, g}),
-                   [=, &stream] { adamw_update(w, m, v, g, compute_copy, kSettings, stream); }};
+                   [=, &stream] { adamw_updates({{w, m, v, g, compute_copy, kSettings}}, stream); }};
              });
 }
 
