@@ -138,7 +138,7 @@ part_profile() {
     echo '{"unavailable": "ncu (Nsight Compute) is not on this machine"}'
     return
   fi
-  said=$(limited "${ncu:-ncu}" --set full --kernel-name 'regex:backward|query_terms' --launch-skip 6 --launch-count 3 --csv --page details \
+  said=$(limited "${ncu:-ncu}" --set full --kernel-name 'regex:backward|query_terms' --launch-skip 4 --launch-count 2 --csv --page details \
     --log-file "$report" "$programs/cuda_benchmark" --precision bf16 --only 'attention_backward, head size 64' 2>&1) || code=$?
   [ -z "$dry" ] || return 0
   echo "$said" >&2
