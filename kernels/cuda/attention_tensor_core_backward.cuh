@@ -94,7 +94,7 @@ __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
         if constexpr (!kPlain) {
           hidden |= place.key + key < (kKeys ? first_keys.values[i % 2] : own.first_keys[m][i / 2]);
           if (sizes.cap > 0) {
-            const float tangent = tanhf(scores[m][n][i] * (sizes.scale / sizes.cap));
+            const float tangent = fast_tanh(scores[m][n][i] * (sizes.scale / sizes.cap));
             scores[m][n][i] = tangent * (sizes.cap / sizes.scale);
             slope = 1.0f - tangent * tangent;
           }

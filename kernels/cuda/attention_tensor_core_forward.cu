@@ -52,7 +52,7 @@ __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const Attent
       for (int i = 0; i < 4; ++i) {
         const int key = first_key + 8 * n + lane % 4 * 2 + i % 2;
         float& score = scores[m][n][i];
-        if (sizes.cap > 0) score = tanhf(score * ratio) * inverse;
+        if (sizes.cap > 0) score = fast_tanh(score * ratio) * inverse;
         if (key < first_seen[m][i / 2]) score = -INFINITY;
       }
     }
