@@ -51,10 +51,9 @@ void LaunchCheck::report(const Grid& grid, const std::string& answer, bool lacks
   const bool is_of_work = cuda_runtime().failure() == answer;
   if (is_of_work && blocks_) throw failure_of(name_, answer);
   if (is_of_work) throw earlier_failure(answer, concat("the launch of ", name_));
-  const std::string what =
-      concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x", grid.z, " blocks of ",
-             grid.threads, " threads and ", grid.shared_bytes, " bytes of shared memory answered ",
-             answer);
+  const std::string what = concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x",
+                                  grid.z, " blocks of ", grid.threads, " threads and ",
+                                  grid.shared_bytes, " bytes of shared memory answered ", answer);
   if (lacks_memory) throw_out_of_device_memory(what, stream_.device().index);
   throw DeviceError(concat(what, "; --device cpu goes on without it"));
 }

@@ -44,11 +44,11 @@ void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stre
   const std::size_t free = free_bytes(device);
   if (!config.device_budget() && need + kDeviceMargin / 2 > free) {
     throw OutOfMemory(
-        concat("device memory: the run takes ", units::bytes(need), ", ", name_of(device), " has ",
-               units::bytes(free), " free, of which ", units::bytes(kDeviceMargin / 2), " to ",
-               units::bytes(kDeviceMargin), " must stay free for CUDA's libraries; ",
-               "`hybrid plan` with the same settings says what makes it fit, memory.plan=auto ",
-               "chooses that, and a memory.device_budget of your own sets the margin aside"),
+        concat("device memory: the run takes ", units::bytes(need), " beside up to ",
+               units::bytes(kDeviceMargin), " for CUDA's libraries, and ", name_of(device), " has ",
+               units::bytes(free), " free; try a smaller data.batch_size, or memory.plan=auto, ",
+               "which chooses what makes it fit (`hybrid plan` says what); with a ",
+               "memory.device_budget of your own the run tries it anyway"),
         need, free);
   }
   stream.pool()->reserve(need, "the parts of one step");

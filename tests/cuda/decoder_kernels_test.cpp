@@ -16,8 +16,15 @@ TEST(CudaRmsNorm, IsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     // A row for a few lanes, for a warp, for a block that takes two or one at once, and beyond.
-    for (const auto& [rows, columns] :
-         {std::pair{5, 8}, {3, 1}, {4, 50}, {40, 256}, {9, 512}, {5, 1032}, {3, 4104}, {600, 16}, {0, 8}}) {
+    for (const auto& [rows, columns] : {std::pair{5, 8},
+                                        {3, 1},
+                                        {4, 50},
+                                        {40, 256},
+                                        {9, 512},
+                                        {5, 1032},
+                                        {3, 4104},
+                                        {600, 16},
+                                        {0, 8}}) {
       const Tensors forward{random_tensor({rows, columns}, dtype, 1, host),
                             random_tensor({rows}, DType::kF32, 2, host),
                             random_tensor({rows, columns}, dtype, 3, host, 2),

@@ -38,7 +38,7 @@ struct EmulatedDevice {
   /// in its own order. Empty: there is only one, and none is chosen.
   std::vector<double> algorithm_seconds;
   std::size_t library_bytes = 0;  // that the first product of a process takes of the memory
-  double row_sums_seconds = 0;  // that a product takes longer if it writes sums of rows, too
+  double row_sums_seconds = 0;    // that a product takes longer if it writes sums of rows, too
 
   /// Takes them. False if there is no room.
   bool load_library();

@@ -60,7 +60,7 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
 TEST_F(CudaErrors, TooLittleMemoryIsSaidBeforeTheFirstStep) {
   emulation::device().memory_bytes = std::size_t{1} << 20;
   expect_parts(error_of<OutOfMemory>("cuda", ExitCode::kMemory),
-               {"device memory", "the parts of one step", "data.batch_size"});
+               {"device memory", "CUDA's libraries", "data.batch_size"});
   expect_processor_works();
 }
 

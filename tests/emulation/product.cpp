@@ -165,7 +165,7 @@ struct Library {
   std::map<ProductKind, Choice> chosen;
 };
 std::recursive_mutex library_mutex;  // a product with sums chooses one without, too
-ProductRun begun;  // for which the library is made at the first product
+ProductRun begun;                    // for which the library is made at the first product
 std::unique_ptr<Library> library;
 
 Choice choice_for(const Product& product, const Stream& stream);

@@ -27,9 +27,10 @@ void time_adamw(KernelTimer& timer, DType working_dtype) {
                             v = Tensor::zeros({n}, DType::kF32, MemoryKind::kWorkspace, stream),
                             g = timer.random({n}, DType::kF32);
                const Tensor compute_copy = bf16 ? timer.random({n}, DType::kBF16) : Tensor{};
-               return Work{
-                   bytes_of({w, w, m, m, v, v, g, compute_copy}), whole_bytes({w, m, v, g}),
-                   [=, &stream] { adamw_updates({{w, m, v, g, compute_copy, kSettings}}, stream); }};
+               return Work{bytes_of({w, w, m, m, v, v, g, compute_copy}), whole_bytes({w, m, v, g}),
+                           [=, &stream] {
+                             adamw_updates({{w, m, v, g, compute_copy, kSettings}}, stream);
+                           }};
              });
 }
 
