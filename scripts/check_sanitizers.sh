@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the fast tests, all but the CUDA emulation's, under the address and undefined-behaviour sanitizers. Exit code 0: clean.
+# Runs the fast tests under the address and undefined-behaviour sanitizers, with the emulation's device memory poisoned. Exit code 0: clean.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 keep_temporary_files_in_memory
@@ -9,13 +9,13 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-programs=(test_trainer test_run test_planning test_sharding test_config test_step test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_data
+programs=(test_trainer test_cuda test_run test_planning test_sharding test_config test_step test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_data
   test_observability test_files test_hugging_face test_chat test_fine_tuning test_generation test_benchmark test_compare test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
 export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
-runs=(test_trainer-0 test_trainer-1 "${programs[@]:1}")  # in two halves: it takes as long as all others
+runs=(test_trainer-0 test_trainer-1 test_cuda-0 test_cuda-1 "${programs[@]:2}")  # in two halves: they take as long as all others
 # Of the tools' tests those that run in their own process.
 run() {
   local program=${1%-*} filter='*' half=(0 1)
@@ -23,6 +23,8 @@ run() {
   [ "$program" != test_tools ] || filter='InspectionOf*'
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
   [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter='-*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOtherSettingsToo:RankMemory.IsSimulated*:ResumesOverRanks*:*IsChargedAtMostOnePercent*'
+  # Of the emulated runs one through all phases: the others are for bits.
+  [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*'
   (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
 for program in "${runs[@]}"; do

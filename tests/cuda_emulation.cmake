@@ -21,6 +21,15 @@ if(HT_SANITIZE STREQUAL "thread")
   set_source_files_properties(emulation/block.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
 endif()
 
+if(HT_SANITIZE STREQUAL "address")
+  # Device memory is poisoned for the host. The emulator may access it; for kernels the compiler calls emulation/access_checks.cpp.
+  set_source_files_properties(${emulation} PROPERTIES COMPILE_OPTIONS "-O1;-fno-sanitize=address" SKIP_PRECOMPILE_HEADERS ON)
+  set(checked -O1 -fno-sanitize=address -fsanitize=kernel-address -fsanitize-recover=kernel-address --param=asan-instrumentation-with-call-threshold=0
+      --param=asan-stack=0 --param=asan-globals=0)
+  set_source_files_properties(emulation/tensor_core.cpp PROPERTIES COMPILE_OPTIONS "${checked}")
+  set_source_files_properties(${device_code} PROPERTIES COMPILE_OPTIONS "-Wno-unknown-pragmas;${checked}" SKIP_PRECOMPILE_HEADERS ON)
+endif()
+
 # Objects, not a library: they stand before the product's own of the same names.
 add_library(cuda_emulation OBJECT ${emulation} ${dispatch} ${device_code}
             ${product_choice})
@@ -38,6 +47,10 @@ list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/pr
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
                     LIBRARIES hybrid_trainer::run hybrid_trainer::benchmark Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
+if(HT_SANITIZE STREQUAL "address")
+  target_compile_definitions(cuda_emulation PRIVATE HT_POISONED_DEVICE)
+  target_compile_definitions(test_cuda PRIVATE HT_POISONED_DEVICE)
+endif()
 
 # Opened in NCCL's place.
 add_library(fake_nccl MODULE emulation/nccl/fake_nccl.cpp emulation/nccl/clique.cpp)

@@ -79,6 +79,12 @@ struct Block {
 };
 thread_local Block* block = nullptr;
 
+/// While it lives the thread runs a kernel.
+struct KernelAtWork {
+  explicit KernelAtWork(const char* name) { running_kernel() = name; }
+  ~KernelAtWork() { running_kernel() = nullptr; }
+};
+
 Thread& running() { return block->threads[block->running]; }
 
 void wait(Waits what) {
@@ -217,6 +223,7 @@ void run_grid(const char* name, const kernels::cuda::Grid& grid,
     throw Error(ExitCode::kInternal, concat(name, ": no device takes a grid of this size"));
   }
   thread_counts.add(name, static_cast<std::int64_t>(grid.x) * grid.y * grid.z * grid.threads);
+  const KernelAtWork at_work(name);
   for (unsigned int index : turns(grid.x * grid.y * grid.z)) {
     const uint3 at{index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
     run_block(name, grid, at, body);

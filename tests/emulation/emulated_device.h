@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -20,7 +21,8 @@ inline constexpr int kDevices = 4;
 int current_device();
 
 /// What tests configure on the emulated devices. Each block is followed by guard bytes: NaN when
-/// read, and checked for writes when the block is freed.
+/// read, and checked for writes when the block is freed. Under the address sanitizer device memory is
+/// poisoned: the host may not access it, and kernels nothing of it but blocks.
 struct EmulatedDevice {
   std::size_t memory_bytes = std::size_t{4} << 30;
   std::atomic<std::size_t> taken_bytes = 0;
@@ -45,6 +47,10 @@ struct EmulatedDevice {
   void unload_library();
   void* take(std::size_t bytes);
   void give(void* data);
+  void* take_pinned(std::size_t bytes);
+  void give_pinned(void* data);
+  /// Whether all of it lies in one block of the device or of pinned memory.
+  bool reaches(const void* data, std::size_t bytes) const;
 
   /// Whether the calling thread has used a device, as it must before this call of CUDA.
   bool is_used() noexcept;
@@ -58,10 +64,24 @@ struct EmulatedDevice {
  private:
   mutable std::mutex mutex_;
   std::string failure_;
-  std::map<void*, std::size_t> blocks_;
+  std::map<std::uintptr_t, std::size_t> blocks_;  // by their place in the device's addresses
+  std::map<std::uintptr_t, std::size_t> pinned_;
   std::size_t loaded_bytes_ = 0;
 };
 EmulatedDevice& device();
+
+/// memcpy and memset that may touch device memory.
+void copy_bytes(void* to, const void* from, std::size_t bytes);
+void fill_bytes(void* to, int value, std::size_t bytes);
+
+/// The kernel that runs in the calling thread; nullptr for none.
+const char*& running_kernel();
+/// Where device memory begins, once there is some, and how far it may reach.
+inline std::uintptr_t first_device_address = ~std::uintptr_t{0};
+inline constexpr std::size_t kDeviceAddresses = std::size_t{16} << 30;
+/// Ends the process, with a line that says why, if the calling thread may not access this part of
+/// them: device memory belongs to kernels, and of that the blocks. `does`: "reads" or "writes".
+void check_access(const void* at, std::size_t bytes, const char* does);
 
 /// Enqueues work on an emulated stream.
 void enqueue(CUstream_st* stream, std::function<void()> work);

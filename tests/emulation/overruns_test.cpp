@@ -27,15 +27,12 @@ const auto* const registered = ::testing::AddGlobalTestEnvironment(new Listening
 
 TEST(EmulatedDevice, SeesWritesPastATensor) {
   const Stream stream = cuda_stream();
-  for (const std::int64_t written : {3, 4}) {
+  for (const std::size_t written : {3u, 4u}) {
     {
       const Tensor x = Tensor::empty({3}, DType::kF32, MemoryKind::kActivations, stream);
-      float* const data = x.data<float>();
-      enqueue(stream.native(), [=] {
-        for (std::int64_t i = 0; i < written; ++i) data[i] = 1;
-      });
+      enqueue(stream.native(), [=, data = x.raw()] { fill_bytes(data, 1, 4 * written); });
     }
-    EXPECT_EQ(device().overruns.exchange(0), written - 3);
+    EXPECT_EQ(device().overruns.exchange(0), static_cast<int>(written) - 3);
   }
 }
 

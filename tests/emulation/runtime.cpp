@@ -1,11 +1,9 @@
 // The CUDA runtime of the tests: each stream is a thread, device memory is the process's own. It is
 // linked in place of NVIDIA's and never part of what users get.
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
@@ -50,6 +48,13 @@ void check_call(const char* call) {
     throw earlier_failure(failure, call);
 }
 
+/// Throws DeviceError if a copy would leave a block, or needs host memory that is not pinned.
+void check_memory(const void* data, std::size_t bytes) {
+  if (device().reaches(data, bytes)) return;
+  throw DeviceError(concat("CUDA: a copy of ", bytes, " bytes at ", data,
+                           ", which is neither the device's nor pinned"));
+}
+
 class EmulatedRuntime final : public CudaRuntime {
  public:
   int device_count() const override { return emulation::kDevices; }
@@ -78,12 +83,11 @@ class EmulatedRuntime final : public CudaRuntime {
     device().give(data);
   }
   void* allocate_pinned(std::size_t bytes) noexcept override {
-    if (!device().is_used()) return nullptr;
-    return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return device().is_used() ? device().take_pinned(bytes) : nullptr;
   }
   void release_pinned(void* data) noexcept override {
     device().is_used();
-    std::free(data);
+    device().give_pinned(data);
   }
 
   CUstream_st* create_stream(int device_index) override {
@@ -106,21 +110,27 @@ class EmulatedRuntime final : public CudaRuntime {
   }
   void copy(void* to, const void* from, std::size_t bytes, CUstream_st* stream) override {
     check_call("cudaMemcpyAsync");
-    stream->queue.enqueue([=] { std::memcpy(to, from, bytes); });
+    check_memory(to, bytes);
+    check_memory(from, bytes);
+    stream->queue.enqueue([=] { emulation::copy_bytes(to, from, bytes); });
   }
   void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                  std::size_t bytes, std::size_t rows, CUstream_st* stream) override {
     check_call("cudaMemcpy2DAsync");
+    if (rows == 0) return;
+    check_memory(to, (rows - 1) * to_pitch + bytes);
+    check_memory(from, (rows - 1) * from_pitch + bytes);
     stream->queue.enqueue([=] {
       for (std::size_t i = 0; i < rows; ++i) {
-        std::memcpy(static_cast<char*>(to) + i * to_pitch,
-                    static_cast<const char*>(from) + i * from_pitch, bytes);
+        emulation::copy_bytes(static_cast<char*>(to) + i * to_pitch,
+                              static_cast<const char*>(from) + i * from_pitch, bytes);
       }
     });
   }
   void fill_zero(void* data, std::size_t bytes, CUstream_st* stream) override {
     check_call("cudaMemsetAsync");
-    stream->queue.enqueue([=] { std::memset(data, 0, bytes); });
+    check_memory(data, bytes);
+    stream->queue.enqueue([=] { emulation::fill_bytes(data, 0, bytes); });
   }
 
   CUevent_st* create_event() override {
@@ -217,9 +227,6 @@ const CudaLookup& look_for_cuda() {
 namespace hybrid_trainer::emulation {
 namespace {
 
-constexpr std::size_t kGuard = 512;
-constexpr int kNobodys = 0xFF;
-
 /// Work that is left out once some has failed, and whose failure stays.
 Work until_failure(Work work) {
   return [work = std::move(work)] {
@@ -234,72 +241,6 @@ Work until_failure(Work work) {
 
 }  // namespace
 
-int current_device() { return CudaRuntime::current_device(); }
-
-EmulatedDevice& device() {
-  static EmulatedDevice one;
-  return one;
-}
-
-void* EmulatedDevice::take(std::size_t bytes) {
-  std::lock_guard lock(mutex_);
-  if (taken_bytes + bytes > memory_bytes) return nullptr;
-  auto* const data =
-      static_cast<unsigned char*>(std::aligned_alloc(256, (bytes + kGuard + 255) / 256 * 256));
-  // NaN in any float type, so that reading what nobody wrote is seen; the rest would only cost
-  // time.
-  std::memset(data, kNobodys, std::min(bytes, std::size_t{4} << 20));
-  std::memset(data + bytes, kNobodys, kGuard);
-  taken_bytes += bytes;
-  blocks_[data] = bytes;
-  return data;
-}
-
-bool EmulatedDevice::load_library() {
-  std::lock_guard lock(mutex_);
-  if (loaded_bytes_ == library_bytes) return true;
-  if (taken_bytes + library_bytes > memory_bytes) return false;
-  taken_bytes += library_bytes;
-  loaded_bytes_ = library_bytes;
-  return true;
-}
-
-void EmulatedDevice::unload_library() {
-  std::lock_guard lock(mutex_);
-  taken_bytes -= std::exchange(loaded_bytes_, 0);
-}
-
-void EmulatedDevice::give(void* data) {
-  std::lock_guard lock(mutex_);
-  const std::size_t bytes = blocks_.at(data);
-  const unsigned char* const guard = static_cast<unsigned char*>(data) + bytes;
-  overruns += std::any_of(guard, guard + kGuard, [](int byte) { return byte != kNobodys; }) ? 1 : 0;
-  taken_bytes -= bytes;
-  blocks_.erase(data);
-  std::free(data);
-}
-
-bool EmulatedDevice::is_used() noexcept {
-  if (current_device() >= 0) return true;
-  ++strays;
-  return false;
-}
-
-void EmulatedDevice::fail(const std::string& why) {
-  std::lock_guard lock(mutex_);
-  if (failure_.empty()) failure_ = why;
-}
-
-std::string EmulatedDevice::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void EmulatedDevice::restart() {
-  std::lock_guard lock(mutex_);
-  failure_.clear();
-}
-
 void enqueue(CUstream_st* stream, std::function<void()> work) {
   stream->queue.enqueue(until_failure(std::move(work)));
 }
@@ -309,7 +250,7 @@ void spend(CUstream_st* stream, double seconds) {
 }
 
 std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
-                           std::function<void()> body) {
+                           const std::vector<const void*>& pointers, std::function<void()> body) {
   if (!device().is_used()) return "no device: the thread has used none";
   if (const auto failure = device().failure(); !failure.empty()) return failure;
   if (device().refuses == name) {
@@ -317,9 +258,13 @@ std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels:
     return "what the test refuses";
   }
   if (const auto answer = mismatch(current_device(), stream); !answer.empty()) return answer;
+  for (const void* const pointer : pointers) {
+    if (pointer != nullptr && !device().reaches(pointer, 0))
+      return "cudaErrorInvalidValue: an argument points to memory of the host";
+  }
   if (device().sees_launch) device().sees_launch(name, grid);
-  enqueue(stream, [=] {
-    if (device().fails == name) throw std::runtime_error("an error that the test wants");
+  enqueue(stream, [=, body = std::move(body), fails = device().fails == name] {
+    if (fails) throw std::runtime_error("an error that the test wants");
     run_grid(name, grid, body);
   });
   return "";

@@ -14,6 +14,7 @@ FakeNccl& opened() {
   control.enqueue = [](CUstream_st* stream, std::function<void()> work) {
     enqueue(stream, std::move(work));
   };
+  control.copy = copy_bytes;
   control.current_device = current_device;
   return control;
 }

@@ -1,24 +1,26 @@
 #include "tests/emulation/nccl/clique.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace hybrid_trainer::emulation {
 namespace {
 
 /// What all ranks gave is read before anything is written, since they may do it in place.
-void carry_out(const std::vector<FakeOperation*>& all) {
+void carry_out(const std::vector<FakeOperation*>& all, CopyBytes* copy) {
   const FakeOperation& like = *all.front();
   const bool gathers = like.transfer == Transfer::kAllGather;
   std::vector<std::vector<char>> given;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool gives = gathers || static_cast<int>(rank) == like.other;
-    const auto* const from = static_cast<const char*>(all[rank]->from);
-    given.emplace_back(from, from + (gives ? like.count : 0));
+    given.emplace_back(gives ? like.count : 0);
+    copy(given.back().data(), all[rank]->from, given.back().size());
   }
   for (FakeOperation* const one : all) {
     char* to = static_cast<char*>(one->to);
-    for (const std::vector<char>& part : given) to = std::copy(part.begin(), part.end(), to);
+    for (const std::vector<char>& part : given) {
+      copy(to, part.data(), part.size());
+      to += part.size();
+    }
     one->is_done = true;
   }
 }
@@ -72,7 +74,7 @@ void Clique::post_collective(FakeOperation& operation) {
     return one != nullptr && one->meets(operation);
   };
   if (!std::all_of(all.begin(), all.end(), matches)) return;
-  carry_out(all);
+  carry_out(all, copy_);
   collectives_.erase(operation.number);
 }
 
@@ -85,7 +87,7 @@ void Clique::post_message(FakeOperation& operation) {
   while (!sent.empty() && !received.empty()) {
     FakeOperation &from = *sent.front(), &to = *received.front();
     if (from.count != to.count || from.type != to.type) return;
-    std::memcpy(to.to, from.from, from.count);
+    copy_(to.to, from.from, from.count);
     from.is_done = to.is_done = true;
     sent.pop_front();
     received.pop_front();

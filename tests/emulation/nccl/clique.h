@@ -31,10 +31,14 @@ struct FakeOperation {
   }
 };
 
+/// As memcpy, also of device memory.
+using CopyBytes = void(void*, const void*, std::size_t);
+
 /// The ranks of one id. What does not match waits for ever, as with NCCL, until its own rank aborts.
 class Clique {
  public:
-  explicit Clique(int ranks) : ranks_(ranks), aborted_(static_cast<std::size_t>(ranks)) {}
+  Clique(int ranks, CopyBytes* copy)
+      : ranks_(ranks), copy_(copy), aborted_(static_cast<std::size_t>(ranks)) {}
   int ranks() const { return ranks_; }
   /// Whether the device is no other rank's.
   bool join(int rank, int device);
@@ -49,6 +53,7 @@ class Clique {
   void post_message(FakeOperation& operation);
 
   const int ranks_;
+  CopyBytes* const copy_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, int> devices_;  // by rank

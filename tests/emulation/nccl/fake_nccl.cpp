@@ -35,7 +35,7 @@ std::shared_ptr<Clique> clique_of(const nccl::UniqueId& id, int ranks) {
   std::memcpy(&number, id.bytes, sizeof number);
   const std::lock_guard lock(cliques().mutex);
   std::shared_ptr<Clique>& found = cliques().by_id[number];
-  if (!found) found = std::make_shared<Clique>(ranks);
+  if (!found) found = std::make_shared<Clique>(ranks, control().copy);
   return found;
 }
 

@@ -11,6 +11,8 @@ namespace hybrid_trainer::emulation {
 struct FakeNccl {
   /// Enqueues on an emulated stream.
   void (*enqueue)(CUstream_st*, std::function<void()>) = nullptr;
+  /// Of device memory.
+  void (*copy)(void*, const void*, std::size_t) = nullptr;
   /// Of the calling thread.
   int (*current_device)() = nullptr;
   std::atomic<int> version = 22809;

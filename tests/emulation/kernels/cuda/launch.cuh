@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "kernels/backend.h"
@@ -17,9 +18,17 @@
 
 namespace hybrid_trainer::emulation {
 
-/// Enqueues the launch on the emulated stream. Returns the error that it is answered with, or "".
+/// Enqueues the launch on the emulated stream. `pointers`: those among its arguments. Returns the
+/// error that it is answered with, or "".
 std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
-                           std::function<void()> body);
+                           const std::vector<const void*>& pointers, std::function<void()> body);
+
+template <class T>
+void add_pointer(std::vector<const void*>&, const T&) {}
+template <class T>
+void add_pointer(std::vector<const void*>& pointers, T* pointer) {
+  pointers.push_back(pointer);
+}
 
 }  // namespace hybrid_trainer::emulation
 
@@ -39,8 +48,10 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   const LaunchCheck check(name, stream);
+  std::vector<const void*> pointers;
+  (emulation::add_pointer(pointers, arguments), ...);
   const std::string answer = emulation::enqueue_launch(
-      stream.native(), name, grid,
+      stream.native(), name, grid, pointers,
       [kernel, values = std::tuple<Parameters...>(arguments...)] { std::apply(kernel, values); });
   if (answer.empty()) return check.wait();
   check.report(grid, answer, false);
