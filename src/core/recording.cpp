@@ -1,6 +1,7 @@
 #include "hybrid_trainer/core/recording.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "hybrid_trainer/core/cuda_runtime.h"
@@ -14,6 +15,8 @@ constexpr std::size_t kEndless = std::size_t{1} << 46;
 
 /// The smallest block that a pool of slabs cuts, for work that takes no memory.
 constexpr std::size_t kSmallestBlock = 256;
+
+std::atomic<std::uint64_t> times_outdated = 0;
 
 /// One block of another pool, offered as a slab.
 class OneBlock final : public MemorySource {
@@ -80,6 +83,10 @@ Recording& Recording::operator=(Recording&& other) noexcept {
   std::swap(graph_, other.graph_);
   return *this;
 }
+
+void outdate_recordings() noexcept { ++times_outdated; }
+
+std::uint64_t recordings_outdated() noexcept { return times_outdated; }
 
 void Recording::replay(const Stream& stream) const {
   cuda_runtime().launch(graph_, stream.native());

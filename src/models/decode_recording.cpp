@@ -13,7 +13,9 @@ std::size_t dependencies_of(LossModel& model, std::int64_t last) {
   model.visit_parameters([&](Parameter& parameter) {
     const void* const place = parameter.storage().fixed_place();
     stay = stay && place != nullptr;
-    all = (all ^ reinterpret_cast<std::size_t>(place)) * kFactor;
+    const void* const master = stay ? parameter.storage().home_master().raw() : nullptr;
+    for (const void* const at : {place, master})
+      all = (all ^ reinterpret_cast<std::size_t>(at)) * kFactor;
   });
   return stay ? all | 1u : 0;
 }

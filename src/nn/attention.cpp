@@ -6,7 +6,6 @@ namespace {
 /// Keys and values of all positions so far, (texts, max T, heads of keys·head_size) each.
 struct KeyValueCache final : BranchState {
   Tensor keys, values;
-  Tensor angles;  // which a recording reads, though the model's table has grown meanwhile
   bool can_record() const override { return true; }
   void grow(std::int64_t tokens, const Stream& stream) override {
     for (Tensor* tensor : {&keys, &values}) {
@@ -150,13 +149,12 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                          BranchState* state, const Pass& pass, const Stream& stream) {
-  auto& cache = dynamic_cast<KeyValueCache&>(*state);
+  const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);
   const RotaryTable::Angles turns = rotary_ != nullptr && texts.each
                                         ? rotary_->by_step(cache.keys.size(1), stream)
                                         : angles(time, pass, stream);
-  if (texts.each) cache.angles = turns.table;
   const Tensor qkv = prepared(first_.forward(x, tape, stream), turns, pass, true, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "hybrid_trainer/core/recording.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -114,7 +116,7 @@ RotaryTable::Angles RotaryTable::of_sequences(std::int64_t length, bool has_docu
   if (!holds(table_, length, stream) || wanted != length_)
     make(
         table_, length, [wanted](std::int64_t) { return wanted; }, stream);
-  length_ = wanted;
+  if (!stream.device().simulated) length_ = wanted;
   return {table_};
 }
 
@@ -131,19 +133,25 @@ RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& s
 void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
                        const Stream& stream) const {
   const MemoryLabel label("rotary table");
-  if (!holds(table, rows, stream)) {
-    table = {};
-    table = Tensor::empty({rows, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
+  Tensor made = holds(table, rows, stream) ? table : Tensor();
+  if (!made) {
+    table = {};  // before the new one takes memory
+    made = Tensor::empty({rows, head_size_}, DType::kF32, MemoryKind::kParameters, stream);
   }
-  if (stream.device().simulated) return;
+  if (stream.device().simulated) {
+    table = made;
+    return;
+  }
+  outdate_recordings();
   const Stream host(MemoryPool::create("host"));
-  const Tensor values = Tensor::empty(table.shape(), DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor values = Tensor::empty(made.shape(), DType::kF32, MemoryKind::kWorkspace, host);
   std::vector<float> turns;
-  for (std::int64_t t = 0, length = -1; t < table.size(0); ++t) {
+  for (std::int64_t t = 0, length = -1; t < made.size(0); ++t) {
     if (length != length_at(t)) turns = frequencies(length = length_at(t));
     write_row(values.data<float>() + t * head_size_, t, turns);
   }
-  wait_for_copy(table, values, stream);
+  wait_for_copy(made, values, stream);
+  table = made;
 }
 
 void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) {
@@ -157,20 +165,22 @@ void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) 
   if (stream.device().simulated) return;
   std::vector<std::int64_t> lengths = lengths_of(positions, stream);
   if (has_room && lengths == documents_) return;
+  outdate_recordings();
+  documents_.clear();  // until they are written
+  write_documents(lengths, stream);
   documents_ = std::move(lengths);
-  write_documents(stream);
 }
 
 /// Each document's rows as those of a sequence of its length.
-void RotaryTable::write_documents(const Stream& stream) {
+void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   std::int64_t tokens = 0;
-  for (const std::int64_t length : documents_) tokens += length;
+  for (const std::int64_t length : lengths) tokens += length;
   const Tensor values =
       Tensor::empty({tokens, head_size_}, DType::kF32, MemoryKind::kWorkspace, host);
   auto* row = values.data<float>();
   const std::vector<float> usual = frequencies(original_context());
-  for (const std::int64_t length : documents_) {
+  for (const std::int64_t length : lengths) {
     const std::vector<float> turns = length > original_context() ? frequencies(length) : usual;
     for (std::int64_t t = 0; t < length; ++t, row += head_size_) write_row(row, t, turns);
   }

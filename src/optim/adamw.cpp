@@ -96,9 +96,10 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
 bool AdamW::needs_no_copies(const Slot& slot, const Stream& stream) const {
   const Parameter& parameter = *slot.parameter;
   const Tensor gradient = parameter.gradient();
-  return parameter.storage().is_resident() && parameter.home_master().pool() == stream.pool() &&
-         !copies_.pages && slot.m.values.pool() == stream.pool() &&
-         slot.v.values.pool() == stream.pool() && gradient.device().type == stream.device().type;
+  return parameter.storage().fixed_place() != nullptr &&
+         parameter.home_master().pool() == stream.pool() && !copies_.pages &&
+         slot.m.values.pool() == stream.pool() && slot.v.values.pool() == stream.pool() &&
+         gradient.device().type == stream.device().type;
 }
 
 void AdamW::update_weights(float learning_rate, float gradient_scale, const Stream& stream) {

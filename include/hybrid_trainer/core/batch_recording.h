@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 /// Work on batches as one recording, whose Result holds tensors. The first batch of a shape is just
 /// enqueued, so that one-time initialization of kernels and libraries is done; the second is
-/// recorded, and later ones replay it.
+/// recorded, and later ones replay it. So it is again after outdate_recordings.
 template <class Result>
 class BatchRecording {
  public:
@@ -17,14 +17,16 @@ class BatchRecording {
 
   /// Enqueues the work on the batch. The result is valid until the next call.
   const Result& run(const Batch& batch, const Enqueue& enqueue, const Stream& stream) {
-    if (!batch_.is_like(batch)) {
+    if (!batch_.is_like(batch) || outdated_ != recordings_outdated()) {
       drop();
       batch_ = batch.with(
           [&](const Tensor& part) { return Tensor::empty_like(part, MemoryKind::kData, stream); });
     }
     if (first_) {
       first_ = false;
-      return result_ = enqueue(batch, stream);
+      result_ = enqueue(batch, stream);
+      outdated_ = recordings_outdated();  // it may have made tables that it reads
+      return result_;
     }
     if (!recording_) {
       result_ = {};
@@ -42,6 +44,7 @@ class BatchRecording {
 
  private:
   bool first_ = true;  // of this shape
+  std::uint64_t outdated_ = recordings_outdated();
   Recording recording_;
   Batch batch_;  // the recorded one; each batch is copied here
   Result result_{};

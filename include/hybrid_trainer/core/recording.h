@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -32,5 +33,11 @@ class Recording {
   std::shared_ptr<MemoryPool> pool_;  // of one block
   CUgraphExec_st* graph_ = nullptr;
 };
+
+/// Says that memory which recorded work may read has moved, or has other contents: each
+/// BatchRecording records anew.
+void outdate_recordings() noexcept;
+/// How often that has been said.
+std::uint64_t recordings_outdated() noexcept;
 
 }  // namespace hybrid_trainer

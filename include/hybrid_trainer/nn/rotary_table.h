@@ -92,7 +92,7 @@ class RotaryTable {
   std::int64_t original_context() const;
   void make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
             const Stream& stream) const;
-  void write_documents(const Stream& stream);
+  void write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream);
   std::vector<float> frequencies(std::int64_t length) const;
   void write_row(float* row, std::int64_t position, const std::vector<float>& turns) const;
   double amplitude() const;

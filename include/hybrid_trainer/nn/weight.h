@@ -27,10 +27,9 @@ class WeightStorage {
   /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
-  /// Whether what acquire gives now lies on the device anyway and stays valid after release.
-  virtual bool is_resident() const { return false; }
-  /// Where work that is recorded (see Recording) may read the values again, as long as this is the
-  /// same; null where acquire moves them, or waits.
+  /// Where the values that acquire gives lie and stay after release, so that work which is recorded
+  /// (see Recording) may read them again, as long as this and home_master are there; null where
+  /// acquire moves them, or waits.
   virtual const void* fixed_place() const { return nullptr; }
   /// Makes the compute copy, if there is one, anew from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
@@ -70,9 +69,8 @@ class ResidentWeight final : public WeightStorage {
   Tensor home_master() const override { return master(); }
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
-  bool is_resident() const override { return master_.defined(); }
   const void* fixed_place() const override {
-    return copy_ ? copy_.raw() : master_ ? master_.raw() : nullptr;
+    return !master_ ? nullptr : copy_ ? copy_.raw() : master_.raw();
   }
   void refresh_compute_copy(const Stream& stream) override;
   void park_master(const Stream& home, const Stream& stream) override;
