@@ -104,13 +104,12 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   drop(x, tape.pass(), stream);
   const Recomputation again = recomputation(tape);
-  const Rebuild elsewhere = tape.rebuild();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     tape.set_rebuild(again.rebuild(i));
     x = again.whole(i) ? CheckpointedModule(*blocks_[i]).forward(x, tape, stream)
                        : blocks_[i]->forward(x, tape, stream);
   }
-  tape.set_rebuild(elsewhere);
+  tape.set_rebuild(Rebuild::kNothing);
   const MemoryLabel norm_label("ln_f");
   return final_norm_->forward(x, tape, stream);
 }

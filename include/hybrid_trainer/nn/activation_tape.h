@@ -67,8 +67,7 @@ class ActivationTape {
   void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
   /// False where no backward follows: modules may then skip what only backward needs.
   virtual bool keeps() const = 0;
-  /// What is not kept of the modules that run now.
-  virtual Rebuild rebuild() const { return Rebuild::kNothing; }
+  /// Sets what is not kept of the modules that run from now on.
   virtual void set_rebuild(Rebuild) {}
   /// Says that `tensor`, which is saved next, follows from `source`, which is saved already and taken
   /// later. From then on the tape may go without it; `by` must outlive the tape.
@@ -92,7 +91,6 @@ class PlainTape : public ActivationTape {
   explicit PlainTape(const Pass& pass, Rebuild rebuild = Rebuild::kNothing)
       : ActivationTape(pass), rebuild_(rebuild) {}
   bool keeps() const final { return true; }
-  Rebuild rebuild() const final { return rebuild_; }
   void set_rebuild(Rebuild rebuild) final { rebuild_ = rebuild; }
   void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) final;
   void save(Activation activation, const Stream& stream) final;
