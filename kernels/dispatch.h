@@ -6,6 +6,19 @@
 
 namespace hybrid_trainer::kernels {
 
+/// Calls the CUDA backend's function, with the arguments and the stream, for what the processor's
+/// backend does by other kernels; otherwise as below.
+template <auto& on_cuda, class... Arguments>
+void dispatch_to_cuda(const KernelCall& call, Work work, const Arguments&... arguments) {
+  count_progress();
+  const KernelTimer timer(call.stream, work);
+#if defined(HT_WITH_CUDA)
+  return on_cuda(arguments..., call.stream);
+#endif
+  throw Error(ExitCode::kInternal, concat(call.kernel, ": the stream is on ", name_of(call.device),
+                                          ", which has no backend in this build"));
+}
+
 /// Calls the function of the backend that runs the stream's work, with the arguments and the
 /// stream; the stream's profile, if any, counts the call as `work`. Both functions have the
 /// signature of the public one and are declared by its type, `namespace cpu {
@@ -14,14 +27,11 @@ namespace hybrid_trainer::kernels {
 /// workspace it needs and runs nothing: on_cuda in its launches, on_cpu where it allocates.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
+  if (call.device.type != DeviceType::kCpu)
+    return dispatch_to_cuda<on_cuda>(call, work, arguments...);
   count_progress();
   const KernelTimer timer(call.stream, work);
-  if (call.device.type == DeviceType::kCpu) return on_cpu(arguments..., call.stream);
-#if defined(HT_WITH_CUDA)
-  return on_cuda(arguments..., call.stream);
-#endif
-  throw Error(ExitCode::kInternal, concat(call.kernel, ": the stream is on ", name_of(call.device),
-                                          ", which has no backend in this build"));
+  on_cpu(arguments..., call.stream);
 }
 
 /// The same for a kernel that takes no workspace on a processor.

@@ -10,7 +10,6 @@ decltype(kernels::linear_forward) linear_forward;
 decltype(kernels::linear_gelu_forward) linear_gelu_forward;
 decltype(kernels::linear_gelu_backward_input) linear_gelu_backward_input;
 decltype(kernels::bias_backward) bias_backward;
-decltype(kernels::linear_backward_parameters) linear_backward_parameters;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::matmul) matmul;
@@ -125,8 +124,11 @@ void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Ten
   check_shape(call, {"dw", dw}, {dy.size(1), x.size(1)});
   if (dw.dtype() != DType::kF32) check_dtype(call, {"dw", dw}, dy.dtype());
   check_shape(call, {"dbias", dbias}, {dy.size(1)}, DType::kF32);
-  dispatch_with_workspace<cpu::linear_backward_parameters, cuda::linear_backward_parameters>(
-      call, Work::kProduct, dw, dbias, dy, x, mode);
+  if (call.device.type == DeviceType::kCpu) {
+    linear_backward_weight(dw, dy, x, mode, stream);
+    return bias_backward(dbias, dy, mode, stream);
+  }
+  dispatch_to_cuda<cuda::linear_backward_parameters>(call, Work::kProduct, dw, dbias, dy, x, mode);
 }
 
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {

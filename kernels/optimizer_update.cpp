@@ -7,7 +7,6 @@ namespace hybrid_trainer::kernels {
 
 namespace cpu {
 decltype(kernels::adamw_update) adamw_update;
-decltype(kernels::adamw_updates) adamw_updates;
 decltype(kernels::adamw_direction) adamw_direction;
 decltype(kernels::adamw_update_8bit) adamw_update_8bit;
 decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
@@ -71,9 +70,14 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
 
 void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream) {
   const KernelCall call{"adamw_updates", stream};
+  if (call.device.type == DeviceType::kCpu) {
+    for (const AdamWUpdate& u : updates)
+      adamw_update(u.w, u.m, u.v, u.g, u.compute_copy, u.settings, stream);
+    return;
+  }
   for (const AdamWUpdate& u : updates)
     check_adamw(call, u.w, u.m, u.v, u.g, u.compute_copy, u.settings);
-  dispatch<cpu::adamw_updates, cuda::adamw_updates>(call, Work::kOptimizer, updates);
+  dispatch_to_cuda<cuda::adamw_updates>(call, Work::kOptimizer, updates);
 }
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,

@@ -170,10 +170,4 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
   sums.add_to(dbias, 0, mode == GradientMode::kAccumulate);
 }
 
-void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
-                                const Tensor& x, GradientMode mode, const Stream& stream) {
-  cpu::matmul(dw, dy, Transpose::kYes, x, Transpose::kNo, mode, stream);
-  cpu::bias_backward(dbias, dy, mode, stream);
-}
-
 }  // namespace hybrid_trainer::kernels::cpu

@@ -61,11 +61,6 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
   });
 }
 
-void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream) {
-  for (const AdamWUpdate& u : updates)
-    cpu::adamw_update(u.w, u.m, u.v, u.g, u.compute_copy, u.settings, stream);
-}
-
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream&) {
   const AdamFactors factors(settings);
