@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compiles each CUDA kernel for sm_80 and sm_90 and prints its registers, its spilled bytes and the loads from global memory in its
-# code. Needs nvcc and no GPU; takes about a minute on two cores. Exit code 0: no kernel spills registers to memory; 1: some do; 69: there is no nvcc.
+# Compiles each CUDA kernel for sm_80 and sm_90 and prints its registers, its spilled bytes, its static shared memory and the loads
+# from global memory in its code. Needs nvcc and no GPU; takes about a minute on two cores. Exit code 0: no kernel spills registers to
+# memory, or has more static shared memory than kernels/cuda/launch.cuh leaves room for; 1: some do; 69: there is no nvcc.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,19 +26,23 @@ for log in "$folder"/*.log; do
   awk -v ptx="${log%.log}.ptx" -v sm="$(basename "$log" | cut -d- -f1)" '
     /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
     /bytes spill stores/ { spilled = $5 + $9 }
-    /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); registers[name] = substr($0, RSTART + 5, RLENGTH - 5); spills[name] = spilled }
+    /Used [0-9]+ registers/ {
+      match($0, /Used [0-9]+/); registers[name] = substr($0, RSTART + 5, RLENGTH - 5); spills[name] = spilled
+      shared[name] = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH - 11) : 0
+    }
     END {
       while ((getline line < ptx) > 0) {
         if (match(line, /\.entry [A-Za-z0-9_$]+/)) entry = substr(line, RSTART + 7, RLENGTH - 7)
         if (line ~ /ld\.global/) ++loads[entry]
       }
-      for (name in registers) print sm, name, registers[name], spills[name], loads[name] + 0
+      for (name in registers) print sm, name, registers[name], spills[name], shared[name], loads[name] + 0
     }' "$log"
-done | c++filt | sed -E 's/hybrid_trainer::(kernels::cuda::)?//g; s/\(anonymous namespace\):://g; s/\([A-Za-z_: ]+\)([0-9])/\1/g; s/\(.*\) ([0-9]+ [0-9]+ [0-9]+)$/ \1/; s/ void / /' |
+done | c++filt | sed -E 's/hybrid_trainer::(kernels::cuda::)?//g; s/\(anonymous namespace\):://g; s/\([A-Za-z_: ]+\)([0-9])/\1/g; s/\(.*\) ([0-9]+ [0-9]+ [0-9]+ [0-9]+)$/ \1/; s/ void / /' |
   sort -k2 >"$folder/all"
 
-printf '%-7s %9s %8s %6s  %s\n' device registers spilled loads kernel
-awk '{ n = NF; name = $2; for (i = 3; i <= n - 3; ++i) name = name " " $i; printf "%-7s %9d %8d %6d  %s\n", $1, $(n - 2), $(n - 1), $n, name }' "$folder/all"
-spilling=$(awk '$(NF - 1) > 0' "$folder/all" | wc -l)
-echo "$(wc -l <"$folder/all") kernels; $spilling spill registers to memory"
-[ "$spilling" -eq 0 ] || exit 1
+printf '%-7s %9s %8s %7s %6s  %s\n' device registers spilled static loads kernel
+awk '{ name = $2; for (i = 3; i <= NF - 4; ++i) name = name " " $i
+       printf "%-7s %9d %8d %7d %6d  %s\n", $1, $(NF - 3), $(NF - 2), $(NF - 1), $NF, name }' "$folder/all"
+spilling=$(awk '$(NF - 2) > 0' "$folder/all" | wc -l) large=$(awk '$(NF - 1) > 16384' "$folder/all" | wc -l)
+echo "$(wc -l <"$folder/all") kernels; $spilling spill registers to memory; $large have more than 16 KiB of static shared memory"
+[ $((spilling + large)) -eq 0 ] || exit 1

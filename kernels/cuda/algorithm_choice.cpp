@@ -86,7 +86,7 @@ AlgorithmChooser::AlgorithmChooser(Settings settings, AlgorithmOwner owner)
     : settings_(std::move(settings)), owner_(std::move(owner)) {
   if (!settings_.times) return;
   known_ = read(settings_.folder);
-  of_run_ = read(settings_.run.folder);
+  if (settings_.run.resumes) of_run_ = read(settings_.run.folder);
 }
 
 Algorithms AlgorithmChooser::read(const std::string& folder) const {
@@ -137,8 +137,10 @@ AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string
   const std::optional<std::size_t> fastest = timed(product, offer, candidates, stream);
   const std::string name = fastest ? kind : untimed(kind);
   if (!fastest && !std::exchange(told_untimed_, true)) {
-    tell(concat("an algorithm could not be timed, for want of device memory or since none ran (",
-                kind, "); cuBLASLt's own choice is used, and a run that begins later times it"));
+    tell(
+        concat("an algorithm could not be timed: the device had no memory for it, or work was "
+               "being recorded, or none ran (",
+               kind, "); cuBLASLt's own choice is used, and a run that begins later times it"));
   }
   const auto old = known_.find(name);
   const AlgorithmBits* const useless = old == known_.end() ? nullptr : &old->second;

@@ -337,9 +337,9 @@ int processors_of(const Stream& stream) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   static auto* const all = new std::map<int, int>;
-  const auto [found, is_new] = all->try_emplace(stream.device().index);
-  if (is_new) found->second = cuda_runtime().properties(found->first).processors;
-  return found->second;
+  int& count = (*all)[stream.device().index];
+  if (count == 0) count = cuda_runtime().properties(stream.device().index).processors;
+  return count;
 }
 
 }  // namespace

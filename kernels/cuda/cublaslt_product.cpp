@@ -27,24 +27,23 @@ class Multiplier {
 
   bool try_multiply(const Product& product, const Stream& stream) {
     std::lock_guard lock(mutex_);
-    return try_alone(product, stream);
-  }
-
- private:
-  bool try_alone(const Product& product, const Stream& stream) {
     ProductPlan& plan = plan_for(product, stream);
     if (plan.usable()) plan.run(handle_, product, stream);
     return plan.usable();
   }
+
+ private:
   ProductPlan& plan_for(const Product& product, const Stream& stream) {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
     // Beforehand, so that the memory of its trial is free again when this one takes its own.
-    if (product.epilogue == Epilogue::kRowSums) plan_for(without_sums(product), stream);
+    ProductPlan* const plain_plan =
+        product.epilogue == Epilogue::kRowSums ? &plan_for(without_sums(product), stream) : nullptr;
     ProductPlan plan(product);
     const auto multiply = [&](const Product& plain, const Stream& on) {
-      if (!try_alone(plain, on)) throw DeviceError("cuBLASLt: no kernel");
+      if (!plain_plan->usable()) throw DeviceError("cuBLASLt: no kernel");
+      plain_plan->run(handle_, plain, on);
     };
     bool apart = false;
     const AlgorithmOffer offer{

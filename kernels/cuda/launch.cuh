@@ -43,7 +43,8 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   const LaunchCheck check(name, stream);
-  constexpr std::size_t kWithoutAsking = 48 << 10;
+  // Without asking a block has 48 KiB, of which the kernel's static memory takes its part.
+  constexpr std::size_t kWithoutAsking = 32 << 10;
   cudaError_t answer = cudaSuccess;
   if (grid.shared_bytes > kWithoutAsking) {
     answer = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

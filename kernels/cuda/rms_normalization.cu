@@ -62,7 +62,8 @@ template <class T, int N>
 __global__ void rms_norm_forward_kernel(T* y, float* rstd_out, const T* x, const float* weight,
                                         RmsRows rows, int team, RmsNormSpec spec) {
   const int lane = static_cast<int>(threadIdx.x) % team;
-  const unsigned int row = (blockIdx.x * blockDim.x + threadIdx.x) / team;
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / team) + threadIdx.x / team;
   const bool exists = row < rows.count;
   const std::int64_t at = rows.at(exists ? row : 0), columns = rows.columns;
   const float rstd = rms_of_row<N>(x + at, columns, spec.epsilon, lane, team);
@@ -218,7 +219,8 @@ __global__ void rms_norm_backward_any_kernel(RmsBackward<T> at) {
 template <class T>
 void start_rms_forward(T* y, float* rstd, const T* x, const Tensor& weight, const RmsRows& rows,
                        RmsNormSpec spec, const Stream& stream) {
-  const bool packed = packs_fit<T>(rows.columns, y, x, weight.raw());
+  const bool packed =
+      packs_fit<T>(rows.columns, y, x, weight.raw()) && rows.stride % kPackSize<T> == 0;
   const int team = rms_team(packed ? rows.columns / kPackSize<T> : rows.columns);
   const int threads = team > kWarp ? team : kRmsThreads;
   Grid grid = grid_for(rows.count, static_cast<unsigned int>(threads / team));
@@ -232,7 +234,8 @@ void start_rms_forward(T* y, float* rstd, const T* x, const Tensor& weight, cons
 template <class T>
 std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const Stream& stream) {
   const std::int64_t columns = at.rows.columns, packs = columns / kPackSize<T>;
-  const bool packed = packs_fit<T>(columns, at.dx, at.dy, at.x, at.weight);
+  const bool packed =
+      packs_fit<T>(columns, at.dx, at.dy, at.x, at.weight) && at.rows.stride % kPackSize<T> == 0;
   if (packed && packs <= 2 * kWarp) {
     const int team = std::min(rms_team(packs), kWarp), teams = kRmsThreads / team;
     blocks = std::min(blocks, (at.rows.count + teams - 1) / teams);
