@@ -141,7 +141,7 @@ double published_bf16_rate(const std::string& device_name) {
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream) {
   BenchmarkResult result;
   prepare_device(stream);
-  reserve_device_memory(config_of(settings), stream);
+  reserve_device_memory(config_of(settings), stream, "a smaller batch");
   Subject subject(settings, stream);
   const DType dtype = subject.dtype();
   result.precision = precision_name(dtype);

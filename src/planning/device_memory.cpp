@@ -36,20 +36,18 @@ void prepare_device(const Stream& stream, const kernels::ProductRun& run) {
 }
 
 void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stream,
-                           const ModelRegistry& registry, SimulatedRank rank) {
+                           const std::string& way_out, const ModelRegistry& registry,
+                           SimulatedRank rank) {
   const Device device = stream.device();
   if (!is_cuda(device)) return;
   const std::size_t need =
       simulate_memory(config, device, SimulatedPhases::kAll, registry, rank).device_bytes;
   const std::size_t free = free_bytes(device);
   if (!config.device_budget() && need + kDeviceMargin / 2 > free) {
-    throw OutOfMemory(
-        concat("device memory: the run takes ", units::bytes(need), " beside up to ",
-               units::bytes(kDeviceMargin), " for CUDA's libraries, and ", name_of(device), " has ",
-               units::bytes(free), " free; try a smaller data.batch_size, or memory.plan=auto, ",
-               "which chooses what makes it fit (`hybrid plan` says what); with a ",
-               "memory.device_budget of your own the run tries it anyway"),
-        need, free);
+    throw OutOfMemory(concat("device memory: the run takes ", units::bytes(need), " beside up to ",
+                             units::bytes(kDeviceMargin), " for CUDA's libraries, and ",
+                             name_of(device), " has ", units::bytes(free), " free; try ", way_out),
+                      need, free);
   }
   stream.pool()->reserve(need, "the parts of one step");
 }

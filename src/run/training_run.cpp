@@ -34,6 +34,14 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
       is_under_way ? ", with a prediction in progress" : "", "; want at least ", least)});
 }
 
+/// What a run can do that does not fit into the device beside CUDA's libraries.
+std::string way_to_make_room(const MemoryConfig& memory) {
+  std::string way = "a smaller data.batch_size";
+  if (memory.plan != "auto")
+    way += ", or memory.plan=auto, which chooses what makes it fit (`hybrid plan` says what)";
+  return way + "; with a memory.device_budget of your own the run tries it anyway";
+}
+
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
 /// Everything that one run holds, built in order; earlier members outlive later ones.
@@ -178,12 +186,14 @@ void TrainingRun::export_model() const {
 }
 
 void TrainingRun::take_device_memory() {
-  prepare_device(stream_,
-                 {.folder = run_.algorithms(), .resumes = resumes_ && has_checkpoint(run_)});
+  const bool goes_on = resumes_ && has_checkpoint(run_);
+  if (!goes_on && ranks_.lead()) std::filesystem::remove_all(run_.algorithms());
+  prepare_device(stream_, {.folder = run_.algorithms(), .resumes = goes_on});
   const std::string warning = margin_warning(config_.device_budget(), stream_.device());
   if (!warning.empty()) planned_.push_back(warning);
   if (const ModelRegistry* const families = task_->simulated_by())
-    reserve_device_memory(config_, stream_, *families, ranks_.as_simulated());
+    reserve_device_memory(config_, stream_, way_to_make_room(config_.memory), *families,
+                          ranks_.as_simulated());
 }
 
 TrainingRunResult TrainingRun::train_or_resume() {

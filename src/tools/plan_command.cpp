@@ -109,6 +109,12 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
           false};
 }
 
+/// What a plan leaves beside the run, where that is planned for a CUDA device.
+std::optional<std::size_t> margin_of(const PlannedDevice& planned) {
+  const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
+  return is_cuda ? std::optional(kDeviceMargin) : std::nullopt;
+}
+
 /// The budgets that the user gave; without one for a CUDA device of this machine, what it has.
 MemoryBudgets with_free_memory(MemoryBudgets budgets, Device device) {
   if (device.type == DeviceType::kCuda && !budgets.device)
@@ -243,7 +249,7 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   if (planned.is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
   PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes, {}};
-  if (device.type == DeviceType::kCuda || !planned.is_here) answer.device_margin = kDeviceMargin;
+  answer.device_margin = margin_of(planned);
   if (const std::string warning = margin_warning(given.device, device); !warning.empty())
     answer.notes.push_back(warning);
   const MemoryPlan& plan = answer.plan;
@@ -336,8 +342,9 @@ int plan_command(const std::vector<std::string>& arguments) {
                        .link = asked.link,
                        .split = split.text(),
                        .command = asked.model.empty() ? "train" : "finetune",
-                       .json = asked.json},
-                      config, device, budgets.device);
+                       .json = asked.json,
+                       .margin = margin_of(planned)},
+                      config, device, with_free_memory(budgets, device).device);
   }
   if (split.devices > 1 && !asked.link.empty())
     throw UsageError("plan: --link goes with ranks that this version trains over");

@@ -6,7 +6,6 @@
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/rank_step_time.h"
 
 namespace hybrid_trainer {
@@ -92,8 +91,7 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
     time = estimate_rank_step(config, device, asked.ranks, need.transfer, rates,
                               static_cast<double>(rate->bytes));
   }
-  const std::optional<std::size_t> margin =
-      device.type == DeviceType::kCuda ? std::optional(kDeviceMargin) : std::nullopt;
+  const std::optional<std::size_t>& margin = asked.margin;
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     json::object answer{{"fits", fits},

@@ -15,6 +15,7 @@ struct RankPlan {
   std::string split;              // as a text
   std::string command = "train";  // that trains so
   bool json = false;
+  std::optional<std::size_t> margin{};  // beside what a rank takes, on CUDA
 };
 
 /// Says what a rank takes, as `hybrid COMMAND --ranks N` takes it, sends, and a step's time over the

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/cuda/orders.h"
@@ -183,6 +184,27 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
   EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
 }
 
+/// An evaluation between recorded steps may make the table longer than theirs, or of other angles.
+TEST_F(CudaTraining, RecordedStepsOfARotaryModelStandEvaluationsOfOtherLengths) {
+  HybridTrainerConfig config = fixed_config();
+  config.model.family = "llama";
+  config.training.steps = 16;
+  config.training.evaluate_every_steps = 4;
+  config.phases.max_predict_steps = 0;
+  const auto expect_same = [&](const std::string& name) {
+    config.training.cuda_graphs = false;
+    const auto launched = train(config, "cuda", name + " launched");
+    config.training.cuda_graphs = true;
+    const auto recorded = train(config, "cuda", name + " recorded");
+    EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched)) << name;
+  };
+  config.stretches = {{.until = 0.9, .sequence_length = 4}};
+  expect_same("shorter");
+  config.stretches = {};
+  config.model.rope_scaling = {.type = "dynamic", .factor = 2, .original_context = 4};
+  expect_same("dynamic");
+}
+
 TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
   HybridTrainerConfig config = fixed_config();
   config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
@@ -240,6 +262,17 @@ TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
     for (const StepRecord& record : records_of(run))
       EXPECT_EQ(record.device_memory.live[state], 0u) << record.step;
   }
+}
+
+/// Which may have found no memory to time them.
+TEST_F(CudaTraining, BeginsWithoutTheAlgorithmsOfAStartThatFailed) {
+  HybridTrainerConfig config = fixed_config();
+  config.training.steps = 2;
+  const auto left = scratch_ / "run" / "algorithms" / "left";
+  std::filesystem::create_directories(left.parent_path());
+  std::ofstream(left) << "untimed";
+  train(config, "cuda", "run");
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST_F(CudaTraining, ResumesBitForBit) {

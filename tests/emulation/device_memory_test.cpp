@@ -82,7 +82,7 @@ TEST_F(DeviceMemory, TheLibraryIsLoadedBeforeASlabIsTaken) {
   prepare_device(stream);
   EXPECT_GE(emulation::device().taken_bytes, kLibrary);
   EXPECT_EQ(stream.pool()->use().fresh_total, 0u);
-  reserve_device_memory(config(), stream);
+  reserve_device_memory(config(), stream, "less");
   EXPECT_GE(stream.pool()->use().fresh_total, need());
   EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
 }
@@ -99,7 +99,7 @@ TEST_F(DeviceMemory, APlansRunLeavesTheLibraryRoom) {
                                       {.flops_per_second = 1e12, .copy_bytes_per_second = 1e10});
   ASSERT_TRUE(plan.fits);
   const Stream stream(make_device_pool(kDevice));
-  reserve_device_memory(plan.config, stream);
+  reserve_device_memory(plan.config, stream, "less");
   EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
 }
 
@@ -114,12 +114,12 @@ TEST_F(DeviceMemory, ARunThatLeavesLibrariesNoRoomIsRefused) {
   const Stream stream(make_device_pool(kDevice));
   leave(need() + kLibrary + kDeviceMargin / 2 - 4 * kMiB);
   prepare_device(stream);
-  const std::string told = shortage_of([&] { reserve_device_memory(config(), stream); });
+  const std::string told = shortage_of([&] { reserve_device_memory(config(), stream, "less"); });
   expect_says(told, "for CUDA's libraries");
-  expect_says(told, "memory.plan=auto");
+  expect_says(told, "try less");
   HybridTrainerConfig own = config();
   own.memory.device_budget.bytes = need();
-  EXPECT_EQ(shortage_of([&] { reserve_device_memory(own, stream); }), "")
+  EXPECT_EQ(shortage_of([&] { reserve_device_memory(own, stream, "less"); }), "")
       << "the user's own budget";
 }
 

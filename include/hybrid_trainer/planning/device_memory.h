@@ -34,8 +34,9 @@ void prepare_device(const Stream& stream, const kernels::ProductRun& run = {});
 /// On CUDA takes what the config's run needs, as simulated, in one slab of the stream's pool.
 /// Afterwards the first step finds out nothing that could have been known before. Nothing on a
 /// processor. Throws OutOfMemory where it is not there, or where a run without a budget would leave
-/// less than half the margin.
+/// less than half the margin; `way_out` says what to try then.
 void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stream,
+                           const std::string& way_out,
                            const ModelRegistry& registry = model_families(),
                            SimulatedRank rank = {});
 

@@ -26,14 +26,28 @@ std::string failure_of_work() {
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
-  if (failure_of_work() == text_of(answer)) throw earlier_failure(text_of(answer), what);
-  if (const int device = CudaRuntime::current_device();
-      answer == cudaErrorMemoryAllocation && device >= 0) {
+  const int device = CudaRuntime::current_device();
+  if (answer == cudaErrorMemoryAllocation && device >= 0) {  // which is no failure of work
+    cudaGetLastError();
     throw_out_of_device_memory(concat("CUDA: ", what, " answered ", cudaGetErrorName(answer)),
                                device);
   }
+  if (failure_of_work() == text_of(answer)) throw earlier_failure(text_of(answer), what);
   throw DeviceError(concat("CUDA: ", what, " answered ", text_of(answer),
                            "; `hybrid doctor` shows the device, --device cpu works without it"));
+}
+
+/// For a device that is made current: there the program's context may find no room.
+void check_context(cudaError_t answer, int device) {
+  if (answer == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw OutOfMemory(
+        concat("CUDA: cuda:", device,
+               " has no memory left for this program's context, about 0.5 GB; end "
+               "other programs on it (`nvidia-smi` lists them), or use another device"),
+        0, 0);
+  }
+  check(answer, "cudaSetDevice", concat("device ", device));
 }
 
 int attribute(cudaDeviceAttr which, int device) {
@@ -65,7 +79,7 @@ class Runtime final : public CudaRuntime {
     cudaDeviceProp found{};
     check(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties",
           concat("device ", device));
-    check(set_device(device), "cudaSetDevice", concat("device ", device));
+    check_context(set_device(device), device);
     CudaProperties properties{.name = found.name,
                               .identity = uuid_text(found.uuid),
                               .major = found.major,
@@ -80,9 +94,7 @@ class Runtime final : public CudaRuntime {
     return properties;
   }
 
-  void use(int device) override {
-    check(set_device(device), "cudaSetDevice", concat("device ", device));
-  }
+  void use(int device) override { check_context(set_device(device), device); }
 
   void* allocate(int device, std::size_t bytes) noexcept override {
     void* data = nullptr;
