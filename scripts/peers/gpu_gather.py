@@ -63,8 +63,9 @@ def last(text):
 
 
 def cards(folder):
-    paths = [path for path in Path(folder).rglob("*.json") if path.stem != "summary" and "compiled" not in path.parts]
-    return sorted({str(json.loads(path.read_text() or "{}").get("card", "an unnamed card")) for path in paths})
+    places = ("*.json", "tests/*.json", "memcheck/*.json", "racecheck/*.json")
+    texts = [path.read_text() for place in places for path in Path(folder).glob(place) if path.stem != "summary"]
+    return sorted({str(json.loads(text).get("card", "an unnamed card")) for text in texts if text})
 
 
 def smoke(text, doctor_path, bench_text):

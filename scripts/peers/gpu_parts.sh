@@ -36,7 +36,7 @@ run_part() {
   elif [ "$code" -eq 0 ]; then
     code=70
   fi
-  rm -f "$results/$part.new" "$results/$part.json.new"
+  rm -rf "$results/$part.new" "$results/$part.json.new" "$results/${part}_run"
   if [ "$code" -ne 0 ]; then
     said=$(sed "/^$run_again_mark/,\$d" "$results/$part.log" | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-300 || true)
     [[ $code != 124 && $code != 137 ]] || said="ran past its $seconds s"

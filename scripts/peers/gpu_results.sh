@@ -71,10 +71,10 @@ publish() {
   python3 scripts/peers/gpu_table.py "$results" "${parts[@]}" >/dev/null ||
     { summary_failed=1 && echo "no summary could be made of these results"; }
   for name in summary.md summary.json; do [ ! -e "$results/$name" ] || cp "$results/$name" "$out/"; done
-  tar -C "$results" --exclude=./compiled -czf "$archive.new" .
+  tar -C "$results" --exclude=./compiled --exclude='./*_run' -czf "$archive.new" .
   if [ "$(stat -c %s "$archive.new")" -gt "$largest_archive" ]; then
     echo "the archive is too large: logs and what PyTorch compiled are left out"
-    tar -C "$results" --exclude=./compiled --exclude=./compiled.tar.gz --exclude='*.log' -czf "$archive.new" .
+    tar -C "$results" --exclude=./compiled --exclude='./*_run' --exclude=./compiled.tar.gz --exclude='*.log' -czf "$archive.new" .
   fi
   mv "$archive.new" "$archive"
 }

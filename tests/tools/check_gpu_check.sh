@@ -336,6 +336,8 @@ HT_GPU_RESULTS=$work/other check 65 --only cycle --from "$OUT/gpu_check.tar.gz"
 says "has results of NVIDIA H200, but this machine has NVIDIA H100 80GB HBM3"
 check 65 --only cycle
 says "holds results of NVIDIA H200, but this machine has NVIDIA H100 80GB HBM3"
+mkdir -p "$work/other/train_run/once"
+echo '{}' >"$work/other/train_run/once/config.json" # a call that was killed leaves its runs
 HT_GPU_RESULTS=$work/other check 0 --only cycle
 says "Phase cycle on NVIDIA H100 80GB HBM3:"
 cp "$HT_GPU_RESULTS/ours-124m.json" "$work/other/"
