@@ -70,14 +70,14 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
 
 void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream) {
   const KernelCall call{"adamw_updates", stream};
-  if (call.device.type == DeviceType::kCpu) {
-    for (const AdamWUpdate& u : updates)
-      adamw_update(u.w, u.m, u.v, u.g, u.compute_copy, u.settings, stream);
-    return;
-  }
   for (const AdamWUpdate& u : updates)
     check_adamw(call, u.w, u.m, u.v, u.g, u.compute_copy, u.settings);
-  dispatch_to_cuda<cuda::adamw_updates>(call, Work::kOptimizer, updates);
+  if (call.device.type != DeviceType::kCpu)
+    return dispatch_to_cuda<cuda::adamw_updates>(call, Work::kOptimizer, updates);
+  for (const AdamWUpdate& u : updates) {
+    dispatch<cpu::adamw_update, cuda::adamw_update>(call, Work::kOptimizer, u.w, u.m, u.v, u.g,
+                                                    u.compute_copy, u.settings);
+  }
 }
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,

@@ -144,16 +144,6 @@ TEST_F(Plan, TakesAStepsTokens) {
   EXPECT_GT(activations("8192"), 1.8 * activations("4096"));
 }
 
-TEST_F(Plan, KeepsMemoryForLibrariesBesideEachRank) {
-  const std::vector<std::string> asked{"--preset",        "tiny",
-                                       "--devices",       "2",
-                                       "--device",        "cuda",
-                                       "--device-budget", "1GiB",
-                                       "--set",           "gradient_accumulation.micro_batches=2"};
-  EXPECT_EQ(answer(asked).at("device_margin_bytes").to_number<double>(), double(1 << 30));
-  EXPECT_NE(plan(asked).output.find("and keeps free    1.07 GB"), std::string::npos);
-}
-
 TEST_F(Plan, SaysWhatRanksSend) {
   const std::vector<std::string> asked{
       "--preset", "tiny", "--devices", "2", "--set", "gradient_accumulation.micro_batches=2"};
