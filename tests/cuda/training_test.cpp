@@ -30,6 +30,26 @@ class CudaTraining : public ::testing::Test {
     return run;
   }
 
+  /// Steps replayed from a recording have the bits of `launched`, a run of the config without.
+  void expect_recorded_like(HybridTrainerConfig config, const std::filesystem::path& launched) {
+    config.training.cuda_graphs = true;
+    const auto recorded = train(config, "cuda", launched.filename().string() + " recorded");
+    EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched)) << launched;
+  }
+
+  void expect_as_on_the_processor_recorded_or_not(const HybridTrainerConfig& config,
+                                                  double tolerance) {
+    const auto wanted = records_of(train(config, "cpu", "cpu"));
+    const auto launched = train(config, "cuda", "launched");
+    const auto found = records_of(launched);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(found[i].tokens, wanted[i].tokens);
+      EXPECT_NEAR(found[i].loss, wanted[i].loss, tolerance * wanted[i].loss) << i;
+    }
+    expect_recorded_like(config, launched);
+  }
+
   TemporaryFolder scratch_;
 };
 
@@ -178,10 +198,7 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "llama";
   config.training.steps = 10;
-  const auto launched = train(config, "cuda", "launched");
-  config.training.cuda_graphs = true;
-  const auto recorded = train(config, "cuda", "recorded");
-  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+  expect_recorded_like(config, train(config, "cuda", "launched"));
 }
 
 /// An evaluation between recorded steps may make the table longer than theirs, or of other angles.
@@ -191,35 +208,18 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelStandEvaluationsOfOtherLengths) 
   config.training.steps = 16;
   config.training.evaluate_every_steps = 4;
   config.phases.max_predict_steps = 0;
-  const auto expect_same = [&](const std::string& name) {
-    config.training.cuda_graphs = false;
-    const auto launched = train(config, "cuda", name + " launched");
-    config.training.cuda_graphs = true;
-    const auto recorded = train(config, "cuda", name + " recorded");
-    EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched)) << name;
-  };
   config.stretches = {{.until = 0.9, .sequence_length = 4}};
-  expect_same("shorter");
+  expect_recorded_like(config, train(config, "cuda", "shorter"));
   config.stretches = {};
   config.model.rope_scaling = {.type = "dynamic", .factor = 2, .original_context = 4};
-  expect_same("dynamic");
+  expect_recorded_like(config, train(config, "cuda", "dynamic"));
 }
 
 TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
   HybridTrainerConfig config = fixed_config();
   config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
                       {.until = 0.6, .effective_batch = 2}};
-  const auto wanted = records_of(train(config, "cpu", "cpu"));
-  const auto launched = train(config, "cuda", "launched");
-  const auto found = records_of(launched);
-  ASSERT_EQ(found.size(), wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    EXPECT_EQ(found[i].tokens, wanted[i].tokens);
-    EXPECT_NEAR(found[i].loss, wanted[i].loss, loss_tolerance() * wanted[i].loss) << i;
-  }
-  config.training.cuda_graphs = true;
-  const auto recorded = train(config, "cuda", "recorded");
-  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+  expect_as_on_the_processor_recorded_or_not(config, loss_tolerance());
 }
 
 TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
@@ -227,15 +227,7 @@ TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
   config.optimizer.name = "muon";
   config.optimizer.orthogonalization_period = 3;
   config.stretches = {{.until = 0.3, .orthogonalization_period = 2}};
-  const auto wanted = records_of(train(config, "cpu", "cpu"));
-  const auto launched = train(config, "cuda", "launched");
-  const auto found = records_of(launched);
-  ASSERT_EQ(found.size(), wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    EXPECT_NEAR(found[i].loss, wanted[i].loss, 10 * loss_tolerance() * wanted[i].loss) << i;
-  config.training.cuda_graphs = true;
-  const auto recorded = train(config, "cuda", "recorded");
-  EXPECT_EQ(newest_checkpoint_digest(recorded), newest_checkpoint_digest(launched));
+  expect_as_on_the_processor_recorded_or_not(config, 10 * loss_tolerance());
 }
 
 /// With one exception: a GELU that backward computes again can differ in its last bits from the one

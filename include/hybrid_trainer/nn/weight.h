@@ -27,9 +27,9 @@ class WeightStorage {
   /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
-  /// Where the values that acquire gives lie and stay after release, so that work which is recorded
-  /// (see Recording) may read them again, as long as this and home_master are there; null where
-  /// acquire moves them, or waits.
+  /// Where the values lie that acquire gives; null where acquire moves them, or waits. They stay
+  /// there after release. Recorded work (see Recording) may read them again as long as neither this
+  /// nor home_master has moved.
   virtual const void* fixed_place() const { return nullptr; }
   /// Makes the compute copy, if there is one, anew from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
