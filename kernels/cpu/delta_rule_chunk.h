@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 #include "kernels/backend.h"
@@ -79,9 +78,8 @@ struct DeltaRuleArrays {
 struct DeltaRuleGate {
   float beta, not_beta, log_decay, slope;
 };
-/// A rate beyond f32 is its largest number, so that no step times it is a NaN.
 inline DeltaRuleGate delta_rule_gate(float b, float a, float log_rate, float step_bias) {
-  const float rate = std::min(std::exp(log_rate), std::numeric_limits<float>::max());
+  const float rate = std::exp(log_rate);
   const float x = a + step_bias;
   const float softplus = (x > 0.0f ? x : 0.0f) + std::log1p(exponential(-std::fabs(x)));
   return {sigmoid(b), sigmoid(-b), -rate * softplus, -rate * sigmoid(x)};
