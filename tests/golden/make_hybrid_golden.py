@@ -142,7 +142,7 @@ def draw(model, config):
             elif "conv1d" in key:
                 parameter.normal_(0.0, 0.5)
             else:
-                parameter.normal_(0.0, 0.3)
+                parameter.normal_(0.0, 0.2 if one_plus else 0.3)
 
 
 @contextlib.contextmanager
@@ -221,6 +221,7 @@ def make(name, family, changes, batch, time, first):
     print(name, size, float(loss), expected["greedy"].tolist())
 
 
-for name, arguments in MODELS.items():
-    if not sys.argv[1:] or name in sys.argv[1:]:
-        make(name, *arguments)
+if __name__ == "__main__":
+    for name, arguments in MODELS.items():
+        if not sys.argv[1:] or name in sys.argv[1:]:
+            make(name, *arguments)
