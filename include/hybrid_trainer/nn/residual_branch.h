@@ -86,6 +86,8 @@ struct ProductFiles {
   std::vector<std::string> first{};  // the module, or those of its parts; none: as here
   std::string last{};
   bool transposed = false;  // see Linear::set_in_files
+  /// Of the rows of `first`'s modules; one that says its rows may cover several of the branch's parts.
+  std::vector<RowGroups> orders{};
 };
 
 /// A branch that begins and ends with a product: y = residual + projection(f(first(x))).
@@ -99,7 +101,7 @@ class TwoProductBranch : public ResidualBranch {
 
  protected:
   TwoProductBranch(Linear first, Linear projection);
-  /// `rows`: of the parts.
+  /// `rows`: of the parts, where files.orders do not say it.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 };
