@@ -174,6 +174,28 @@ Differentiable gemma_block_with_dropout(const Stream& stream) {
   return block({kWidth, kGemmaNorm, 0.25f}, gemma_layer(), stream);
 }
 
+/// Gated, and a third of the channels turns.
+Differentiable gated_attention(const Stream& stream) {
+  static const auto rotary = std::make_shared<RotaryTable>(100, RotaryScaling{}, kTime, 2);
+  Attention::Spec spec = llama_attention();
+  spec.query_key_norm = kGemmaNorm.of_root_mean_square();
+  spec.rotary = rotary;
+  spec.gated = true;
+  return branch<Attention>(stream, spec);
+}
+Differentiable gated_attention_without_norms(const Stream& stream) {
+  Attention::Spec spec = llama_attention();
+  spec.biases = spec.gated = true;
+  return branch<Attention>(stream, spec);
+}
+Differentiable scaled_block(const Stream& stream) {
+  return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
+}
+Differentiable scaled_block_with_dropout(const Stream& stream) {
+  return block({.width = kWidth, .norm = kLlamaNorm, .dropout = 0.25f, .scale = 0.3f},
+               llama_layer(), stream);
+}
+
 /// Outputs 0–3 and 6 have adapters, whose inputs are dropped.
 Differentiable adapted_linear(const Stream& stream) {
   const auto linear = std::make_shared<Linear>("linear", kWidth, 7, stream);
@@ -292,6 +314,10 @@ constexpr Case kCases[] = {
     {"NormedAttention", normed_attention},
     {"GemmaBlock", gemma_block, {.step = 4e-3, .relative = 1e-3}},
     {"GemmaBlockWithDropout", gemma_block_with_dropout, {.step = 4e-3, .relative = 1e-3}},
+    {"GatedAttention", gated_attention, {.step = 4e-3, .relative = 1e-3}},
+    {"GatedAttentionWithoutNorms", gated_attention_without_norms},
+    {"ScaledBlock", scaled_block},
+    {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"AdaptedLinear", adapted_linear},
     {"AdaptedLinearWithMagnitudes", adapted_linear_with_magnitudes},
     {"AdaptedBlock", adapted_block, {.relative = 2e-3}},
