@@ -334,7 +334,7 @@ constexpr Case kCases[] = {
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},
-    {"DeltaRuleMixer", delta_rule_mixer, {.step = 4e-3, .relative = 1e-3}},
+    {"DeltaRuleMixer", delta_rule_mixer, {.step = 1e-2, .relative = 4e-3}},
     {"AdaptedLinear", adapted_linear},
     {"AdaptedLinearWithMagnitudes", adapted_linear_with_magnitudes},
     {"AdaptedBlock", adapted_block, {.relative = 2e-3}},
