@@ -68,13 +68,12 @@ json::object OriginFolder::config_around(json::object text_config) const {
   return whole;
 }
 
-std::vector<NamedTensor> OriginFolder::carried(const Stream& host) const {
-  std::vector<NamedTensor> tensors;
+std::vector<CarriedTensor> OriginFolder::carried() const {
+  std::vector<CarriedTensor> tensors;
   if (!weights_) return tensors;
   for (const SafetensorsFile& file : weights_->files()) {
     for (const SafetensorsEntry& entry : file.entries())
-      if (begins_with_one_of(entry.name, layout_.carried))
-        tensors.push_back({entry.name, file.load(entry.name, MemoryKind::kWorkspace, host)});
+      if (begins_with_one_of(entry.name, layout_.carried)) tensors.push_back({&file, entry.name});
   }
   return tensors;
 }

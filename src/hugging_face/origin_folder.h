@@ -23,7 +23,7 @@ class OriginFolder {
   /// The whole config.json around that of the text model.
   boost::json::object config_around(boost::json::object text_config) const;
   /// Tensors of no part of the model.
-  std::vector<NamedTensor> carried(const Stream& host) const;
+  std::vector<CarriedTensor> carried() const;
   /// Whether it has a vector in f32, which export then leaves so.
   bool holds_in_f32(const std::string& name) const;
   /// Copies the files that say how images become numbers.
