@@ -1,283 +1,12 @@
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 
-#include <algorithm>
 #include <limits>
 
-#include "kernels/kernel_case.h"
+#include "hybrid_trainer/core/processor.h"
+#include "kernels/delta_rule_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
-
-/// A scan, its numbers, and the same in double.
-struct DeltaCase {
-  std::int64_t batch = 2, length = 65;
-  DeltaRuleSpec spec{.key_heads = 1, .value_heads = 2, .key_size = 16, .value_size = 24};
-  DType dtype = DType::kF32;
-  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
-  std::int64_t place = 0;     // of the first token in its document
-  bool first_state = true;
-  double log_rate = -1;                       // about which those of the heads lie
-  static constexpr std::int64_t kOthers = 3;  // columns of gates that belong to others
-
-  std::int64_t heads() const { return spec.value_heads; }
-  std::int64_t states() const { return batch * heads() * spec.key_size * spec.value_size; }
-  Shape state_shape() const { return {batch, heads(), spec.key_size, spec.value_size}; }
-  Shape output_shape() const { return {batch, length, spec.values()}; }
-  std::int64_t position(std::int64_t b, std::int64_t t) const {
-    return (t + place) % (document + b);
-  }
-  bool begins(std::int64_t b, std::int64_t t) const { return document > 0 && position(b, t) == 0; }
-  DeltaRuleInput input(const Stream& stream) const {
-    DeltaRuleInput result;
-    result.qkv = random_tensor({batch, length, spec.columns()}, dtype, 1, stream);
-    result.gates = random_tensor({batch, length, kOthers + 2 * heads()}, dtype, 2, stream);
-    result.log_rate = random_tensor({heads()}, DType::kF32, 3, stream);
-    for (std::int64_t h = 0; h < heads(); ++h)
-      result.log_rate.data<float>()[h] += static_cast<float>(log_rate);
-    result.step_bias = random_tensor({heads()}, DType::kF32, 4, stream);
-    if (first_state) result.first_state = random_tensor(state_shape(), DType::kF32, 5, stream);
-    if (document == 0) return result;
-    Values positions;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t t = 0; t < length; ++t)
-        positions.push_back(static_cast<double>(position(b, t)));
-    }
-    result.positions = tensor_of(positions, {batch, length}, DType::kI32, stream);
-    return result;
-  }
-};
-
-/// The recurrence token by token in double, and its reverse.
-class DeltaOracle {
- public:
-  DeltaOracle(const DeltaCase& scan, const DeltaRuleInput& input)
-      : scan_(scan),
-        qkv(values_of(input.qkv)),
-        gates(values_of(input.gates)),
-        log_rate(values_of(input.log_rate)),
-        step_bias(values_of(input.step_bias)),
-        first(input.first_state ? values_of(input.first_state)
-                                : Values(static_cast<std::size_t>(scan.states()))) {}
-
-  void run() {
-    y.assign(count(scan_.output_shape()), 0.0);
-    last = first;
-    for_heads([&](Head& head) {
-      for (std::int64_t t = 0; t < scan_.length; ++t) forward(head, t);
-      std::copy(head.states.back().begin(), head.states.back().end(), last.begin() + head.state_at);
-    });
-  }
-
-  void run_backward(const Values& dy, const Values& dlast) {
-    run();
-    dqkv.assign(qkv.size(), 0.0);
-    dgates.assign(gates.size(), 0.0);
-    dlog_rate.assign(log_rate.size(), 0.0);
-    dstep_bias.assign(step_bias.size(), 0.0);
-    dfirst.assign(first.size(), 0.0);
-    for_heads([&](Head& head) {
-      for (std::int64_t t = 0; t < scan_.length; ++t) forward(head, t);
-      head.dstate.assign(dlast.begin() + head.state_at, dlast.begin() + head.state_at + size());
-      for (std::int64_t t = scan_.length - 1; t >= 0; --t) backward(head, t, dy);
-      std::copy(head.dstate.begin(), head.dstate.end(), dfirst.begin() + head.state_at);
-    });
-  }
-
- private:
-  const DeltaCase& scan_;
-  struct Head {
-    std::int64_t b, h, state_at;
-    std::vector<Values> states{};  // before each token and behind the last
-    Values dstate{};
-  };
-  struct Token {
-    std::int64_t query_at, key_at, value_at, output_at, gate_at;
-    double query_factor, key_factor, query_scale, beta, rate, step, x, decay;
-    Values key, query, read, delta;
-  };
-
- public:
-  Values qkv, gates, log_rate, step_bias, first;
-  Values y, last, dqkv, dgates, dlog_rate, dstep_bias, dfirst;
-
- private:
-  static std::size_t count(const Shape& shape) {
-    return static_cast<std::size_t>(shape.elements());
-  }
-  static double& at(Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
-  static double at(const Values& values, std::int64_t i) {
-    return values[static_cast<std::size_t>(i)];
-  }
-  std::int64_t keys() const { return scan_.spec.key_size; }
-  std::int64_t values() const { return scan_.spec.value_size; }
-  std::int64_t size() const { return keys() * values(); }
-
-  template <class Function>
-  void for_heads(const Function& function) {
-    for (std::int64_t b = 0; b < scan_.batch; ++b) {
-      for (std::int64_t h = 0; h < scan_.heads(); ++h) {
-        Head head{b, h, (b * scan_.heads() + h) * size()};
-        head.states.emplace_back(first.begin() + head.state_at,
-                                 first.begin() + head.state_at + size());
-        function(head);
-      }
-    }
-  }
-
-  /// x/√(|x|² + 1e-6)·scale from qkv; `factor` is what x was multiplied by, but for the scale.
-  Values normal(std::int64_t from, double scale, double& factor) const {
-    double sum = 1e-6;
-    for (std::int64_t i = 0; i < keys(); ++i) sum += at(qkv, from + i) * at(qkv, from + i);
-    factor = 1 / std::sqrt(sum);
-    Values result;
-    for (std::int64_t i = 0; i < keys(); ++i) result.push_back(at(qkv, from + i) * factor * scale);
-    return result;
-  }
-
-  Token token(const Head& head, std::int64_t t) const {
-    const DeltaRuleSpec& spec = scan_.spec;
-    const std::int64_t row = head.b * scan_.length + t, begin = row * spec.columns(),
-                       key_head = head.h / (spec.value_heads / spec.key_heads);
-    Token one{};
-    one.query_at = begin + key_head * keys();
-    one.key_at = one.query_at + spec.keys();
-    one.value_at = begin + 2 * spec.keys() + head.h * values();
-    one.output_at = row * spec.values() + head.h * values();
-    one.gate_at = row * (DeltaCase::kOthers + 2 * scan_.heads()) + DeltaCase::kOthers + head.h;
-    one.query_scale = 1 / std::sqrt(static_cast<double>(keys()));
-    one.query = normal(one.query_at, one.query_scale, one.query_factor);
-    one.key = normal(one.key_at, 1, one.key_factor);
-    one.beta = 1 / (1 + std::exp(-at(gates, one.gate_at)));
-    one.x = at(gates, one.gate_at + scan_.heads()) + at(step_bias, head.h);
-    one.rate = std::exp(at(log_rate, head.h));
-    one.step = one.x > 0 ? one.x + std::log1p(std::exp(-one.x)) : std::log1p(std::exp(one.x));
-    one.decay = scan_.begins(head.b, t) ? 0 : std::exp(-one.rate * one.step);
-    const Values& before = head.states[static_cast<std::size_t>(t)];
-    for (std::int64_t v = 0; v < values(); ++v) {
-      double read = 0;
-      for (std::int64_t k = 0; k < keys(); ++k)
-        read += one.decay * at(before, k * values() + v) * at(one.key, k);
-      one.read.push_back(read);
-      one.delta.push_back(one.beta * (at(qkv, one.value_at + v) - read));
-    }
-    return one;
-  }
-
-  void forward(Head& head, std::int64_t t) {
-    const Token one = token(head, t);
-    Values state = head.states.back();
-    for (std::int64_t v = 0; v < values(); ++v) {
-      double sum = 0;
-      for (std::int64_t k = 0; k < keys(); ++k) {
-        double& s = at(state, k * values() + v);
-        s = one.decay * s + at(one.key, k) * at(one.delta, v);
-        sum += s * at(one.query, k);
-      }
-      at(y, one.output_at + v) = sum;
-    }
-    head.states.push_back(state);
-  }
-
-  void backward(Head& head, std::int64_t t, const Values& dy) {
-    const Token one = token(head, t);
-    const Values& before = head.states[static_cast<std::size_t>(t)];
-    const Values& after = head.states[static_cast<std::size_t>(t) + 1];
-    Values dquery(one.query.size()), dkey(one.key.size()), ddelta(one.delta.size());
-    for (std::int64_t k = 0; k < keys(); ++k) {
-      for (std::int64_t v = 0; v < values(); ++v) {
-        double& ds = at(head.dstate, k * values() + v);
-        at(dquery, k) += at(after, k * values() + v) * at(dy, one.output_at + v);
-        ds += at(one.query, k) * at(dy, one.output_at + v);
-        at(dkey, k) += ds * at(one.delta, v);
-        at(ddelta, v) += ds * at(one.key, k);
-      }
-    }
-    double dbeta = 0, ddecay = 0;
-    for (std::int64_t v = 0; v < values(); ++v) {
-      dbeta += at(ddelta, v) * (at(qkv, one.value_at + v) - at(one.read, v));
-      at(dqkv, one.value_at + v) += one.beta * at(ddelta, v);
-    }
-    for (std::int64_t k = 0; k < keys(); ++k) {
-      for (std::int64_t v = 0; v < values(); ++v) {
-        const double dread = -one.beta * at(ddelta, v), s = at(before, k * values() + v);
-        double& ds = at(head.dstate, k * values() + v);
-        at(dkey, k) += one.decay * s * dread;
-        ds += at(one.key, k) * dread;
-        ddecay += ds * s;
-        ds *= one.decay;
-      }
-    }
-    add_row(one.key_at, one.key, dkey, one.key_factor, 1);
-    add_row(one.query_at, one.query, dquery, one.query_factor, one.query_scale);
-    const double dlog = ddecay * one.decay, dstep = -one.rate * dlog / (1 + std::exp(-one.x));
-    at(dgates, one.gate_at) = dbeta * one.beta * (1 - one.beta);
-    at(dgates, one.gate_at + scan_.heads()) = dstep;
-    at(dlog_rate, head.h) -= dlog * one.rate * one.step;
-    at(dstep_bias, head.h) += dstep;
-  }
-
-  void add_row(std::int64_t to, const Values& normal, const Values& dnormal, double factor,
-               double scale) {
-    double along = 0;
-    for (std::int64_t i = 0; i < keys(); ++i) along += at(normal, i) * at(dnormal, i);
-    for (std::int64_t i = 0; i < keys(); ++i)
-      at(dqkv, to + i) +=
-          factor * scale * (at(dnormal, i) - at(normal, i) * along / (scale * scale));
-  }
-};
-
-/// Expects |value − wanted| <= tolerance · the largest |wanted| for all.
-void expect_near(const Tensor& tensor, const Values& wanted, double tolerance,
-                 const std::string& what) {
-  double largest = 0, worst = 0;
-  const Values values = values_of(tensor);
-  ASSERT_EQ(values.size(), wanted.size()) << what;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    largest = std::max(largest, std::abs(wanted[i]));
-    const double error = std::abs(values[i] - wanted[i]);
-    if (!(error <= worst)) worst = error;
-  }
-  EXPECT_LE(worst, tolerance * largest) << what << ": the largest is " << largest;
-}
-
-struct DeltaResult {
-  Tensor y, last;
-};
-DeltaResult run_forward(const DeltaCase& scan, const DeltaRuleInput& input, const Stream& stream) {
-  DeltaResult result{
-      Tensor::empty(scan.output_shape(), scan.dtype, MemoryKind::kActivations, stream),
-      Tensor::empty(scan.state_shape(), DType::kF32, MemoryKind::kActivations, stream)};
-  delta_rule_scan_forward(result.y, result.last, input, scan.spec, stream);
-  return result;
-}
-
-struct DeltaUpstream {
-  DeltaUpstream(const DeltaCase& scan, const Stream& stream)
-      : dy(random_tensor(scan.output_shape(), scan.dtype, 6, stream)),
-        dlast(random_tensor(scan.state_shape(), DType::kF32, 7, stream)) {}
-  Tensor dy, dlast;
-};
-DeltaRuleGradients run_backward(const DeltaCase& scan, const DeltaRuleInput& input,
-                                const DeltaUpstream& up, const Stream& stream) {
-  DeltaRuleGradients to;
-  to.qkv = random_tensor(input.qkv.shape(), scan.dtype, 8, stream);
-  to.gates = clone(input.gates, stream);
-  to.log_rate = random_tensor({scan.heads()}, DType::kF32, 9, stream);
-  to.step_bias = random_tensor({scan.heads()}, DType::kF32, 10, stream);
-  to.first_state = random_tensor(scan.state_shape(), DType::kF32, 11, stream);
-  delta_rule_scan_backward(to, up.dy, up.dlast, input, scan.spec, stream);
-  return to;
-}
-
-/// The gates' gradients of the oracle, with what the other columns held before.
-Values with_others(const Values& dgates, const Values& before, std::int64_t heads) {
-  Values result = dgates;
-  const auto columns = static_cast<std::size_t>(DeltaCase::kOthers + 2 * heads);
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    if (i % columns < static_cast<std::size_t>(DeltaCase::kOthers)) result[i] = before[i];
-  }
-  return result;
-}
 
 const std::vector<DeltaCase>& delta_cases() {
   static const std::vector<DeltaCase> cases{
@@ -289,25 +18,57 @@ const std::vector<DeltaCase>& delta_cases() {
       {.batch = 1, .length = 200, .spec = {1, 3, 128, 128}, .first_state = false},
       {.length = 200, .spec = {1, 2, 24, 40}, .document = 64, .log_rate = 2},
       {.batch = 1, .length = 200, .spec = {1, 1, 64, 32}, .log_rate = -9},
-      {.batch = 1, .length = 1000, .spec = {1, 1, 32, 32}}};
+      {.length = 130, .spec = {1, 1, 64, 32}, .log_rate = -6, .mean = 2},
+      {.batch = 1, .length = 1000, .spec = {1, 2, 32, 16}}};
   return cases;
 }
 
-std::string name_of_case(const DeltaCase& scan) {
-  return concat("T ", scan.length, ", heads ", scan.spec.key_heads, " and ", scan.heads(),
-                ", sizes ", scan.spec.key_size, " and ", scan.spec.value_size, ", rate e^",
-                scan.log_rate);
+void expect_same_gradients(const DeltaRuleGradients& one, const DeltaRuleGradients& other) {
+  for (const auto part :
+       {&DeltaRuleGradients::qkv, &DeltaRuleGradients::gates, &DeltaRuleGradients::log_rate,
+        &DeltaRuleGradients::step_bias, &DeltaRuleGradients::first_state}) {
+    if (one.*part && other.*part) expect_same_bits(one.*part, other.*part);
+  }
+}
+
+TEST(DeltaRuleOracle, HasTheGradientsOfFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.batch = 1, .length = 5, .spec = {1, 2, 3, 2}, .document = 3, .place = 1};
+  const DeltaUpstream up(scan, stream);
+  const Values dy = values_of(up.dy), dlast = values_of(up.dlast);
+  DeltaOracle oracle(scan, scan.input(stream));
+  oracle.run_backward(dy, dlast);
+  const auto objective = [&] {
+    oracle.run();
+    double sum = 0;
+    for (std::size_t i = 0; i < dy.size(); ++i) sum += dy[i] * oracle.y[i];
+    for (std::size_t i = 0; i < dlast.size(); ++i) sum += dlast[i] * oracle.last[i];
+    return sum;
+  };
+  const auto expect_derivative = [&](Values& values, const Values& derivative) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      constexpr double kStep = 1e-5;
+      const double kept = values[i];
+      values[i] = kept + kStep;
+      const double above = objective();
+      values[i] = kept - kStep;
+      const double below = objective();
+      values[i] = kept;
+      EXPECT_NEAR(derivative[i], (above - below) / (2 * kStep), 1e-8);
+    }
+  };
+  expect_derivative(oracle.qkv, oracle.dqkv);
+  expect_derivative(oracle.gates, oracle.dgates);
+  expect_derivative(oracle.log_rate, oracle.dlog_rate);
+  expect_derivative(oracle.step_bias, oracle.dstep_bias);
+  expect_derivative(oracle.first, oracle.dfirst);
 }
 
 TEST(DeltaRuleScan, IsTheRecurrenceInDouble) {
   const Stream stream = cpu_stream();
   for (const DeltaCase& scan : delta_cases()) {
     const DeltaRuleInput input = scan.input(stream);
-    const DeltaResult result = run_forward(scan, input, stream);
-    DeltaOracle oracle(scan, input);
-    oracle.run();
-    expect_near(result.y, oracle.y, 2e-6, name_of_case(scan) + ": y");
-    expect_near(result.last, oracle.last, 2e-6, name_of_case(scan) + ": last state");
+    expect_oracle(scan, input, run_forward(scan, input, stream), 2e-6);
   }
 }
 
@@ -316,17 +77,280 @@ TEST(DeltaRuleScan, HasTheGradientsOfTheRecurrenceInDouble) {
   for (const DeltaCase& scan : delta_cases()) {
     const DeltaRuleInput input = scan.input(stream);
     const DeltaUpstream up(scan, stream);
-    const DeltaRuleGradients gradients = run_backward(scan, input, up, stream);
-    DeltaOracle oracle(scan, input);
-    oracle.run_backward(values_of(up.dy), values_of(up.dlast));
-    const std::string name = name_of_case(scan);
-    expect_near(gradients.qkv, oracle.dqkv, 1e-6, name + ": dqkv");
-    expect_near(gradients.gates, with_others(oracle.dgates, oracle.gates, scan.heads()), 1e-6,
-                name + ": dgates");
-    expect_near(gradients.log_rate, oracle.dlog_rate, 1e-6, name + ": dlog_rate");
-    expect_near(gradients.step_bias, oracle.dstep_bias, 1e-6, name + ": dstep_bias");
-    expect_near(gradients.first_state, oracle.dfirst, 1e-6, name + ": dfirst_state");
+    expect_oracle(scan, input, up, run_backward(scan, input, up, stream), 1e-6);
   }
+}
+
+TEST(DeltaRuleScan, HoldsOver4096Tokens) {
+  const Stream stream = cpu_stream();
+  for (const double log_rate : {-1.0, -8.0}) {
+    const DeltaCase scan{.batch = 1, .length = 4096, .spec = {1, 1, 16, 16}, .log_rate = log_rate};
+    const DeltaRuleInput input = scan.input(stream);
+    const DeltaUpstream up(scan, stream);
+    expect_oracle(scan, input, run_forward(scan, input, stream), 2e-6);
+    expect_oracle(scan, input, up, run_backward(scan, input, up, stream), 1e-6);
+  }
+}
+
+/// A result is rounded to 8 bits, sums are not.
+TEST(DeltaRuleScan, ReadsAndWritesBF16) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{
+      .length = 70, .spec = {2, 4, 32, 24}, .dtype = DType::kBF16, .document = 40, .place = 10};
+  const DeltaRuleInput input = scan.input(stream);
+  const DeltaUpstream up(scan, stream);
+  expect_oracle(scan, input, run_forward(scan, input, stream), 0.004);
+  expect_oracle(scan, input, up, run_backward(scan, input, up, stream), 0.004);
+}
+
+TEST(DeltaRuleScan, GivesTheSameBitsEachTimeForAnyThreads) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.length = 130, .spec = {2, 4, 16, 24}, .document = 50};
+  const DeltaRuleInput input = scan.input(stream);
+  const DeltaUpstream up(scan, stream);
+  const DeltaResult first = run_forward(scan, input, stream);
+  const DeltaRuleGradients first_gradients = run_backward(scan, input, up, stream);
+  const int before = threads();
+  for (const int count : {before, 1}) {
+    set_threads(count);
+    const DeltaResult again = run_forward(scan, input, stream);
+    expect_same_bits(again.y, first.y);
+    expect_same_bits(again.last, first.last);
+    expect_same_gradients(run_backward(scan, input, up, stream), first_gradients);
+  }
+  set_threads(before);
+}
+
+/// Tokens [begin, end) of an array (B, T, columns).
+Tensor tokens_of(const Tensor& whole, std::int64_t begin, std::int64_t end, const Stream& stream) {
+  const std::int64_t columns = whole.size(2);
+  Values values;
+  const Values all = values_of(whole);
+  for (std::int64_t b = 0; b < whole.size(0); ++b) {
+    const auto row = all.begin() + b * whole.size(1) * columns;
+    values.insert(values.end(), row + begin * columns, row + end * columns);
+  }
+  return tensor_of(values, {whole.size(0), end - begin, columns}, whole.dtype(), stream);
+}
+
+/// A sequence in two segments: the state goes forward, its gradient back.
+TEST(DeltaRuleScan, InSegmentsIsTheWhole) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.length = 200, .spec = {1, 2, 16, 24}};
+  const DeltaRuleInput input = scan.input(stream);
+  const DeltaUpstream up(scan, stream);
+  const DeltaResult whole = run_forward(scan, input, stream);
+  const DeltaRuleGradients wanted = run_backward(scan, input, up, stream);
+  constexpr std::int64_t kCut = 128;
+  DeltaCase early = scan, late = scan;
+  early.length = kCut;
+  late.length -= kCut;
+  DeltaRuleInput early_input = input, late_input = input;
+  early_input.qkv = tokens_of(input.qkv, 0, kCut, stream);
+  early_input.gates = tokens_of(input.gates, 0, kCut, stream);
+  late_input.qkv = tokens_of(input.qkv, kCut, scan.length, stream);
+  late_input.gates = tokens_of(input.gates, kCut, scan.length, stream);
+  const DeltaResult early_result = run_forward(early, early_input, stream);
+  late_input.first_state = early_result.last;
+  const DeltaResult late_result = run_forward(late, late_input, stream);
+  expect_same_bits(early_result.y, tokens_of(whole.y, 0, kCut, stream));
+  expect_same_bits(late_result.y, tokens_of(whole.y, kCut, scan.length, stream));
+  expect_same_bits(late_result.last, whole.last);
+
+  DeltaUpstream late_up = up, early_up = up;
+  late_up.dy = tokens_of(up.dy, kCut, scan.length, stream);
+  early_up.dy = tokens_of(up.dy, 0, kCut, stream);
+  const DeltaRuleGradients late_gradients = run_backward(late, late_input, late_up, stream);
+  early_up.dlast = late_gradients.first_state;
+  DeltaRuleGradients gradients = late_gradients;
+  gradients.qkv = Tensor::empty_like(early_input.qkv, MemoryKind::kActivations, stream);
+  gradients.gates = clone(early_input.gates, stream);
+  gradients.first_state = Tensor::empty_like(input.first_state, MemoryKind::kActivations, stream);
+  gradients.mode = GradientMode::kAccumulate;
+  delta_rule_scan_backward(gradients, early_up.dy, early_up.dlast, early_input, scan.spec, stream);
+  expect_same_bits(gradients.qkv, tokens_of(wanted.qkv, 0, kCut, stream));
+  expect_same_bits(late_gradients.qkv, tokens_of(wanted.qkv, kCut, scan.length, stream));
+  expect_same_bits(gradients.gates, tokens_of(wanted.gates, 0, kCut, stream));
+  expect_same_bits(gradients.first_state, wanted.first_state);
+  expect_near(values_of(gradients.log_rate), values_of(wanted.log_rate), 1e-6, "dlog_rate");
+  expect_near(values_of(gradients.step_bias), values_of(wanted.step_bias), 1e-6, "dstep_bias");
+}
+
+TEST(DeltaRuleScan, WritesOnlyWhatIsWanted) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.length = 70};
+  const DeltaRuleInput input = scan.input(stream);
+  const DeltaUpstream up(scan, stream);
+  const DeltaRuleGradients all = run_backward(scan, input, up, stream);
+  for (const auto part :
+       {&DeltaRuleGradients::qkv, &DeltaRuleGradients::gates, &DeltaRuleGradients::log_rate,
+        &DeltaRuleGradients::step_bias, &DeltaRuleGradients::first_state}) {
+    DeltaRuleGradients one;
+    one.*part = clone(all.*part, stream);
+    if (part != &DeltaRuleGradients::gates) fill_zero(one.*part, stream);
+    delta_rule_scan_backward(one, up.dy, up.dlast, input, scan.spec, stream);
+    expect_same_gradients(one, all);
+  }
+  const DeltaResult result = run_forward(scan, input, stream);
+  const Tensor y = Tensor::empty_like(result.y, MemoryKind::kActivations, stream);
+  delta_rule_scan_forward(y, Tensor(), input, scan.spec, stream);
+  expect_same_bits(y, result.y);
+}
+
+/// Of no last state's gradient as of zeros.
+TEST(DeltaRuleScan, TakesUndefinedForZeros) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.length = 70};
+  DeltaRuleInput input = scan.input(stream);
+  fill_zero(input.first_state, stream);
+  DeltaUpstream up(scan, stream);
+  fill_zero(up.dlast, stream);
+  const DeltaResult result = run_forward(scan, input, stream);
+  const DeltaRuleGradients gradients = run_backward(scan, input, up, stream);
+  up.dlast = Tensor();
+  input.first_state = Tensor();
+  expect_same_bits(run_forward(scan, input, stream).y, result.y);
+  expect_same_gradients(run_backward(scan, input, up, stream), gradients);
+}
+
+/// Where e^g is 0 in f32, the state begins anew; its neighbours keep their digits.
+TEST(DeltaRuleScan, ADecayThatOverflowsLeavesNothing) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.length = 80, .spec = {1, 2, 16, 8}};
+  const DeltaRuleInput input = scan.input(stream);
+  const std::int64_t columns = input.gates.size(2);
+  for (const std::int64_t t : {0, 9, 30, 31, 70}) {
+    for (std::int64_t h = 0; h < 2; ++h) {
+      float& a = input.gates.data<float>()[(t + 1) * columns - 2 + h];
+      a = t == 9 ? std::numeric_limits<float>::infinity() : t == 30 ? 3e38f : 1e5f;
+    }
+  }
+  input.gates.data<float>()[50 * columns - 2] = 300;  // e^-50 or so: next to nothing
+  const DeltaUpstream up(scan, stream);
+  const DeltaResult result = run_forward(scan, input, stream);
+  const DeltaRuleGradients gradients = run_backward(scan, input, up, stream);
+  for (std::int64_t h = 0; h < 2; ++h)  // for the oracle, which has no infinities
+    input.gates.data<float>()[10 * columns - 2 + h] = 3e38f;
+  expect_oracle(scan, input, result, 2e-6);
+  const Tensor& gates = gradients.gates;
+  for (std::int64_t h = 0; h < 2; ++h) EXPECT_EQ(gates.data<float>()[10 * columns - 2 + h], 0);
+  expect_oracle(scan, input, up, gradients, 1e-6);
+  input.log_rate.data<float>()[0] = 200;
+  EXPECT_TRUE(std::isfinite(run_forward(scan, input, stream).y.data<float>()[100]));
+}
+
+TEST(DeltaRuleScan, NaNReachesWhatFollows) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.batch = 1, .length = 130, .spec = {1, 1, 16, 8}};
+  const DeltaRuleInput input = scan.input(stream);
+  input.qkv.data<float>()[70 * scan.spec.columns() + 35] = std::nanf("");
+  const DeltaResult result = run_forward(scan, input, stream);
+  for (std::int64_t t = 0; t < 64; ++t)
+    EXPECT_TRUE(std::isfinite(result.y.data<float>()[t * 8 + 3]));
+  for (std::int64_t t = 70; t < 130; ++t)
+    EXPECT_TRUE(std::isnan(result.y.data<float>()[t * 8 + 3]));
+  EXPECT_TRUE(std::isnan(result.last.data<float>()[3]));
+}
+
+/// One token of each text, in texts of a larger cache.
+struct DeltaStep {
+  Tensor y, state;
+};
+DeltaStep run_step(const DeltaCase& scan, const DeltaRuleInput& input, std::int64_t t,
+                   const Values& texts, const Tensor& state, const Stream& stream) {
+  const auto rows = static_cast<std::int64_t>(texts.size());
+  const Tensor qkv = tokens_of(input.qkv, t, t + 1, stream).view({rows, input.qkv.size(2)}),
+               gates = tokens_of(input.gates, t, t + 1, stream).view({rows, input.gates.size(2)}),
+               y = Tensor::empty({rows, scan.spec.values()}, scan.dtype, MemoryKind::kActivations,
+                                 stream);
+  delta_rule_scan_step(y, state, qkv, gates, input.log_rate, input.step_bias,
+                       tensor_of(texts, {rows}, DType::kI32, stream), scan.spec, stream);
+  return {y, state};
+}
+
+TEST(DeltaRuleScan, StepByStepIsTheWhole) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const DeltaCase scan{.batch = 2, .length = 70, .spec = {2, 4, 16, 24}, .dtype = dtype};
+    const DeltaRuleInput input = scan.input(stream);
+    const DeltaResult whole = run_forward(scan, input, stream);
+    const Tensor state = random_tensor({3, 4, 16, 24}, DType::kF32, 12, stream);
+    const std::int64_t size = state.elements() / 3;
+    const Values texts{2, 0};
+    for (std::int64_t b = 0; b < 2; ++b)
+      std::copy_n(input.first_state.data<float>() + b * size, size,
+                  state.data<float>() +
+                      static_cast<std::int64_t>(texts[static_cast<std::size_t>(b)]) * size);
+    const Values before = values_of(state);
+    const Values wanted = values_of(whole.y);
+    const auto width = static_cast<std::size_t>(scan.spec.values());
+    for (std::int64_t t = 0; t < scan.length; ++t) {
+      Values of_token;
+      for (std::int64_t b = 0; b < 2; ++b) {
+        const auto row = wanted.begin() + (b * scan.length + t) * scan.spec.values();
+        of_token.insert(of_token.end(), row, row + static_cast<std::int64_t>(width));
+      }
+      expect_near(values_of(run_step(scan, input, t, texts, state, stream).y), of_token,
+                  dtype == DType::kF32 ? 4e-6 : 0.008, concat("token ", t));
+    }
+    const Values after = values_of(state), last = values_of(whole.last);
+    expect_near(Values(after.begin() + 2 * size, after.end()),
+                Values(last.begin(), last.begin() + size), 2e-6, "state of text 2");
+    EXPECT_TRUE(std::equal(after.begin() + size, after.begin() + 2 * size, before.begin() + size));
+  }
+}
+
+TEST(DeltaRuleScan, ARowOfAStepHasTheSameBitsAlone) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.batch = 3, .length = 1, .spec = {1, 2, 17, 33}};
+  const DeltaRuleInput input = scan.input(stream);
+  const Tensor state = clone(input.first_state, stream);
+  const DeltaStep all = run_step(scan, input, 0, {2, 0, 1}, state, stream);
+  const DeltaCase alone{.batch = 1, .length = 1, .spec = scan.spec};
+  DeltaRuleInput row = input;
+  const std::int64_t columns = input.qkv.size(2), gates = input.gates.size(2);
+  row.qkv = Tensor::empty({1, 1, columns}, DType::kF32, MemoryKind::kActivations, stream);
+  row.gates = Tensor::empty({1, 1, gates}, DType::kF32, MemoryKind::kActivations, stream);
+  std::copy_n(input.qkv.data<float>() + 2 * columns, columns, row.qkv.data<float>());
+  std::copy_n(input.gates.data<float>() + 2 * gates, gates, row.gates.data<float>());
+  const DeltaStep one = run_step(alone, row, 0, {1}, clone(input.first_state, stream), stream);
+  EXPECT_EQ(std::memcmp(one.y.raw(), all.y.data<float>() + 2 * scan.spec.values(), one.y.bytes()),
+            0);
+  const std::int64_t size = state.elements() / 3;
+  EXPECT_EQ(std::memcmp(one.state.data<float>() + size, all.state.data<float>() + size,
+                        static_cast<std::size_t>(size) * sizeof(float)),
+            0);
+}
+
+TEST(DeltaRuleScan, RefusesShapesThatDoNotFit) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.length = 3};
+  const DeltaRuleInput input = scan.input(stream);
+  const auto refuses = [&](const DeltaRuleInput& wrong, DeltaRuleSpec spec) {
+    const Tensor y =
+        Tensor::empty(scan.output_shape(), scan.dtype, MemoryKind::kActivations, stream);
+    EXPECT_THROW(delta_rule_scan_forward(y, Tensor(), wrong, spec, stream), ShapeMismatch);
+  };
+  refuses(input, {2, 3, 16, 24});
+  refuses(input, {1, 2, 0, 24});
+  refuses(input, {1, 2, 16, 25});
+  DeltaRuleInput wrong = input;
+  wrong.gates = random_tensor({2, 3, 3}, DType::kF32, 1, stream);
+  refuses(wrong, scan.spec);
+  wrong = input;
+  wrong.log_rate = random_tensor({1}, DType::kF32, 1, stream);
+  refuses(wrong, scan.spec);
+  wrong = input;
+  wrong.first_state = random_tensor({1, 2, 16, 24}, DType::kF32, 1, stream);
+  refuses(wrong, scan.spec);
+  wrong = input;
+  wrong.positions = random_ids({2, 4}, 3, 1, stream);
+  refuses(wrong, scan.spec);
+  const DeltaUpstream up(scan, stream);
+  DeltaRuleGradients gradients;
+  gradients.step_bias = random_tensor({3}, DType::kF32, 1, stream);
+  EXPECT_THROW(delta_rule_scan_backward(gradients, up.dy, up.dlast, input, scan.spec, stream),
+               ShapeMismatch);
 }
 
 }  // namespace
