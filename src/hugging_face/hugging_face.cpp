@@ -247,22 +247,10 @@ void warn_of_generation_keys(const fs::path& file) {
 
 }  // namespace
 
-namespace {
-
-/// Vectors of mixers that folders in bf16 may have in f32.
-bool stays_in_f32(const SafetensorsEntry& entry) {
-  static constexpr const char* kEndings[] = {".A_log", ".D", ".dt_bias",
-                                             ".linear_attn.norm.weight"};
-  return entry.dtype == "F32" && entry.shape.size() == 1 &&
-         std::ranges::any_of(kEndings, [&](auto end) { return entry.name.ends_with(end); });
-}
-
-}  // namespace
-
 DType dtype_of_hugging_face_weights(const fs::path& folder) {
   const HuggingFaceWeights weights(folder);
   const auto is_short = [](const SafetensorsEntry& entry) {
-    return entry.dtype == "BF16" || stays_in_f32(entry);
+    return entry.dtype == "BF16" || is_mixer_vector_in_f32(entry);
   };
   const bool all =
       std::all_of(weights.files().begin(), weights.files().end(), [&](const SafetensorsFile& file) {

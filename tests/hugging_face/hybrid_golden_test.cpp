@@ -102,6 +102,18 @@ INSTANTIATE_TEST_SUITE_P(Folders, HybridGolden,
                                            "qwen3_5_text", "qwen3_5_images", "qwen3_next_a"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
+  const Stream stream = test_stream();
+  const std::string folder = concat(HT_TEST_DATA_DIR, "/granite_hybrid_a");
+  ModelConfig config = read_hugging_face_model_config(folder, 0);
+  EXPECT_EQ(config.mixers, "ma") << "of three layers";
+  config.mixers = "mam";
+  EXPECT_NO_THROW(read_hugging_face_weights(folder, *make_model(config, 1, stream), stream));
+  config.mixers = "mma";
+  EXPECT_THROW(read_hugging_face_weights(folder, *make_model(config, 1, stream), stream),
+               DataError);
+}
+
 /// The folder of a model of texts and images.
 class FolderOfImages : public ::testing::Test {
  protected:
@@ -148,6 +160,8 @@ TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
   EXPECT_EQ(after.entry("lm_head.weight").dtype, "BF16");
   EXPECT_EQ(after.entry("model.language_model.layers.1.linear_attn.A_log").dtype, "F32")
       << "as the folder has this vector";
+  EXPECT_EQ(after.entry("model.language_model.norm.weight").dtype, "BF16");
+  EXPECT_EQ(dtype_of_hugging_face_weights(folder_), DType::kF32);
 }
 
 TEST_F(FolderOfImages, KeepsItsProcessors) {

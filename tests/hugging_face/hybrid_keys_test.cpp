@@ -189,6 +189,23 @@ TEST_F(HybridKeys, MixturesOfExpertsAreRefused) {
   EXPECT_NO_THROW(qwen(R"("decoder_sparse_step": 9)", "qwen3_next"));
 }
 
+TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
+  mamba(R"("norm_before_gate": true, "rms_norm": true, "residual_in_fp32": true, "chunk_size": 256,
+      "rescale_prenorm_residual": false, "time_step_floor": 0.0001, "time_step_max": 0.1,
+      "time_step_min": 0.001, "time_step_rank": 48, "time_step_limit": [0.0, Infinity],
+      "time_step_scale": 1.0, "time_step_init_scheme": "random", "A_initializer_range": [1, 16],
+      "conv_initializer_range": null, "emb_initializer_range": null, "intermediate_size": 48,
+      "use_mamba_kernels": true, "torch_dtype": "float32", "tie_embeddings": false)");
+  granite(R"("init_method": "mup", "normalization_function": "rmsnorm", "num_experts_per_tok": 0,
+      "output_router_logits": false, "router_aux_loss_coef": 0.01, "mamba_chunk_size": 256,
+      "intermediate_size": 2048, "rope_scaling": null, "rope_theta": 10000)");
+  bamba(R"("attn_rotary_emb": 4, "num_logits_to_keep": 1, "z_loss_coefficient": 0.0,
+      "mamba_ssm_cache_dtype": "float32", "partial_rotary_factor": 0.5)");
+  EXPECT_EQ(said_.str(), "");
+  expect_refused(&HybridKeys::bamba, R"("partial_rotary_factor": 1.0)",
+                 "partial_rotary_factor: got 1, want 0.5");
+}
+
 TEST_F(HybridKeys, ATextConfigIsReadInsideItsModel) {
   const std::string text = R"("vocab_size": 41, "hidden_size": 24, "intermediate_size": 20,
       "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
