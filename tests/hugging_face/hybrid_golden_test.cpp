@@ -164,6 +164,20 @@ TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
   EXPECT_EQ(dtype_of_hugging_face_weights(folder_), DType::kF32);
 }
 
+/// Qwen's folders have heads that predict more tokens.
+TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
+  const fs::path folder = scratch_ / "more";
+  fs::copy(folder_, folder);
+  const SafetensorsFile before(folder_ / "model.safetensors");
+  std::vector<CarriedTensor> all;
+  for (const SafetensorsEntry& entry : before.entries()) all.push_back({&before, entry.name});
+  const Tensor more = normal_tensor({2, 3}, 1, stream_);
+  write_safetensors(folder / "model.safetensors", {{"mtp.fc.weight", more}}, {}, all);
+  EXPECT_NO_THROW(read_hugging_face_weights(folder, *model_, stream_));
+  const SafetensorsFile after(exported(folder) / "model.safetensors");
+  EXPECT_TRUE(same_bits(after.load("mtp.fc.weight", MemoryKind::kData, stream_), more));
+}
+
 TEST_F(FolderOfImages, KeepsItsProcessors) {
   const fs::path folder = scratch_ / "origin";
   fs::copy(folder_, folder);
