@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/memory/quantized_weight.h"
-#include "hybrid_trainer/nn/low_rank_adapter.h"
+#include "hybrid_trainer/models/lora.h"
 #include "src/hugging_face/file_layout.h"
 #include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"

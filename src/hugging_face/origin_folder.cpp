@@ -70,8 +70,12 @@ json::object OriginFolder::config_around(json::object text_config) const {
     for (json::object* part : {&whole, &inner})
       if (part->contains(key)) (*part)[key] = dtype;
   whole.erase("quantization_config");
-  if (const json::value* quantization = text_config.if_contains("quantization_config"))
+  if (json::value* quantization = text_config.if_contains("quantization_config")) {
+    json::array& skipped = quantization->at("llm_int8_skip_modules").as_array();
+    for (const std::string& prefix : layout_.carried)
+      skipped.emplace_back(prefix.substr(0, prefix.size() - 1));  // without the dot
     whole["quantization_config"] = *quantization;
+  }
   return whole;
 }
 

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
 
@@ -162,6 +163,30 @@ TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
       << "as the folder has this vector";
   EXPECT_EQ(after.entry("model.language_model.norm.weight").dtype, "BF16");
   EXPECT_EQ(dtype_of_hugging_face_weights(folder_), DType::kF32);
+}
+
+/// Qwen's folders have heads that predict more tokens.
+TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
+  const fs::path folder = scratch_ / "more";
+  fs::copy(folder_, folder);
+  const SafetensorsFile before(folder_ / "model.safetensors");
+  std::vector<CarriedTensor> all;
+  for (const SafetensorsEntry& entry : before.entries()) all.push_back({&before, entry.name});
+  const Tensor more = normal_tensor({2, 3}, 1, stream_);
+  write_safetensors(folder / "model.safetensors", {{"mtp.fc.weight", more}}, {}, all);
+  EXPECT_NO_THROW(read_hugging_face_weights(folder, *model_, stream_));
+  const SafetensorsFile after(exported(folder) / "model.safetensors");
+  EXPECT_TRUE(same_bits(after.load("mtp.fc.weight", MemoryKind::kData, stream_), more));
+}
+
+TEST_F(FolderOfImages, IsQuantizedButForWhatItCarries) {
+  const TrainedRun opened = load_hugging_face_folder(folder_, "int8", stream_);
+  export_hugging_face(*opened.model, nullptr, scratch_ / "codes", stream_, model_families(),
+                      DType::kF32, "", folder_);
+  const auto config = config_in(scratch_ / "codes").at("quantization_config");
+  EXPECT_EQ(config.at("llm_int8_skip_modules"),
+            (boost::json::array{"lm_head", "mtp", "model.visual"}));
+  EXPECT_EQ(quantization_of_hugging_face(scratch_ / "codes"), "int8");
 }
 
 TEST_F(FolderOfImages, KeepsItsProcessors) {

@@ -40,6 +40,10 @@ class SafetensorsFile {
   /// Throws DataError with the nearest name.
   const SafetensorsEntry& entry(const std::string& name) const;
 
+  /// Gives each tensor whose name begins with `from` a name that begins with `to` in its place, unless
+  /// another one has that. Returns whether there was any.
+  bool rename(const std::string& from, const std::string& to);
+
   /// Reads into a tensor of the same shape: as it is where the dtypes are equal; F32, BF16, F16,
   /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
   /// another shape or dtype, IoError.
