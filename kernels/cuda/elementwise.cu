@@ -227,7 +227,8 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
-  map<float>("axpy", y, from, direction, Axpy{a}, stream);
+  visit_real(y.dtype(),
+             [&](auto real) { map<decltype(real)>("axpy", y, from, direction, Axpy{a}, stream); });
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {

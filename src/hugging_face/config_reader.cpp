@@ -1,6 +1,9 @@
 #include "src/hugging_face/config_reader.h"
 
+#include <cmath>
+
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/python_floats.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -61,7 +64,8 @@ bool ConfigReader::set(bool& to, const json::value& value) {
   return value.is_bool() && (to = value.get_bool(), true);
 }
 bool ConfigReader::set(double& to, const json::value& value) {
-  return value.is_number() && (to = value.to_number<double>(), true);
+  const std::optional<double> number = number_of(value);
+  return number && !std::isnan(*number) && (to = *number, true);
 }
 bool ConfigReader::set(std::int64_t& to, const json::value& value) {
   return value.is_int64() && (to = value.get_int64()) >= 1;

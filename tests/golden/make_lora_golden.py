@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a folder lora_NAME for each adapter of CASES, and peft_NAME for each of LOGITS_ALONE, beside itself: what peft's save_pretrained writes of it, and
 expected.safetensors, what peft computes with it over the base folder; README.md says more. F32, on the processor. A and B are
-random. gpt2_c, the one base that is not of make_family_golden.py, is made here."""
+random. gpt2_c, the one base that is of neither make_family_golden.py nor make_hybrid_golden.py, is made here."""
 
 import json
 import os
@@ -50,6 +50,8 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ra
     "dora_head": ("llama_a", dict(r=2, lora_alpha=6, use_dora=True, use_rslora=True, target_modules=[*NAMES, "lm_head"]), "auto"),
     "dora_table": ("llama_b", dict(r=2, lora_alpha=6, use_dora=True, target_modules=[*NAMES, "embed_tokens"]), "auto"),
     "positions": ("gpt2_c", dict(r=2, lora_alpha=6, fan_in_fan_out=True, target_modules=["c_attn", "wpe"]), "auto"),
+    "hybrid": ("granite_hybrid_a", dict(r=3, lora_alpha=6, target_modules="all-linear"), "auto"),
+    "gated": ("qwen3_next_a", dict(r=3, lora_alpha=6, use_dora=True, target_modules=["q_proj", "v_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"]), "auto"),
     "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
 }
 
