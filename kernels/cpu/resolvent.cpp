@@ -35,10 +35,10 @@ struct Lanes {
 /// One sequence and up to kResolventLanes of its matrices.
 template <class Real, class T>
 struct ResolventTask {
-  std::int64_t tokens, matrices, first, lanes;
-  const T* values;  // of the sequence, as below
-  const T* dg;      // or null
-  T* to;            // g or dvalues, or null
+  std::int64_t tokens, matrices, first, lanes, columns;
+  const T* values;  // of the sequence and the first lane; rows of `columns`
+  const T* dg;      // of the sequence, or null
+  T* to;            // g of the sequence or dvalues as values, or null
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
@@ -56,7 +56,7 @@ struct ResolventTask {
     return token == 0 || token == tokens || (positions != nullptr && positions[token] == 0);
   }
   void diagonal(std::int64_t token, Lanes<Real>& s) const {
-    const T* const v = values + token * matrices + first;
+    const T* const v = values + token * columns;
 #pragma omp simd
     for (std::int64_t m = 0; m < lanes; ++m) {
       const Real value = real_of<Real>(v + m);
@@ -142,8 +142,8 @@ struct ResolventTask {
   void write_values(std::int64_t token, const Lanes<Real>& g, const Lanes<Real>& earlier,
                     const Lanes<Real>& q, double (&sums)[2][kResolventLanes]) const {
     const Real* const later = kept(token) + 2 * kResolventLanes;
-    const T* const v = values + token * matrices + first;
-    T* const out = to == nullptr ? nullptr : to + token * matrices + first;
+    const T* const v = values + token * columns;
+    T* const out = to == nullptr ? nullptr : to + token * columns;
 #pragma omp simd
     for (std::int64_t m = 0; m < lanes; ++m) {
       const Real a = earlier.re[m] + q.re[m] + later[m],
@@ -214,18 +214,19 @@ struct ResolventSums {
   Tensor dz;             // (tasks, 2) f64
 };
 
+/// to: g, or the gradient of v for dg.
 template <class Real, class T>
 void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& input,
                    const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
-  const std::int64_t tokens = input.values.size(1), matrices = input.values.size(2);
+  const std::int64_t tokens = input.values.size(1), matrices = (dg ? dg : to).size(2) / 2,
+                     columns = input.values.size(2);
   const std::int64_t blocks = (matrices + kResolventLanes - 1) / kResolventLanes;
   const std::int64_t room = tokens * 4 * kResolventLanes;
   const Tensor scratch = empty_workspace(threads() * room, DTypeOf<Real>::value, stream);
-  if (simulated(stream) || input.values.elements() == 0) return;
+  if (simulated(stream) || tokens * matrices * input.values.size(0) == 0) return;
   const auto at = [](const Tensor& tensor, auto real, std::int64_t offset) {
     return tensor ? tensor.data<decltype(real)>() + offset : nullptr;
   };
-  const std::int64_t columns = to && to.size(2) != matrices ? 2 * matrices : matrices;
   parallel_items(input.values.size(0) * blocks, [&](std::int64_t worker, std::int64_t item) {
     const std::int64_t sequence = item / blocks, first = item % blocks * kResolventLanes;
     const ResolventTask<Real, T> task{
@@ -233,9 +234,12 @@ void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& inp
         .matrices = matrices,
         .first = first,
         .lanes = std::min(kResolventLanes, matrices - first),
-        .values = at(input.values, T{}, sequence * tokens * matrices),
+        .columns = columns,
+        .values = at(input.values, T{}, sequence * tokens * columns + input.first + first),
         .dg = at(dg, T{}, sequence * tokens * 2 * matrices),
-        .to = at(to, T{}, sequence * tokens * columns),
+        .to = at(to, T{},
+                 dg ? sequence * tokens * columns + input.first + first
+                    : sequence * tokens * 2 * matrices),
         .above = at(input.above, Real{}, 0),
         .below = at(input.below, Real{}, 0),
         .positions = at(input.positions, std::int32_t{}, sequence * tokens),
@@ -310,10 +314,10 @@ void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
   const DType real = values.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
   ResolventSums sums;
   if (gradients.above)
-    sums.off_diagonals = Tensor::zeros({values.size(0), gradients.above.size(0), values.size(2)},
+    sums.off_diagonals = Tensor::zeros({values.size(0), gradients.above.size(0), dg.size(2) / 2},
                                        real, MemoryKind::kWorkspace, stream);
   if (gradients.z) {
-    const std::int64_t blocks = (values.size(2) + kResolventLanes - 1) / kResolventLanes;
+    const std::int64_t blocks = (dg.size(2) / 2 + kResolventLanes - 1) / kResolventLanes;
     sums.dz =
         Tensor::zeros({values.size(0) * blocks, 2}, DType::kF64, MemoryKind::kWorkspace, stream);
   }

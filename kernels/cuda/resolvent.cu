@@ -50,8 +50,8 @@ __device__ void put_real(T* to, Real value) {
 /// A batch of chains; element (b, i, m) is number (b·tokens + i)·matrices + m.
 template <class Real, class T>
 struct Chains {
-  std::int64_t batch, tokens, matrices;
-  const T *values, *dg;  // dg: of a backward pass
+  std::int64_t batch, tokens, matrices, columns, first;  // those of a row of values, and v's first
+  const T *values, *dg;                                  // dg: of a backward pass
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
@@ -59,8 +59,15 @@ struct Chains {
   Complex<Real>* sums;    // likewise: Σ over earlier, and over later tokens
 
   __device__ std::int64_t elements() const { return batch * tokens * matrices; }
+  /// Where it lies among the values.
+  __device__ std::int64_t place(std::int64_t element) const {
+    return element / matrices * columns + first + element % matrices;
+  }
+  __device__ Real value(std::int64_t element) const {
+    return real_at<Real>(values + place(element));
+  }
   __device__ Complex<Real> diagonal(std::int64_t element) const {
-    const Real v = real_at<Real>(values + element);
+    const Real v = value(element);
     return {(v > limit ? limit : v < -limit ? -limit : v) + shift - z_re, -z_im};
   }
   /// b·c between token − 1 and token of a sequence; 0 where a document begins, or the sequence ends.
@@ -249,9 +256,9 @@ struct WriteSlopes {
   T* dvalues;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const Real v = real_at<Real>(chains.values + i);
+    const Real v = chains.value(i);
     const bool cut = v > chains.limit || v < -chains.limit;
-    put_real(dvalues + i, cut ? Real{0} : -chains.slope(i).re);
+    put_real(dvalues + chains.place(i), cut ? Real{0} : -chains.slope(i).re);
   }
 };
 
@@ -301,20 +308,23 @@ __global__ void point_kernel(Chains<Real, T> chains, Real* dz, bool accumulates)
 
 /// Calls run(chains) for the types of the input, with the pivots on their way.
 template <class Run>
-void with_chains(const Tensor& dg, const ResolventInput& input, const ResolventSpec& spec,
-                 const Stream& stream, const Run& run) {
+void with_chains(std::int64_t matrices, const Tensor& dg, const ResolventInput& input,
+                 const ResolventSpec& spec, const Stream& stream, const Run& run) {
   const auto of_types = [&](auto real, auto element) {
     using Real = decltype(real);
     using T = decltype(element);
-    const std::int64_t elements = input.values.elements(), passes = dg ? 2 : 1;
+    const std::int64_t batch = input.values.size(0), tokens = input.values.size(1),
+                       elements = batch * tokens * matrices, passes = dg ? 2 : 1;
     const Tensor room = empty_workspace(passes * 4 * elements, DTypeOf<Real>::value, stream);
     const auto at = [](const Tensor& tensor, auto type) {
       return tensor ? tensor.data<decltype(type)>() : nullptr;
     };
     auto* const numbers = static_cast<Complex<Real>*>(room.raw());
-    const Chains<Real, T> chains{input.values.size(0),
-                                 input.values.size(1),
+    const Chains<Real, T> chains{batch,
+                                 tokens,
+                                 matrices,
                                  input.values.size(2),
+                                 input.first,
                                  at(input.values, T{}),
                                  at(dg, T{}),
                                  at(input.above, Real{}),
@@ -342,9 +352,10 @@ void with_chains(const Tensor& dg, const ResolventInput& input, const ResolventS
 
 void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
                        const Stream& stream) {
-  with_chains(Tensor{}, input, spec, stream,
+  with_chains(g.size(2) / 2, Tensor{}, input, spec, stream,
               [&]<class Real, class T>(const Chains<Real, T>& chains) {
-                for_packs<1>(stream, "resolvent_forward", input.values.elements(),
+                for_packs<1>(stream, "resolvent_forward",
+                             chains.batch * chains.tokens * chains.matrices,
                              WriteResolvent<Real, T>{chains, g.data<T>()});
               });
 }
@@ -353,18 +364,20 @@ void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
                         const ResolventInput& input, const ResolventSpec& spec,
                         const Stream& stream) {
   const bool accumulates = gradients.mode == GradientMode::kAccumulate;
-  with_chains(dg, input, spec, stream, [&]<class Real, class T>(const Chains<Real, T>& chains) {
-    if (gradients.values)
-      for_packs<1>(stream, "resolvent_backward", input.values.elements(),
-                   WriteSlopes<Real, T>{chains, gradients.values.data<T>()});
-    if (gradients.above)
-      for_packs<1>(stream, "resolvent_off_diagonals", gradients.above.elements(),
-                   WriteOffDiagonals<Real, T>{chains, gradients.above.data<Real>(),
-                                              gradients.below.data<Real>(), accumulates});
-    if (gradients.z)
-      launch(stream, "resolvent_point", point_kernel<Real, T>, Grid{}, chains,
-             gradients.z.data<Real>(), accumulates);
-  });
+  with_chains(
+      dg.size(2) / 2, dg, input, spec, stream,
+      [&]<class Real, class T>(const Chains<Real, T>& chains) {
+        if (gradients.values)
+          for_packs<1>(stream, "resolvent_backward", chains.batch * chains.tokens * chains.matrices,
+                       WriteSlopes<Real, T>{chains, gradients.values.data<T>()});
+        if (gradients.above)
+          for_packs<1>(stream, "resolvent_off_diagonals", gradients.above.elements(),
+                       WriteOffDiagonals<Real, T>{chains, gradients.above.data<Real>(),
+                                                  gradients.below.data<Real>(), accumulates});
+        if (gradients.z)
+          launch(stream, "resolvent_point", point_kernel<Real, T>, Grid{}, chains,
+                 gradients.z.data<Real>(), accumulates);
+      });
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

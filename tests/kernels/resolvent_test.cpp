@@ -230,6 +230,28 @@ TEST(Resolvent, HasTheSamePrecisionInEachTypeAndLane) {
   }
 }
 
+TEST(Resolvent, ReadsAndWritesItsColumnsAlone) {
+  const Stream stream = cpu_stream();
+  const Shape wide{2, 9, 7};
+  const Tensor all = random_tensor(wide, DType::kF32, 1, stream),
+               v = Tensor::empty({2, 9, 3}, DType::kF32, MemoryKind::kActivations, stream);
+  const auto part = [](const Tensor& from, std::int64_t i) {
+    return from.data<float>() + i / 3 * 7 + 2 + i % 3;
+  };
+  for (std::int64_t i = 0; i < v.elements(); ++i) v.data<float>()[i] = *part(all, i);
+  const Tensor g = random_tensor({2, 9, 6}, DType::kF32, 2, stream), same = clone(g, stream),
+               dg = random_tensor({2, 9, 6}, DType::kF32, 3, stream), dv = clone(v, stream),
+               dall = clone(all, stream);
+  resolvent_forward(g, {.values = v}, {}, stream);
+  resolvent_forward(same, {.values = all, .first = 2}, {}, stream);
+  expect_same_bits(g, same);
+  resolvent_backward({.values = dv}, dg, {.values = v}, {}, stream);
+  resolvent_backward({.values = dall}, dg, {.values = all, .first = 2}, {}, stream);
+  for (std::int64_t i = 0; i < v.elements(); ++i) *part(all, i) = dv.data<float>()[i];
+  expect_same_bits(all, dall);
+  EXPECT_THROW(resolvent_forward(g, {.values = all, .first = 5}, {}, stream), ShapeMismatch);
+}
+
 TEST(Resolvent, KeepsDocumentsApart) {
   const Stream stream = cpu_stream();
   const std::int64_t n = 12, first = 5, m = 2;

@@ -17,10 +17,11 @@ struct ResolventSpec {
 
 /// Of a batch of B sequences of N tokens, M matrices each.
 struct ResolventInput {
-  Tensor values{};     // v, (B, N, M) f32, bf16 or f64
+  Tensor values{};     // (B, N, any) f32, bf16 or f64: v is columns [first, first + M)
   Tensor above{};      // b, (N − 1, M): T[i, i + 1], f32, or f64 where v is; undefined: ones
   Tensor below{};      // c, likewise: T[i + 1, i]; both or neither
   Tensor positions{};  // (B, N) i32 or undefined: where it is 0, b and c before the token are 0
+  std::int64_t first = 0;
 };
 
 /// The diagonal of (T − z·I)⁻¹ in O(N). g: (B, N, 2·M) of v's dtype, the real parts of all M before
@@ -31,7 +32,8 @@ void resolvent_forward(const Tensor& g, const ResolventInput& input, const Resol
 
 /// Where the gradients go. Undefined: not wanted.
 struct ResolventGradients {
-  Tensor values{};  // as v; overwritten; 0 where v is beyond the limit
+  Tensor values{};  // as the input's: v's columns are overwritten, with 0 where v is beyond the
+                    // limit; the others stay
   Tensor above{};   // as b, (+)= as `mode` says, like the next two; both or neither
   Tensor below{};
   Tensor z{};  // (2), real and imaginary part, f32, or f64 where v is
