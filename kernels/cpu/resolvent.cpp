@@ -7,7 +7,13 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kResolventLanes = 16;  // matrices that one task goes through side by side
+/// Matrices that one task goes through side by side.
+constexpr std::int64_t lanes_for(std::int64_t matrices) {
+  return matrices > 8 ? 16 : matrices > 1 ? 8 : 1;
+}
+std::int64_t lane_blocks(std::int64_t matrices) {
+  return (matrices + lanes_for(matrices) - 1) / lanes_for(matrices);
+}
 
 template <class Real, class T>
 Real real_of(const T* from) {
@@ -27,14 +33,15 @@ void put_real(T* to, Real value) {
 }
 
 /// A number a matrix: real and imaginary parts apart, so that loops over lanes are vectors.
-template <class Real>
-struct Lanes {
-  Real re[kResolventLanes] = {}, im[kResolventLanes] = {};
+template <class Real, std::int64_t kLanes>
+struct ComplexLanes {
+  Real re[kLanes] = {}, im[kLanes] = {};
 };
 
-/// One sequence and up to kResolventLanes of its matrices.
-template <class Real, class T>
+/// One sequence and up to kLanes of its matrices.
+template <class Real, class T, std::int64_t kLanes>
 struct ResolventTask {
+  using Lanes = ComplexLanes<Real, kLanes>;
   std::int64_t tokens, matrices, first, lanes, columns;
   const T* values;  // of the sequence and the first lane; rows of `columns`
   const T* dg;      // of the sequence, or null
@@ -42,90 +49,94 @@ struct ResolventTask {
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
-  Real* scratch;        // tokens·4·kResolventLanes
+  Real* scratch;        // tokens·4·kLanes
   Real* off_diagonals;  // (tokens − 1, M), or null: what both gradients share
   double* dz;           // 2, or null
 
-  /// b·c between token − 1 and token; 0 where a document begins.
-  Real joined(std::int64_t token, std::int64_t m) const {
-    return above == nullptr ? Real{1}
-                            : above[(token - 1) * matrices + first + m] *
-                                  below[(token - 1) * matrices + first + m];
+  /// b·c between token − 1 and token.
+  void joints(std::int64_t token, Real (&k)[kLanes]) const {
+    if (above == nullptr) return;
+    const std::int64_t edge = (token - 1) * matrices + first;
+    for (std::int64_t m = 0; m < lanes; ++m) k[m] = above[edge + m] * below[edge + m];
   }
   bool begins(std::int64_t token) const {
     return token == 0 || token == tokens || (positions != nullptr && positions[token] == 0);
   }
-  void diagonal(std::int64_t token, Lanes<Real>& s) const {
+  void diagonal(std::int64_t token, Lanes& s) const {
     const T* const v = values + token * columns;
+    for (std::int64_t m = 0; m < lanes; ++m) s.re[m] = real_of<Real>(v + m);
 #pragma omp simd
-    for (std::int64_t m = 0; m < lanes; ++m) {
-      const Real value = real_of<Real>(v + m);
+    for (std::int64_t m = 0; m < kLanes; ++m) {
+      const Real value = s.re[m];
       s.re[m] = (value > limit ? limit : value < -limit ? -limit : value) + shift - z_re;
       s.im[m] = -z_im;
     }
   }
   /// The conjugate of the gradient of G.
-  void seed(std::int64_t token, Lanes<Real>& q) const {
+  void seed(std::int64_t token, Lanes& q) const {
     const T* const from = dg + token * 2 * matrices + first;
-#pragma omp simd
     for (std::int64_t m = 0; m < lanes; ++m) {
       q.re[m] = real_of<Real>(from + m);
       q.im[m] = -real_of<Real>(from + matrices + m);
     }
   }
-  Real* kept(std::int64_t token) const { return scratch + token * 4 * kResolventLanes; }
+  Real* kept(std::int64_t token) const { return scratch + token * 4 * kLanes; }
 
   /// pivot = s − k/pivot; where `sum` is there also sum = (sum + q)·k/pivot², of the pivot before.
-  void advance(Lanes<Real>& pivot, const Lanes<Real>& s, std::int64_t joint, Lanes<Real>* sum,
-               const Lanes<Real>& q) const {
-    const bool apart = begins(joint);
+  void advance(Lanes& pivot, const Lanes& s, std::int64_t joint, Lanes* sum, const Lanes& q) const {
+    if (begins(joint)) {
+      pivot = s;
+      if (sum != nullptr) *sum = {};
+      return;
+    }
+    Real k[kLanes];
+    std::fill_n(k, kLanes, Real{1});
+    joints(joint, k);
+    Lanes inverse;
 #pragma omp simd
-    for (std::int64_t m = 0; m < lanes; ++m) {
-      const Real k = apart ? Real{0} : joined(joint, m);
-      const Real x = apart ? Real{1} : pivot.re[m], y = apart ? Real{0} : pivot.im[m];
-      const Real square = x * x + y * y, re = x / square, im = -y / square;
-      if (sum != nullptr) {
-        const Real a = sum->re[m] + q.re[m], b = sum->im[m] + q.im[m];
-        const Real c = a * re - b * im, d = a * im + b * re;
-        sum->re[m] = apart ? Real{0} : k * (c * re - d * im);
-        sum->im[m] = apart ? Real{0} : k * (c * im + d * re);
-      }
-      pivot.re[m] = s.re[m] - k * re;
-      pivot.im[m] = s.im[m] - k * im;
+    for (std::int64_t m = 0; m < kLanes; ++m) {
+      const Real x = pivot.re[m], y = pivot.im[m], scale = 1 / (x * x + y * y);
+      inverse.re[m] = x * scale;
+      inverse.im[m] = -y * scale;
+      pivot.re[m] = s.re[m] - k[m] * inverse.re[m];
+      pivot.im[m] = s.im[m] - k[m] * inverse.im[m];
+    }
+    if (sum == nullptr) return;
+#pragma omp simd
+    for (std::int64_t m = 0; m < kLanes; ++m) {
+      const Real re = inverse.re[m], im = inverse.im[m];
+      const Real a = sum->re[m] + q.re[m], b = sum->im[m] + q.im[m];
+      const Real c = a * re - b * im, d = a * im + b * re;
+      sum->re[m] = k[m] * (c * re - d * im);
+      sum->im[m] = k[m] * (c * im + d * re);
     }
   }
 
   /// Pivots from the last token on, and where there is a gradient the sums of later tokens.
   void from_the_end() const {
-    Lanes<Real> rho, s, q, later;
+    Lanes rho, s, q, later;
     for (std::int64_t i = tokens - 1; i >= 0; --i) {
       diagonal(i, s);
       if (dg != nullptr && i + 1 < tokens) seed(i + 1, q);
       advance(rho, s, i + 1, dg != nullptr ? &later : nullptr, q);
-      Real* const to_keep = kept(i);
-#pragma omp simd
-      for (std::int64_t m = 0; m < lanes; ++m) {
-        to_keep[m] = rho.re[m];
-        to_keep[kResolventLanes + m] = rho.im[m];
-        to_keep[2 * kResolventLanes + m] = later.re[m];
-        to_keep[3 * kResolventLanes + m] = later.im[m];
-      }
+      Real* to_keep = kept(i);
+      for (const Real* part : {rho.re, rho.im, later.re, later.im})
+        to_keep = std::copy_n(part, kLanes, to_keep);
     }
   }
   /// g = 1/(δ + ρ − s).
-  void invert(Lanes<Real>& g, const Lanes<Real>& delta, const Lanes<Real>& s,
-              const Real* rho) const {
+  void invert(Lanes& g, const Lanes& delta, const Lanes& s, const Real* rho) const {
 #pragma omp simd
-    for (std::int64_t m = 0; m < lanes; ++m) {
-      const Real x = delta.re[m] + rho[m] - s.re[m],
-                 y = delta.im[m] + rho[kResolventLanes + m] - s.im[m], square = x * x + y * y;
+    for (std::int64_t m = 0; m < kLanes; ++m) {
+      const Real x = delta.re[m] + rho[m] - s.re[m], y = delta.im[m] + rho[kLanes + m] - s.im[m],
+                 square = x * x + y * y;
       g.re[m] = x / square;
       g.im[m] = -y / square;
     }
   }
   void forward() const {
     from_the_end();
-    Lanes<Real> delta, s, g;
+    Lanes delta, s, g;
     for (std::int64_t i = 0; i < tokens; ++i) {
       diagonal(i, s);
       advance(delta, s, i, nullptr, s);
@@ -139,45 +150,50 @@ struct ResolventTask {
   }
 
   /// S = g²·(earlier + q + later), whose negative real part is the gradient of v.
-  void write_values(std::int64_t token, const Lanes<Real>& g, const Lanes<Real>& earlier,
-                    const Lanes<Real>& q, double (&sums)[2][kResolventLanes]) const {
-    const Real* const later = kept(token) + 2 * kResolventLanes;
-    const T* const v = values + token * columns;
-    T* const out = to == nullptr ? nullptr : to + token * columns;
+  void write_values(std::int64_t token, const Lanes& g, const Lanes& earlier, const Lanes& q,
+                    double (&sums)[2][kLanes]) const {
+    const Real* const later = kept(token) + 2 * kLanes;
+    Real slopes[kLanes];
 #pragma omp simd
-    for (std::int64_t m = 0; m < lanes; ++m) {
+    for (std::int64_t m = 0; m < kLanes; ++m) {
       const Real a = earlier.re[m] + q.re[m] + later[m],
-                 b = earlier.im[m] + q.im[m] + later[kResolventLanes + m];
+                 b = earlier.im[m] + q.im[m] + later[kLanes + m];
       const Real re = g.re[m] * g.re[m] - g.im[m] * g.im[m], im = 2 * g.re[m] * g.im[m];
-      const Real s_re = re * a - im * b, s_im = re * b + im * a, value = real_of<Real>(v + m);
-      sums[0][m] += static_cast<double>(s_re);
-      sums[1][m] -= static_cast<double>(s_im);
-      if (out != nullptr) put_real(out + m, value > limit || value < -limit ? Real{0} : -s_re);
+      slopes[m] = re * a - im * b;
+      sums[0][m] += static_cast<double>(slopes[m]);
+      sums[1][m] -= static_cast<double>(re * b + im * a);
+    }
+    if (to == nullptr) return;
+    const T* const v = values + token * columns;
+    T* const out = to + token * columns;
+    for (std::int64_t m = 0; m < lanes; ++m) {
+      const Real value = real_of<Real>(v + m);
+      put_real(out + m, value > limit || value < -limit ? Real{0} : -slopes[m]);
     }
   }
   /// Re[G_{j−1}·G_j·((A + q)_{j−1}/δ_{j−1} + (B + q)_j/ρ_j)], of which b's gradient is c times.
-  void write_off_diagonal(std::int64_t token, const Lanes<Real>& before, const Lanes<Real>& g,
-                          const Lanes<Real>& lower, const Lanes<Real>& q) const {
+  void write_off_diagonal(std::int64_t token, const Lanes& before, const Lanes& g,
+                          const Lanes& lower, const Lanes& q) const {
     const Real* const rho = kept(token);
     Real* const out = off_diagonals + (token - 1) * matrices + first;
     const bool apart = begins(token);
+    Real shared[kLanes];
 #pragma omp simd
-    for (std::int64_t m = 0; m < lanes; ++m) {
-      const Real x = rho[m], y = rho[kResolventLanes + m], square = x * x + y * y;
-      const Real a = rho[2 * kResolventLanes + m] + q.re[m],
-                 b = rho[3 * kResolventLanes + m] + q.im[m];
+    for (std::int64_t m = 0; m < kLanes; ++m) {
+      const Real x = rho[m], y = rho[kLanes + m], square = x * x + y * y;
+      const Real a = rho[2 * kLanes + m] + q.re[m], b = rho[3 * kLanes + m] + q.im[m];
       const Real re = lower.re[m] + (a * x + b * y) / square,
                  im = lower.im[m] + (b * x - a * y) / square;
       const Real both_re = before.re[m] * g.re[m] - before.im[m] * g.im[m],
                  both_im = before.re[m] * g.im[m] + before.im[m] * g.re[m];
-      out[m] = apart ? Real{0} : both_re * re - both_im * im;
+      shared[m] = apart ? Real{0} : both_re * re - both_im * im;
     }
+    std::copy_n(shared, lanes, out);
   }
   /// (A + q)/δ.
-  void divide(Lanes<Real>& lower, const Lanes<Real>& earlier, const Lanes<Real>& q,
-              const Lanes<Real>& delta) const {
+  void divide(Lanes& lower, const Lanes& earlier, const Lanes& q, const Lanes& delta) const {
 #pragma omp simd
-    for (std::int64_t m = 0; m < lanes; ++m) {
+    for (std::int64_t m = 0; m < kLanes; ++m) {
       const Real x = delta.re[m], y = delta.im[m], square = x * x + y * y;
       const Real a = earlier.re[m] + q.re[m], b = earlier.im[m] + q.im[m];
       lower.re[m] = (a * x + b * y) / square;
@@ -186,8 +202,8 @@ struct ResolventTask {
   }
   void backward() const {
     from_the_end();
-    Lanes<Real> delta, s, g, before, earlier, q, lower;
-    double sums[2][kResolventLanes] = {};
+    Lanes delta, s, g, before, earlier, q, lower;
+    double sums[2][kLanes] = {};
     for (std::int64_t i = 0; i < tokens; ++i) {
       diagonal(i, s);
       advance(delta, s, i, &earlier, q);  // with q of the token before
@@ -215,25 +231,24 @@ struct ResolventSums {
 };
 
 /// to: g, or the gradient of v for dg.
-template <class Real, class T>
-void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& input,
-                   const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
+template <std::int64_t kLanes, class Real, class T>
+void run_lanes(const Tensor& to, const Tensor& dg, const ResolventInput& input,
+               const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
   const std::int64_t tokens = input.values.size(1), matrices = (dg ? dg : to).size(2) / 2,
                      columns = input.values.size(2);
-  const std::int64_t blocks = (matrices + kResolventLanes - 1) / kResolventLanes;
-  const std::int64_t room = tokens * 4 * kResolventLanes;
+  const std::int64_t blocks = lane_blocks(matrices), room = tokens * 4 * kLanes;
   const Tensor scratch = empty_workspace(threads() * room, DTypeOf<Real>::value, stream);
   if (simulated(stream) || tokens * matrices * input.values.size(0) == 0) return;
   const auto at = [](const Tensor& tensor, auto real, std::int64_t offset) {
     return tensor ? tensor.data<decltype(real)>() + offset : nullptr;
   };
   parallel_items(input.values.size(0) * blocks, [&](std::int64_t worker, std::int64_t item) {
-    const std::int64_t sequence = item / blocks, first = item % blocks * kResolventLanes;
-    const ResolventTask<Real, T> task{
+    const std::int64_t sequence = item / blocks, first = item % blocks * kLanes;
+    const ResolventTask<Real, T, kLanes> task{
         .tokens = tokens,
         .matrices = matrices,
         .first = first,
-        .lanes = std::min(kResolventLanes, matrices - first),
+        .lanes = std::min(kLanes, matrices - first),
         .columns = columns,
         .values = at(input.values, T{}, sequence * tokens * columns + input.first + first),
         .dg = at(dg, T{}, sequence * tokens * 2 * matrices),
@@ -252,6 +267,15 @@ void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& inp
         .dz = at(sums.dz, double{}, 2 * item)};
     dg ? task.backward() : task.forward();
   });
+}
+
+template <class Real, class T>
+void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& input,
+                   const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
+  const std::int64_t lanes = lanes_for((dg ? dg : to).size(2) / 2);
+  if (lanes == 16) return run_lanes<16, Real, T>(to, dg, input, spec, sums, stream);
+  if (lanes == 8) return run_lanes<8, Real, T>(to, dg, input, spec, sums, stream);
+  run_lanes<1, Real, T>(to, dg, input, spec, sums, stream);
 }
 
 /// Calls run_resolvent for the types of the input.
@@ -317,7 +341,7 @@ void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
     sums.off_diagonals = Tensor::zeros({values.size(0), gradients.above.size(0), dg.size(2) / 2},
                                        real, MemoryKind::kWorkspace, stream);
   if (gradients.z) {
-    const std::int64_t blocks = (dg.size(2) / 2 + kResolventLanes - 1) / kResolventLanes;
+    const std::int64_t blocks = lane_blocks(dg.size(2) / 2);
     sums.dz =
         Tensor::zeros({values.size(0) * blocks, 2}, DType::kF64, MemoryKind::kWorkspace, stream);
   }
