@@ -52,6 +52,7 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   virtual double scan_flops() const = 0;
   friend class StateSpaceMixer;
   friend class DeltaRuleMixer;
+  friend class HydraMixer;
 
   Tensor normed(const Tensor& y, const Tensor& product, const Stream& stream);
   Tensor begin_text(const Tensor& product, const DecodeTexts& texts, BranchState& state,
