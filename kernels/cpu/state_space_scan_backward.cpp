@@ -126,27 +126,24 @@ inline void add_key_gradient(float* dkeys, float* flows, const StatePassage& pas
                              std::int64_t depth) {
   using Tile = SumTile<kLanes>;
   typedef typename Tile::Floats Floats;
-  for_tiles<kLanes>(depth, kChunk, {passage.state, kPanelColumns, 1},
-                    {passage.panel_across, kChunk}, kPanelColumns,
-                    [=](std::int64_t row, std::int64_t column, const Tile& tile) {
-                      Floats factor[2], sums[2] = {}, old[2], other[2];
-                      std::memcpy(factor, passage.key_factors + column, sizeof factor);
+  for_tiles<kLanes>(
+      depth, kChunk, {passage.state, kPanelColumns, 1}, {passage.panel_across, kChunk},
+      kPanelColumns, [=](std::int64_t row, std::int64_t column, const Tile& tile) {
+        Floats left, right, first, second, sum_left = {}, sum_right = {};
+        Tile::load(left, right, passage.key_factors + column);
 #pragma GCC unroll 8
-                      for (int r = 0; r < Tile::kRows; ++r) {
-                        const std::int64_t at = (row + r) * kChunk + column;
-                        std::memcpy(old, dkeys + at, sizeof old);
-                        std::memcpy(other, passage.keys_across + at, sizeof other);
-                        for (int v = 0; v < 2; ++v) {
-                          old[v] += tile.sums[r][v] * factor[v];
-                          sums[v] += tile.sums[r][v] * other[v];
-                        }
-                        std::memcpy(dkeys + at, old, sizeof old);
-                      }
-                      std::memcpy(factor, passage.flow_factors + column, sizeof factor);
-                      std::memcpy(old, flows + column, sizeof old);
-                      for (int v = 0; v < 2; ++v) old[v] += sums[v] * factor[v];
-                      std::memcpy(flows + column, old, sizeof old);
-                    });
+        for (int r = 0; r < Tile::kRows; ++r) {
+          const std::int64_t at = (row + r) * kChunk + column;
+          Tile::load(first, second, passage.keys_across + at);
+          sum_left += tile.sums[r][0] * first;
+          sum_right += tile.sums[r][1] * second;
+          Tile::load(first, second, dkeys + at);
+          Tile::store(dkeys + at, first + tile.sums[r][0] * left, second + tile.sums[r][1] * right);
+        }
+        Tile::load(left, right, passage.flow_factors + column);
+        Tile::load(first, second, flows + column);
+        Tile::store(flows + column, first + sum_left * left, second + sum_right * right);
+      });
 }
 
 /// dvalues of a panel = Δ ∘ (weightsᵀ·dy + e^(c_63 − c) ∘ B·dstate) + skip·dy.
