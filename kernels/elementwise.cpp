@@ -57,8 +57,7 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
   const KernelCall call{"axpy", stream};
-  check_dtype(call, {"y", y}, DType::kF32);
-  check_alike(call, {{"y", y}, {"from", from}, {"direction", direction}});
+  check_alike_real(call, {{"y", y}, {"from", from}, {"direction", direction}});
   dispatch<cpu::axpy, cuda::axpy>(call, Work::kElementwise, y, from, a, direction);
 }
 

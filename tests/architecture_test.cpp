@@ -66,7 +66,7 @@ const Names kTrainerFamily{"sharding", "config", "step", "trainer", "planning", 
 const std::map<std::string, Names> kLibraries{
     {"dnnl", {"kernels"}},
     {"cublas", {"kernels"}},
-    {"Eigen/", {"phases"}},
+    {"Eigen/", {"kernels", "phases"}},
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
     {"utf8proc", {"data"}},

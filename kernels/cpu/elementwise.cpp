@@ -22,12 +22,15 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
 }
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction, const Stream&) {
-  float* const out = y.data<float>();
-  const float* const start = from.data<float>();
-  const float* const step = direction.data<float>();
-  parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T *const start = from.data<T>(), *const step = direction.data<T>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) out[i] = start[i] + a * step[i];
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, load(start + i) + a * load(step + i));
+    });
   });
 }
 

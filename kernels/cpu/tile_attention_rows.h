@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/scratch_cutter.h"
 #include "kernels/cpu/tiles.h"
 
 /// What both directions of attention by matrix tiles share.
@@ -12,24 +13,6 @@ namespace hybrid_trainer::kernels::cpu {
 inline std::int64_t padded_length(const AttentionSizes& sizes) {
   return (sizes.length + kPanel - 1) / kPanel * kPanel;
 }
-
-/// Cuts arrays, each at the start of a cache line, from one worker's scratch; without scratch it
-/// only counts.
-class ScratchCutter {
- public:
-  explicit ScratchCutter(float* base) : base_(base) {}
-  template <class T>
-  T* take(std::int64_t elements) {
-    T* const cut = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + taken_);
-    taken_ += (elements * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 16;
-    return cut;
-  }
-  std::int64_t floats() const { return taken_; }
-
- private:
-  float* base_;
-  std::int64_t taken_ = 0;
-};
 
 /// Copies the rows (T, head_size) of one head close together, with zeros up to the padded length.
 inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/scratch_cutter.h"
 #include "kernels/cpu/tile_attention.h"
 #include "kernels/cpu/tile_attention_rows.h"
 

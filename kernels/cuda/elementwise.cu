@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/for_packs.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -97,8 +98,6 @@ struct GeluGradient {
     return dy * (gate + x * gate * (1.0f - gate) * two_u_slope);
   }
 };
-
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <Gate kGate>
 __device__ inline float gate_value(float g) {
@@ -227,7 +226,8 @@ void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
-  map<float>("axpy", y, from, direction, Axpy{a}, stream);
+  visit_real(y.dtype(),
+             [&](auto real) { map<decltype(real)>("axpy", y, from, direction, Axpy{a}, stream); });
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {

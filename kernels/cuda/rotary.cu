@@ -10,12 +10,12 @@ struct Rotate {
   T* rows;
   const float* table;             // from the first position on
   const std::int32_t* positions;  // of the rows, or null
-  std::int64_t length, stride, heads, half;
+  std::int64_t length, stride, heads, size, half;
   float sign;
   template <int N>
   __device__ void at(std::int64_t i) const {
     const std::int64_t place = i % half, row = i / (heads * half);
-    T* const first = rows + row * stride + i / half % heads * 2 * half + place;
+    T* const first = rows + row * stride + i / half % heads * size + place;
     const std::int64_t position = positions ? positions[row] : row % length;
     const float* const cosines = table + position * 2 * half + place;
     float u[N], v[N], c[N], s[N];
@@ -35,7 +35,7 @@ struct Rotate {
 
 }  // namespace
 
-void rotate(const Tensor& x, std::int64_t heads, const Tensor& table, std::int64_t first_position,
+void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream& stream) {
   const std::int64_t half = table.size(1) / 2;
   visit_real(x.dtype(), [&](auto real) {
@@ -45,11 +45,13 @@ void rotate(const Tensor& x, std::int64_t heads, const Tensor& table, std::int64
                          positions ? positions.data<std::int32_t>() : nullptr,
                          x.size(1),
                          x.size(2),
-                         heads,
+                         heads.count,
+                         heads.size_or(2 * half),
                          half,
                          rotation == Rotation::kForward ? 1.0f : -1.0f};
-    const std::int64_t pairs = x.size(0) * x.size(1) * heads * half;
-    if (half % kPackSize<T> == 0 && packs_fit<T>(x.size(2), body.rows, body.table)) {
+    const std::int64_t pairs = x.size(0) * x.size(1) * heads.count * half;
+    if (half % kPackSize<T> == 0 && body.size % kPackSize<T> == 0 &&
+        packs_fit<T>(x.size(2), body.rows, body.table)) {
       for_packs<kPackSize<T>>(stream, "rotate", pairs, body);
     } else {
       for_packs<1>(stream, "rotate", pairs, body);

@@ -58,7 +58,7 @@ constexpr const char* kTokenizerConfigKeys =
     "extra_special_tokens fix_mistral_regex from_slow init_inputs is_local legacy "
     "local_files_only max_length merges_file model_input_names model_max_length "
     "model_specific_special_tokens name_or_path pad_to_max_length pad_to_multiple_of "
-    "pad_token_type_id padding padding_side processor_class response_schema "
+    "pad_token_type_id padding padding_side pretokenize_regex processor_class response_schema "
     "return_token_type_ids revision sp_model_kwargs spaces_between_special_tokens "
     "special_tokens_map_file stride subfolder tokenizer_class tokenizer_file tokenizer_type "
     "trim_offsets truncation truncation_side truncation_strategy trust_remote_code "

@@ -8,6 +8,11 @@
 #include "src/generation/host_tensors.h"
 
 namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kLongPart = 16;  // tokens that are worth a copy of a state
+
+}  // namespace
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
     : model_(model), dtype_(dtype), stream_(stream), host_(make_host_pool(stream.device())) {}
@@ -20,7 +25,7 @@ void CachedDecoder::reserve(std::int64_t tokens) {
 }
 
 std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
-  if (state_ && !state_->can_rewind()) return 0;  // behind drafts that are not taken
+  if (state_ && !state_->can_keep()) return 0;  // behind drafts that are not taken
   return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
 }
 
@@ -34,7 +39,8 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   const auto alike = std::ranges::mismatch(seen_, window).in1 - seen_.begin();
   const auto known = std::min<std::int64_t>(alike, std::ssize(window) - parts.drafted - 1);
   seen_ = std::move(window);
-  if (known < state_->position()) state_->rewind(state_->can_rewind() ? known : 0);
+  if (known < state_->position()) state_->rewind(state_->last_return(known), stream_);
+  if (parts.drafted > 0) keep();
   const auto first = seen_.begin() + state_->position();
   const Tensor tokens =
       device_tokens(std::span(first, seen_.end()), {1, seen_.end() - first}, stream_);
@@ -42,6 +48,14 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   logits_ = host_f32(model_.next_logits(tokens, {&text_of_state, 1}, *state_, parts.drafted + 1,
                                         {.training = false, .dtype = dtype_}, stream_),
                      host_, stream_);
+  if (parts.drafted == 0 && tokens.size(1) > kLongPart) keep();
+}
+
+/// Of a state that cannot go back to any token: behind drafts that are not taken, and where the next
+/// text has less in common with this one.
+void CachedDecoder::keep() {
+  const bool is_of_use = state_->can_keep() && !state_->can_rewind();
+  if (is_of_use && state_->position() > 0) state_->keep(stream_);
 }
 
 std::span<const float> CachedDecoder::logits(std::int64_t i) const {

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/hugging_face/adapter_tensors.h"
+#include "src/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -68,7 +69,8 @@ void write_adapter(LanguageModel& model, const LoraConfig& config, const std::st
   std::vector<NamedTensor> tensors;
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
-    tensors.push_back({tensor.name, values.rows(tensor.first_row, tensor.first_row + tensor.rows)});
+    const Tensor rows = values.rows(tensor.first_row, tensor.first_row + tensor.rows);
+    tensors.push_back({tensor.name, reordered(rows, tensor.order, RowsTo::kFile)});
   }
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();

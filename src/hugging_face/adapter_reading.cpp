@@ -7,7 +7,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "src/hugging_face/adapter_contents.h"
 #include "src/hugging_face/adapter_tensors.h"
-#include "src/hugging_face/transpose.h"
+#include "src/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -17,7 +17,7 @@ namespace {
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
   if (config.all_linear && config.excluded.are_none()) return kAllLinear;
-  const bool are_names = !config.all_linear && !config.targets.pattern &&
+  const bool are_names = !config.all_linear && !config.targets.pattern && !config.is_of_outer &&
                          config.excluded.are_none() && config.layers.empty();
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks())
@@ -49,7 +49,8 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, c
   using Matrix = AdapterTensor::Matrix;
   const Shape& whole = tensor.parameter->shape();
   const std::int64_t rank = contents.config().rank_of(tensor.module);
-  if (tensor.matrix == Matrix::kMagnitudes) return contents.load(tensor.name, {tensor.rows}, host);
+  if (tensor.matrix == Matrix::kMagnitudes)
+    return reordered(contents.load(tensor.name, {tensor.rows}, host), tensor.order, RowsTo::kHere);
   const bool is_b = tensor.matrix == Matrix::kB;
   const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, whole[1]};
   const Tensor read = contents.load(tensor.name, there, host);
@@ -61,7 +62,7 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, c
     std::transform(from, from + there[1], values.data<float>() + row * whole[1],
                    [&](float value) { return value * static_cast<float>(scale); });
   }
-  return values;
+  return reordered(values, tensor.order, RowsTo::kHere);
 }
 
 /// Throws DataError where a linear map is to have an adapter and the folder has none of it.
@@ -93,14 +94,10 @@ void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
         values = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
         wait_for_copy(values, parameter.acquire_master(stream), stream);
       }
-      if (!part.transposed) {
-        contents.change(name, values.rows(begin, row), host);
-        continue;
-      }
-      const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
-      transpose(turned, values.rows(begin, row));
-      contents.change(name, turned, host);
-      transpose(values.rows(begin, row), turned);
+      const Tensor in_file = in_file_layout(values.rows(begin, row), part);
+      contents.change(name, in_file, host);
+      if (in_file.raw() != values.rows(begin, row).raw())
+        take_from_file(values.rows(begin, row), in_file, part);
     }
     if (values) take(parameter, values);
   });

@@ -16,11 +16,11 @@ std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model) {
       const std::string stem = concat(kAdapterPrefix, part.name, ".lora_");
       tensors.push_back(
           {stem + "A.weight", part.name, Matrix::kA, &adapter->a(), a_row, rank, scale});
-      tensors.push_back(
-          {stem + "B.weight", part.name, Matrix::kB, &adapter->b(), b_row, part.rows, scale});
+      tensors.push_back({stem + "B.weight", part.name, Matrix::kB, &adapter->b(), b_row, part.rows,
+                         scale, part.order});
       if (decomposed)
         tensors.push_back({stem + "magnitude_vector", part.name, Matrix::kMagnitudes,
-                           adapter->magnitude(), b_row, part.rows, scale});
+                           adapter->magnitude(), b_row, part.rows, scale, part.order});
       a_row += rank;
       b_row += part.rows;
     }

@@ -17,7 +17,8 @@ struct AdapterTensor {
   Matrix matrix;
   Parameter* parameter;
   std::int64_t first_row, rows;
-  double scale;  // of B·A here
+  double scale;       // of B·A here
+  RowGroups order{};  // of these rows; A has one order
 };
 
 std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model);

@@ -12,14 +12,15 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/models/decoder_spec.h"
+#include "src/hugging_face/exported_tensors.h"
 #include "src/hugging_face/hugging_face_files.h"
-#include "src/hugging_face/quantized_tensors.h"
-#include "src/hugging_face/transpose.h"
+#include "src/hugging_face/origin_folder.h"
 #include "src/hugging_face/weight_in_files.h"
 
 namespace hybrid_trainer {
@@ -29,72 +30,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
-
-/// Of the first quantised weight, as lora.base names it; empty where there is none.
-std::string quantization_of(LanguageModel& model) {
-  std::string form;
-  model.visit_parameters([&](Parameter& parameter) {
-    const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
-    if (weight != nullptr && form.empty()) form = form_of(weight->parts().front());
-  });
-  return form;
-}
-
-/// Of what is not quantised in such a model: all in one dtype, as transformers computes in one; bf16
-/// where that rounds nothing, the vectors being the only ones that are held in f32.
-DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
-  bool all_short = true;
-  model.visit_parameters([&](Parameter& parameter) {
-    if (parameter.role() != Role::kVector || is_of_adapter(parameter)) return;
-    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
-    const float* const begin = values.data<float>();
-    all_short = all_short && std::all_of(begin, begin + values.elements(),
-                                         [](float x) { return to_float(to_bfloat16(x)) == x; });
-  });
-  return all_short ? DType::kBF16 : DType::kF32;
-}
-
-Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
-  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
-  std::transform(values.data<float>(), values.data<float>() + values.elements(),
-                 rounded.data<BFloat16>(), to_bfloat16);
-  return rounded;
-}
-
-void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
-                   const HuggingFaceLayout& layout, DType dtype, const Stream& stream) {
-  const Stream host(MemoryPool::create("host"));
-  const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
-  std::int64_t row = 0;
-  for (const FileTensor& in_file : parameter.in_files()) {
-    Tensor tensor = value.rows(row, row + in_file.rows());
-    row += in_file.rows();
-    if (in_file.transposed) {
-      const Tensor turned = Tensor::empty(in_file.shape, DType::kF32, MemoryKind::kWorkspace, host);
-      transpose(turned, tensor);
-      tensor = turned;
-    }
-    if (dtype != DType::kF32) tensor = rounded_to_bf16(tensor, host);
-    tensors.push_back({layout.full_name(in_file), tensor});
-  }
-}
-
-std::vector<NamedTensor> tensors_for_file(LanguageModel& model, const HuggingFaceLayout& layout,
-                                          DType dtype, const Stream& stream) {
-  std::vector<NamedTensor> tensors;
-  model.visit_parameters([&](Parameter& parameter) {
-    if (is_of_adapter(parameter)) return;
-    const std::vector<FileTensor>& in_files = parameter.in_files();
-    if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
-      for (std::size_t i = 0; i < in_files.size(); ++i)
-        append_quantized(tensors, layout.full_name(in_files[i]), parameter.shape()[1],
-                         weight->parts().at(i), stream);
-      return;
-    }
-    append_values(tensors, parameter, layout, dtype, stream);
-  });
-  return tensors;
-}
 
 void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
                      const std::string& folder) {
@@ -109,20 +44,22 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
 }
 
-void write_files(LanguageModel& model, const HuggingFaceLayout& layout, const Tokenizer* tokenizer,
+void write_files(LanguageModel& model, const OriginFolder& origin, const Tokenizer* tokenizer,
                  DType dtype, const std::string& token_ids, const std::string& folder,
                  const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string form = quantization_of(model);
   if (!form.empty()) dtype = dtype_beside_codes(model, stream);
-  replace_file(
-      folder + "/config.json",
-      hugging_face_config_text(model.config(), layout, end_of_text, dtype, form, token_ids));
+  const boost::json::object config =
+      hugging_face_config(model.config(), origin.layout(), end_of_text, dtype, form, token_ids);
+  replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
   replace_file(folder + "/generation_config.json",
                hugging_face_generation_text(end_of_text, token_ids));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
-  write_safetensors(folder + "/model.safetensors", tensors_for_file(model, layout, dtype, stream));
+  origin.copy_processors(folder);
+  write_safetensors(folder + "/model.safetensors", exported_tensors(model, origin, dtype, stream),
+                    {{"format", "pt"}}, origin.carried());
 }
 
 /// Whether both tensors hold the same numbers.
@@ -163,8 +100,9 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const HuggingFaceLayout& layout, const std::string& tied_head) {
   const auto is_ignored = [&](const std::string& name) {
-    return std::any_of(layout.ignored.begin(), layout.ignored.end(),
-                       [&](const std::string& ending) { return name.ends_with(ending); });
+    return std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
+           std::ranges::any_of(layout.carried,
+                               [&](auto& begin) { return name.starts_with(begin); });
   };
   check_wanted(weights, wanted);
   for (const SafetensorsFile& file : weights.files()) {
@@ -186,6 +124,13 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
+/// Letters of the layers, which one and the same model may have in shorter and longer periods.
+std::string spread_letters(const std::string& period, std::int64_t layers) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers && !period.empty(); ++i) letters += kind_of_layer(period, i);
+  return letters;
+}
+
 /// Throws DataError, which names each size that differs between the folder's model and ours.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
   std::string problems;
@@ -194,7 +139,11 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
+    const bool are_letters = key == "mixers" || key == "window_layers";
     if (is_of_training || is_copied || in_folder[i].second == value) continue;
+    if (are_letters &&
+        spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))
+      continue;
     problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
                        ", the configuration's ", value);
   }
@@ -215,8 +164,9 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
     for (FileTensor& in_file : entry->second) {
       if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
         in_file.name = layout.tied_head, in_file.prefixed = true;
-      if (in_file.prefixed && folder.weights.contains(layout.full_name(in_file)))
-        folder.prefix = layout.prefix;
+      for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
+        if (in_file.prefixed && folder.weights.contains(prefix + in_file.name))
+          folder.prefix = prefix;
     }
   });
   std::set<std::string> wanted;
@@ -237,15 +187,16 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
 
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
                          const Stream& stream, const ModelRegistry& registry, DType dtype,
-                         const std::string& token_ids) {
+                         const std::string& token_ids, const fs::path& origin) {
   if (tokenizer != nullptr && tokenizer->least_table() > model.config().vocabulary) {
     throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  const OriginFolder taken_over(origin, layout);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(model, layout, tokenizer, dtype, token_ids, output.create().string(), stream);
+  write_files(model, taken_over, tokenizer, dtype, token_ids, output.create().string(), stream);
   output.commit();
 }
 
@@ -257,8 +208,9 @@ bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
   if (layout.tied_head.empty() || !HuggingFaceWeights::are_in(folder)) return false;
   try {
     const HuggingFaceWeights weights(folder);
-    const std::string prefixed = layout.prefix + layout.tied_head,
-                      table = weights.contains(prefixed) ? prefixed : layout.tied_head;
+    std::string table = layout.tied_head;
+    for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
+      if (weights.contains(prefix + layout.tied_head)) table = prefix + layout.tied_head;
     return weights.contains(kHead) && weights.contains(table) && !equal(weights, kHead, table);
   } catch (const MissingInput&) {  // shards that are missing are told when weights are read
     return false;
@@ -287,11 +239,9 @@ void require_model(const fs::path& folder) {
 /// How a folder's generation_config.json samples is no matter of its model.
 void warn_of_generation_keys(const fs::path& file) {
   if (!fs::exists(file)) return;
-  const boost::json::value config =
-      parse_json_text(read_text(file, kMostConfigBytes), file.string());
-  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
-  const UnreadKeys unread =
-      sort_unread_keys(config.get_object(), ForeignFile::kGenerationConfig, {});
+  const boost::json::object config =
+      parse_python_object(read_text(file, kMostConfigBytes), file.string());
+  const UnreadKeys unread = sort_unread_keys(config, ForeignFile::kGenerationConfig, {});
   warn_of_unknown_keys(file.string(), unread.unknown);
 }
 
@@ -299,7 +249,9 @@ void warn_of_generation_keys(const fs::path& file) {
 
 DType dtype_of_hugging_face_weights(const fs::path& folder) {
   const HuggingFaceWeights weights(folder);
-  const auto is_short = [](const SafetensorsEntry& entry) { return entry.dtype == "BF16"; };
+  const auto is_short = [](const SafetensorsEntry& entry) {
+    return entry.dtype == "BF16" || is_mixer_vector_in_f32(entry);
+  };
   const bool all =
       std::all_of(weights.files().begin(), weights.files().end(), [&](const SafetensorsFile& file) {
         return std::all_of(file.entries().begin(), file.entries().end(), is_short);

@@ -1,12 +1,15 @@
 #include "src/hugging_face/hugging_face_files.h"
 
-#include <boost/json.hpp>
+#include <charconv>
+#include <cmath>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/python_floats.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "src/hugging_face/config_reader.h"
+#include "src/hugging_face/mixer_keys.h"
 #include "src/hugging_face/quantization_config.h"
 #include "src/hugging_face/rotary_keys.h"
 
@@ -25,6 +28,77 @@ HuggingFaceLayout::Value whole(double value) {
 HuggingFaceLayout::Value whole(std::int64_t value) { return value; }
 HuggingFaceLayout::Value whole(bool value) { return value; }
 
+/// The member of a config that a pointer of a layout means.
+template <class T>
+T& member_of(ModelConfig& model, T ModelConfig::*member) {
+  return model.*member;
+}
+template <class T>
+T& member_of(ModelConfig& model, T StateSpaceConfig::*member) {
+  return model.state_space.*member;
+}
+
+double rounded_to_digits(double value, int digits) {
+  char text[32];
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::general, digits);
+  std::from_chars(text, end.ptr, value);
+  return value;
+}
+
+/// The member by what its key holds; of 1/√x in 14 digits, so that 32 is written and read as 32.
+double from_unit(double there, KeyUnit unit) {
+  return unit == KeyUnit::kReciprocal ? 1 / there : rounded_to_digits(1 / (there * there), 14);
+}
+
+/// What a key holds of a member, in as few digits as say it.
+double in_unit(double value, KeyUnit unit) {
+  const double there = unit == KeyUnit::kReciprocal ? 1 / value : 1 / std::sqrt(value);
+  for (const int digits : {13, 15}) {
+    const double few = rounded_to_digits(there, digits);
+    if (from_unit(few, unit) == value) return few;
+  }
+  return there;
+}
+
+void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Member& member) {
+  double there = 1;
+  reader.read(there, member.key, member.missing);
+  if (!(there > 0) || std::isinf(there)) {
+    reader.problem(concat(member.key, ": got ", there, ", want a number above 0"));
+    there = 1;
+  }
+  to = from_unit(there, member.unit);
+}
+
+void write_member(json::object& config, ModelConfig model,
+                  const HuggingFaceLayout::Member& member) {
+  json::value& to = config[member.key.substr(0, member.key.find('|'))];
+  const auto write = [&](auto pointer) {
+    const auto value = member_of(model, pointer);
+    if (member.unit != KeyUnit::kPlain) {
+      to = in_unit(static_cast<double>(value), member.unit);
+    } else if (!member.null_is_zero) {
+      to = json_of(whole(value));
+    } else {
+      to = value == 0 ? json::value() : json::value(value);
+    }
+  };
+  std::visit(write, member.member);
+}
+
+void read_member(ConfigReader& reader, ModelConfig& model,
+                 const HuggingFaceLayout::Member& member) {
+  const auto read = [&](auto pointer) {
+    auto& to = member_of(model, pointer);
+    if constexpr (std::is_same_v<decltype(to), double&>)
+      if (member.unit != KeyUnit::kPlain) return read_in_unit(reader, to, member);
+    if (!member.null_is_zero) return reader.read(to, member.key, member.missing);
+    reader.read_nullable(to, member.key, member.missing.value_or(0));
+  };
+  std::visit(read, member.member);
+}
+
 /// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
 void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
                    const std::string& token_ids) {
@@ -36,25 +110,14 @@ void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text
 
 }  // namespace
 
-std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text, DType dtype,
-                                     const std::string& quantization,
-                                     const std::string& token_ids) {
+json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                 std::optional<std::int32_t> end_of_text, DType dtype,
+                                 const std::string& quantization, const std::string& token_ids) {
   json::object config{{"architectures", json::array{layout.architecture}},
                       {"model_type", layout.model_type}};
-  for (const auto& member : layout.members) {
-    const std::string key = member.key.substr(0, member.key.find('|'));
-    const auto write = [&](auto pointer) {
-      const auto value = model.*pointer;
-      if (!member.null_is_zero) {
-        config[key] = json_of(whole(value));
-      } else {
-        config[key] = value == 0 ? json::value() : json::value(value);
-      }
-    };
-    std::visit(write, member.member);
-  }
+  for (const auto& member : layout.members) write_member(config, model, member);
   if (layout.rope_theta) write_rotary_keys(config, model, layout);
+  write_mixer_keys(config, model, layout);
   for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
   for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
   add_token_ids(config, end_of_text, token_ids);
@@ -62,7 +125,15 @@ std::string hugging_face_config_text(const ModelConfig& model, const HuggingFace
   config["use_cache"] = true;
   for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
   if (!quantization.empty()) config["quantization_config"] = quantization_config(quantization);
-  return typed_pretty_json(config);
+  return config;
+}
+
+std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                     std::optional<std::int32_t> end_of_text, DType dtype,
+                                     const std::string& quantization,
+                                     const std::string& token_ids) {
+  return typed_pretty_json(
+      hugging_face_config(model, layout, end_of_text, dtype, quantization, token_ids));
 }
 
 std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
@@ -101,9 +172,12 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   const json::value* type = config.if_contains("model_type");
   std::string known;
   for (const ModelFamily& family : registry) {
-    const json::value wanted(family.hugging_face.model_type);
-    if (type != nullptr && *type == wanted) return family;
-    known += (known.empty() ? "" : " or ") + json::serialize(wanted);
+    for (const std::string& wanted :
+         {family.hugging_face.model_type, family.hugging_face.outer.model_type}) {
+      if (wanted.empty()) continue;
+      if (type != nullptr && *type == json::value(wanted)) return family;
+      known += concat(known.empty() ? "" : " or ", "\"", wanted, "\"");
+    }
   }
   const std::string got = type == nullptr
                               ? "model_type is missing"
@@ -111,31 +185,54 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
 }
 
-}  // namespace
-
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
-                                      const ModelRegistry& registry) {
-  const json::value value = parse_json_text(text, name);
-  if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
-  const ModelFamily& family = family_of(value.get_object(), name, registry);
-  const HuggingFaceLayout& layout = family.hugging_face;
-  parse_quantization_config(value.get_object(), name);
-  ConfigReader reader(value.get_object());
+/// The keys of the text model alone.
+void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   reader.know("quantization_config");
-  ModelConfig model;
-  model.family = family.name;
-  for (const auto& member : layout.members) {
-    const auto read = [&](auto pointer) {
-      if (!member.null_is_zero) return reader.read(model.*pointer, member.key, member.missing);
-      reader.read_nullable(model.*pointer, member.key, member.missing.value_or(0));
-    };
-    std::visit(read, member.member);
-  }
+  for (const auto& member : layout.members) read_member(reader, model, member);
   for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
   if (layout.rope_theta) read_rotary_keys(reader, model, layout);
+  read_mixer_keys(reader, model, layout);
   for (const Fixed& key : layout.fixed) reader.expect(key);
   for (const Fixed& key : layout.written(model)) reader.know(key.key);
   reader.sort_unread();
+}
+
+/// The keys around those of a text model, which tell of images and of a tied head.
+void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::object& text_config,
+                     const HuggingFaceLayout& layout) {
+  ConfigReader inner(text_config, "text_config.");
+  inner.expect({"model_type", {layout.model_type}});
+  read_keys(inner, model, layout);
+  reader.add(inner);
+  for (const char* key : {"quantization_config", "vision_config"}) reader.know(key);
+  reader.read(model.tied_head, "tie_word_embeddings", model.tied_head ? 1 : 0);
+  reader.sort_unread();
+}
+
+}  // namespace
+
+json::object parse_python_object(const std::string& text, const std::string& name) {
+  json::value value = parse_json_text(with_named_floats(text), name);
+  if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
+  return std::move(value.get_object());
+}
+
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
+                                      const ModelRegistry& registry) {
+  const json::object config = parse_python_object(text, name);
+  const ModelFamily& family = family_of(config, name, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  parse_quantization_config(config, name);
+  ConfigReader reader(config);
+  ModelConfig model;
+  model.family = family.name;
+  const bool is_outer = config.at("model_type") == json::value(layout.outer.model_type);
+  const json::object* text_config = is_outer ? reader.find_object("text_config") : nullptr;
+  if (text_config != nullptr) {
+    read_outer_keys(reader, model, *text_config, layout);
+  } else {
+    read_keys(reader, model, layout);
+  }
   if (!reader.problems().empty())
     throw DataError(
         concat(name, ": not a ", family.title, " that can be read:", reader.problems()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/json.hpp>
 #include <optional>
 #include <string>
 
@@ -9,6 +10,10 @@ namespace hybrid_trainer {
 
 /// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
 /// ends documents, unless `token_ids` (see token_ids_in) says more. `quantization`: a name of lora.base, see quantization_of_hugging_face.
+boost::json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                        std::optional<std::int32_t> end_of_text, DType dtype,
+                                        const std::string& quantization = "",
+                                        const std::string& token_ids = "");
 std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
                                      std::optional<std::int32_t> end_of_text, DType dtype,
                                      const std::string& quantization = "",
@@ -19,6 +24,10 @@ std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
                                                const std::string& end_of_text,
                                                bool add_prefix_space);
 std::string hugging_face_special_tokens_text(const std::string& end_of_text);
+
+/// A config.json, or another file of JSON that Python wrote: with NaN and infinities by their names
+/// (see with_named_floats). Throws DataError, also where it is no object.
+boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
 /// The model that the text of a config.json describes, without dropout. `name` stands for it in
 /// messages. Throws DataError.

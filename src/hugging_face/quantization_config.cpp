@@ -1,10 +1,10 @@
 #include "src/hugging_face/quantization_config.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/folder_weight.h"
 #include "src/hugging_face/config_reader.h"
+#include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -65,9 +65,8 @@ json::object quantization_config(const std::string& form) {
 
 std::string quantization_of_hugging_face(const std::filesystem::path& folder) {
   const std::string path = (folder / "config.json").string();
-  const json::value value = parse_json_text(read_text(path, kMostQuantizationBytes), path);
-  if (!value.is_object()) throw DataError(concat(path, ": want a JSON object"));
-  return parse_quantization_config(value.get_object(), path);
+  return parse_quantization_config(
+      parse_python_object(read_text(path, kMostQuantizationBytes), path), path);
 }
 
 }  // namespace hybrid_trainer

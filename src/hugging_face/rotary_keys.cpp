@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder_spec.h"
+#include "src/hugging_face/layer_letters.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -12,12 +13,21 @@ namespace {
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
-/// rope_scaling, or rope_parameters: how one table of angles is made.
+/// partial_rotary_factor, and how positions of images are told, which for texts alone is no matter.
+void read_share(ConfigReader& reader, double* share, double missing) {
+  if (share == nullptr) return reader.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
+  reader.read(*share, "partial_rotary_factor", missing);
+  for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
+}
+
+/// rope_scaling, or rope_parameters: how one table of angles is made, and the share of a head's
+/// channels that turn by it, unless all do.
 void read_rope(ConfigReader& reader, const json::object& object, const std::string& name,
-               double& theta, RotaryScaling& scaling, std::int64_t context) {
+               double& theta, RotaryScaling& scaling, std::int64_t context,
+               double* share = nullptr) {
   ConfigReader inner(object, name + ".");
   inner.read(theta, "rope_theta", theta);
-  inner.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
+  read_share(inner, share, share == nullptr ? 1 : *share);
   const json::value* type = inner.find("rope_type|type");
   const json::value wanted = type == nullptr || type->is_null() ? json::value(scaling.type) : *type;
   scaling.type = wanted.is_string() ? std::string(wanted.get_string()) : "";
@@ -75,43 +85,19 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
   }
   const json::object* scaling = reader.find_object("rope_scaling");
   if (scaling != nullptr && scaling->empty()) scaling = nullptr;
+  double* const share = layout.rotary_share ? &model.rotary_share : nullptr;
+  if (share != nullptr) read_share(reader, share, *layout.rotary_share);
   // transformers takes rope_scaling in place of rope_parameters, and of full_attention on top.
   if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
     read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
-              model.context);
+              model.context, share);
   if (scaling != nullptr)
-    read_rope(reader, *scaling, "rope_scaling", model.rope_theta, model.rope_scaling,
-              model.context);
+    read_rope(reader, *scaling, "rope_scaling", model.rope_theta, model.rope_scaling, model.context,
+              share);
   if (model.rope_scaling.type != "dynamic") return;
   model.rope_scaling.original_context = model.context;  // and what the factor makes of it
   model.context =
       std::llround(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
-}
-
-/// The shortest text that, repeated, has the letters.
-std::string period_of(const std::string& letters) {
-  for (std::size_t length = 1; length < letters.size(); ++length) {
-    bool repeats = true;
-    for (std::size_t i = length; i < letters.size(); ++i)
-      repeats = repeats && letters[i] == letters[i - length];
-    if (repeats) return letters.substr(0, length);
-  }
-  return letters;
-}
-
-std::string letters_of(ConfigReader& reader, const json::value& types, std::int64_t layers) {
-  std::string letters;
-  const json::array* array = types.if_array();
-  for (std::size_t i = 0; array != nullptr && i < array->size(); ++i) {
-    const bool sliding = (*array)[i] == json::value(kSliding);
-    if (sliding || (*array)[i] == json::value(kFull)) letters += sliding ? 'w' : 'a';
-  }
-  if (static_cast<std::int64_t>(letters.size()) != layers || letters.size() != array->size()) {
-    reader.refuse(
-        "layer_types", types,
-        concat("\"", kFull, "\" or \"", kSliding, "\" for each of the ", layers, " layers"));
-  }
-  return letters;
 }
 
 void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
@@ -137,10 +123,20 @@ void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLay
       letters[i] = (static_cast<std::int64_t>(i) + 1) % period == 0 ? 'a' : 'w';
   }
   const json::value* types = reader.find("layer_types");
-  if (types != nullptr && !types->is_null()) letters = letters_of(reader, *types, model.layers);
+  if (types != nullptr && !types->is_null())
+    letters = letters_of_layers(reader, *types, model.layers, {{kFull, 'a'}, {kSliding, 'w'}});
   const bool differ = layout.window_rope_theta != nullptr;  // even where all keys are seen
   if (letters.find('w') == std::string::npos && !differ) model.window = 0;
   if (model.window > 0 || differ) model.window_layers = period_of(letters);
+}
+
+void read_position_type(ConfigReader& reader, ModelConfig& model) {
+  constexpr const char* kKey = "position_embedding_type";
+  const json::value* type = reader.find(kKey);
+  const bool rotates = type != nullptr && *type == "rope";
+  model.rotary_share = rotates ? 1 : 0;
+  if (type != nullptr && !type->is_null() && !rotates && *type != "nope")
+    reader.refuse(kKey, *type, "\"rope\", \"nope\" or null");
 }
 
 json::value json_of_scaling(const RotaryScaling& scaling) {
@@ -170,6 +166,7 @@ json::value json_of_scaling(const RotaryScaling& scaling) {
 
 void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   read_ropes(reader, model, layout);
+  if (layout.rotates_by_type) read_position_type(reader, model);
   read_windows(reader, model, layout);
 }
 
@@ -181,6 +178,9 @@ void write_rotary_keys(json::object& config, const ModelConfig& model,
     config["max_position_embeddings"] = model.rope_scaling.original_context;
   if (layout.window_rope_theta != nullptr)
     config["rope_local_base_freq"] = model.*layout.window_rope_theta;
+  if (layout.rotary_share) config["partial_rotary_factor"] = model.rotary_share;
+  if (layout.rotates_by_type)
+    config["position_embedding_type"] = model.rotary_share > 0 ? "rope" : "nope";
   if (layout.window_keys == WindowKeys::kNone) return;
   config["sliding_window"] = model.window > 0 ? json::value(model.window) : json::value();
   if (layout.window_keys == WindowKeys::kAll) return;

@@ -7,6 +7,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
+#include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
 
@@ -17,12 +19,16 @@ namespace {
 
 constexpr const char* kEnd = "eos_token_id";
 
-/// The object in a file; an empty one where there is no file.
+/// The object in a file, with what only its text_config says; an empty one where there is no file.
 json::object object_in(const fs::path& file) {
   if (!fs::exists(file)) return {};
-  const json::value value = read_json(file);
-  if (!value.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
-  return value.get_object();
+  json::object object = parse_python_object(read_text(file, JsonLimits{}.max_bytes), file.string());
+  const json::value* inner = object.if_contains("text_config");  // of a model of texts and images
+  if (inner == nullptr || !inner->is_object()) return object;
+  const json::object of_texts = inner->get_object();
+  for (const auto& [key, value] : of_texts)
+    if (!object.contains(key)) object[key] = value;
+  return object;
 }
 
 std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::string& name) {

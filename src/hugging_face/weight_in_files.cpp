@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/hugging_face/file_layout.h"
+#include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"
-#include "src/hugging_face/transpose.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -21,8 +22,11 @@ std::vector<std::string> OpenFolder::keys_of(const FileTensor& part) const {
 }
 
 QuantizedRows WeightInFiles::quantized_part(const FileTensor& part, const Stream& home) const {
-  return read_quantized(folder_.weights, folder_.name_of(part), folder_.quantization, part.rows(),
-                        columns(part), home);
+  const std::string name = folder_.name_of(part);
+  const QuantizedRows read =
+      read_quantized(folder_.weights, name, folder_.quantization, part.rows(), columns(part), home);
+  return reordered(read, columns(part), part.order, RowsTo::kHere,
+                   concat(folder_.weights.path(), ": ", name), home);
 }
 
 void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) const {
@@ -39,10 +43,10 @@ void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) cons
   const std::string& dtype = file.entry(name).dtype;
   if (dtype != "F32" && dtype != "BF16" && dtype != "F16" && dtype != "F64")
     throw DataError(concat(file.path(), ": ", name, " is of ", dtype, ", want F32, BF16 or F16"));
-  if (!part.transposed) return file.read(name, values);
-  const Tensor matrix = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
-  file.read(name, matrix);
-  transpose(values, matrix);
+  if (lies_alike(part)) return file.read(name, values.view(part.shape));
+  const Tensor in_file = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  file.read(name, in_file);
+  take_from_file(values, in_file, part);
 }
 
 void WeightInFiles::read(const Tensor& values) const {

@@ -14,18 +14,35 @@ bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState:
   });
 }
 
+/// Calls visit(state) for each branch that keeps anything.
+template <class Visit>
+void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
+  for (ResidualBlock::State& block : blocks)
+    for (const auto& state : block)
+      if (state) visit(*state);
+}
+
 }  // namespace
 
 bool BlockStates::can_rewind() const { return all_can(blocks, &BranchState::can_rewind); }
+
+bool BlockStates::can_keep() const { return all_can(blocks, &BranchState::can_keep); }
 
 bool BlockStates::can_record() const { return all_can(blocks, &BranchState::can_record); }
 
 void BlockStates::grow_caches(std::int64_t tokens, const Stream& stream) {
   const MemoryLabel label("keys and values");
   recording.drop();
-  for (ResidualBlock::State& block : blocks)
-    for (const auto& state : block)
-      if (state) state->grow(tokens, stream);
+  for_each_state(blocks, [&](BranchState& state) { state.grow(tokens, stream); });
+}
+
+void BlockStates::keep_states(std::int64_t text, const Stream& stream) {
+  const MemoryLabel label("states of recurrences");
+  for_each_state(blocks, [&](BranchState& state) { state.keep(text, stream); });
+}
+
+void BlockStates::return_states(std::int64_t text, const Stream& stream) {
+  for_each_state(blocks, [&](BranchState& state) { state.go_back(text, stream); });
 }
 
 Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,

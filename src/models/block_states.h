@@ -15,12 +15,15 @@ class BlockStates final : public DecodeState {
  public:
   using DecodeState::DecodeState;
   bool can_rewind() const override;
+  bool can_keep() const override;
   bool can_record() const;
   std::vector<ResidualBlock::State> blocks;
   DecodeRecording recording;
 
  private:
   void grow_caches(std::int64_t tokens, const Stream& stream) override;
+  void keep_states(std::int64_t text, const Stream& stream) override;
+  void return_states(std::int64_t text, const Stream& stream) override;
 };
 
 /// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.

@@ -86,7 +86,8 @@ std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& lay
   std::int64_t row = 0;
   for (const FileTensor& tensor : linear.weight().in_files()) {
     const std::string name = layout.full_name(tensor);
-    modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed});
+    modules.push_back(
+        {name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed, tensor.order});
     row += tensor.rows();
   }
   return modules;

@@ -41,8 +41,9 @@ std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig
 
 const ModelRegistry& model_families() {
   static const ModelRegistry families{
-      gpt2_family(),  llama_family(),  mistral_family(), qwen2_family(),
-      qwen3_family(), gemma2_family(), gemma3_family(),
+      gpt2_family(),           llama_family(),  mistral_family(),    qwen2_family(),
+      qwen3_family(),          gemma2_family(), gemma3_family(),     mamba2_family(),
+      granite_hybrid_family(), bamba_family(),  qwen3_next_family(), qwen3_5_family(),
   };
   return families;
 }

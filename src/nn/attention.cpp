@@ -1,5 +1,7 @@
 #include "hybrid_trainer/nn/attention.h"
 
+#include "hybrid_trainer/kernels/columns.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -32,17 +34,20 @@ double keys_seen(std::int64_t window, std::int64_t time) {
 }  // namespace
 
 Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : TwoProductBranch{Linear(name / "c_attn", spec.width, spec.heads.all() * spec.head_size,
+    : TwoProductBranch{Linear(name / "c_attn", spec.width,
+                              (spec.heads.all() + (spec.gated ? spec.heads.queries : 0)) *
+                                  spec.head_size,
                               stream, spec.biases),
                        Linear(name / "c_proj", spec.heads.queries * spec.head_size, spec.width,
                               stream, spec.output_bias)},
       heads_(spec.heads),
       head_size_(spec.head_size),
+      is_gated_(spec.gated),
       rotary_(spec.rotary),
       norm_(spec.query_key_norm) {
   const std::int64_t keys = heads_.keys * head_size_;
-  set_files(name, spec.files, {inner(), keys, keys});
-  first_.weight().set_blocks(heads_.all());
+  set_files(name, spec.files, {(is_gated_ ? 2 : 1) * inner(), keys, keys});
+  first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (!norm_) return;
   query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
   key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
@@ -55,9 +60,48 @@ TokenFlops Attention::flops(std::int64_t time) const {
 }
 
 KeptNumbers Attention::kept() const {
-  const auto product = static_cast<double>(heads_.all() * head_size_),
+  const auto product = static_cast<double>(first_.weight().shape()[0]),
              attended = static_cast<double>(inner());
   return {product + attended, product + attended, product + attended, product};
+}
+
+Tensor Attention::without_gates(const Tensor& product, const Stream& stream) const {
+  if (!is_gated_) return product;
+  const std::int64_t gates = inner(), others = heads_.all() * head_size_ - gates;
+  Tensor qkv = Tensor::empty({product.size(0), product.size(1), gates + others}, product.dtype(),
+                             MemoryKind::kActivations, stream);
+  const Tensor to = qkv.as_rows(), from = product.as_rows();
+  kernels::copy_columns({to, 0}, {from, 0}, gates, stream);
+  kernels::copy_columns({to, gates}, {from, 2 * gates}, others, stream);
+  return qkv;
+}
+
+Tensor Attention::gated(const Tensor& y, const Tensor& product, const Stream& stream) const {
+  if (!is_gated_) return y;
+  Tensor result = Tensor::empty_like(y, MemoryKind::kActivations, stream);
+  kernels::sigmoid_gate_forward(result.as_rows(), y.as_rows(), {product.as_rows(), inner()},
+                                stream);
+  return result;
+}
+
+Tensor Attention::gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
+                                const Tensor& product, const Pass& pass, const Stream& stream) {
+  Tensor dattention = gated(y, product, stream);  // whose memory is free after its last read
+  const Tensor rows = dattention.as_rows();
+  {
+    const LinearGradients gradients(projection_, dy.as_rows(), rows, pass, stream);
+    gradients.write_input_gradient(rows);
+  }
+  kernels::sigmoid_gate_backward(rows, {dproduct.as_rows(), inner()}, rows, y.as_rows(),
+                                 {product.as_rows(), inner()}, stream);
+  return dattention;
+}
+
+void Attention::copy_without_gates(const Tensor& dproduct, const Tensor& dqkv,
+                                   const Stream& stream) const {
+  const Tensor to = dproduct.as_rows(), from = dqkv.as_rows();
+  kernels::copy_columns({to, 0}, {from, 0}, inner(), stream);
+  kernels::copy_columns({to, 2 * inner()}, {from, inner()}, from.size(1) - inner(), stream);
 }
 
 Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
@@ -69,7 +113,7 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
 }
 
 Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  if (!query_norm_) return attended(source, Tensor{}, pass, stream);
+  if (!prepares_anew()) return attended(source, Tensor{}, pass, stream);
   const Tensor qkv = prepared(source, angles(source.size(1), pass, stream), pass, false, stream);
   return attended(qkv, Tensor{}, pass, stream);
 }
@@ -84,14 +128,14 @@ void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, con
                        kernels::Rotation rotation, const Stream& stream) {
   if (!angles.table) return;
   const Tensor rows = angles.by_token ? qkv.view({1, qkv.size(0) * qkv.size(1), qkv.size(2)}) : qkv;
-  kernels::rotate(rows, heads_.queries + heads_.keys, angles.table, 0,
+  kernels::rotate(rows, {heads_.queries + heads_.keys, head_size_}, angles.table, 0,
                   angles.by_token ? Tensor{} : pass.positions, rotation, stream);
 }
 
 Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
                            const Pass& pass, bool in_place, const Stream& stream) {
-  Tensor qkv = product;
-  if (!in_place) {
+  Tensor qkv = without_gates(product, stream);
+  if (!in_place && !is_gated_) {
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     copy(qkv, product, stream);
   }
@@ -115,11 +159,12 @@ void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const S
   part(*key_norm_, {heads_.queries, heads_.keys});
 }
 
-/// What is kept is the product where it is normed, and is prepared anew, else what was made of it.
+/// What is kept is the product where it is normed or has gates, and is prepared anew, else what was
+/// made of it.
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);
-  const bool in_place = !query_norm_ || !tape.keeps();
+  const bool in_place = !prepares_anew() || !tape.keeps();
   const Tensor qkv =
       prepared(product, angles(x.size(1), tape.pass(), stream), tape.pass(), in_place, stream);
   Tensor log_sum_exp;
@@ -131,20 +176,29 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
   tape.can_rebuild(y, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
-  return projection_.forward(y, residual, tape, stream);
+  if (!is_gated_) return projection_.forward(y, residual, tape, stream);
+  return projection_.product(gated(y, product, stream), residual, tape.pass(), stream);
 }
 
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor dattention = projection_.backward(dy, tape, stream);
+  Tensor dattention = is_gated_ ? Tensor{} : projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
+  Tensor dproduct;
+  if (is_gated_) {
+    dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
+    dattention = gate_backward(dproduct, dy, y, product, tape.pass(), stream);
+  }
   const RotaryTable::Angles turns = angles(dy.size(1), tape.pass(), stream);
-  const Tensor qkv = query_norm_ ? prepared(product, turns, tape.pass(), false, stream) : product;
-  Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
+  const Tensor qkv =
+      prepares_anew() ? prepared(product, turns, tape.pass(), false, stream) : product;
+  const Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
   kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
                               stream);
   rotate(dqkv, turns, tape.pass(), kernels::Rotation::kBackward, stream);
-  if (query_norm_) norm_backward(dqkv, product, stream);
-  return first_.backward(dqkv, tape, stream);
+  if (query_norm_) norm_backward(dqkv, without_gates(product, stream), stream);
+  if (!is_gated_) return first_.backward(dqkv, tape, stream);
+  copy_without_gates(dproduct, dqkv, stream);
+  return first_.backward(dproduct, tape, stream);
 }
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
@@ -155,7 +209,8 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const RotaryTable::Angles turns = rotary_ != nullptr && texts.each
                                         ? rotary_->by_step(cache.keys.size(1), stream)
                                         : angles(time, pass, stream);
-  const Tensor qkv = prepared(first_.forward(x, tape, stream), turns, pass, true, stream);
+  const Tensor product = first_.forward(x, tape, stream);
+  const Tensor qkv = prepared(product, turns, pass, true, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   if (!texts.each) {
@@ -172,7 +227,7 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
                                 of(positions), heads_, stream);
     }
   }
-  return projection_.forward(y, residual, tape, stream);
+  return projection_.product(gated(y, product, stream), residual, pass, stream);
 }
 
 std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,

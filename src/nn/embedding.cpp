@@ -1,15 +1,14 @@
 #include "hybrid_trainer/nn/embedding.h"
 
-#include <cmath>
-
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 
 namespace hybrid_trainer {
 
 Embedding::Embedding(std::int64_t rows, std::int64_t positions, std::int64_t width,
-                     const Stream& stream, bool scaled)
-    : scaled_(scaled), tokens_("wte.weight", {rows, width}, Role::kEmbedding, stream) {
+                     const Stream& stream, double factor)
+    : factor_(static_cast<float>(factor)),
+      tokens_("wte.weight", {rows, width}, Role::kEmbedding, stream) {
   if (positions > 0)
     positions_.emplace("wpe.weight", Shape{positions, width}, Role::kEmbedding, stream);
 }
@@ -32,9 +31,9 @@ Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& 
 }
 
 void Embedding::scale(const Tensor& x, const Stream& stream) const {
-  if (!scaled_) return;
-  const auto root = static_cast<float>(std::sqrt(static_cast<double>(tokens_.shape()[1])));
-  kernels::scale(x, x, x.dtype() == DType::kBF16 ? to_float(to_bfloat16(root)) : root, stream);
+  if (factor_ == 1) return;
+  kernels::scale(x, x, x.dtype() == DType::kBF16 ? to_float(to_bfloat16(factor_)) : factor_,
+                 stream);
 }
 
 void Embedding::backward(const Tensor& dy, const Tensor& tokens, const Pass& pass,

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/nn/initialization.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/random.h"
 
@@ -50,6 +51,19 @@ void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
                         const Stream& stream) {
   fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
     return static_cast<float>(bound) * (2 * to_unit_float(random_word(key, i)) - 1);
+  });
+}
+
+void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream& stream) {
+  fill_by_draws(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
+    return std::log(1 + 15 * to_unit_float(random_word(key, i)));
+  });
+}
+
+void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream) {
+  fill_by_draws(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
+    const double step = 0.001 * std::pow(100.0, to_unit_float(random_word(key, i)));
+    return static_cast<float>(step + std::log(-std::expm1(-step)));
   });
 }
 

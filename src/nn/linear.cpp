@@ -31,13 +31,16 @@ TokenFlops Linear::flops() const {
 }
 
 void Linear::set_in_files(const std::vector<std::string>& modules,
-                          const std::vector<std::int64_t>& rows, bool transposed) {
+                          const std::vector<std::int64_t>& rows, bool transposed,
+                          const std::vector<RowGroups>& orders) {
   const std::int64_t inputs = weight_.shape()[1];
   std::vector<FileTensor> weights, biases;
   for (std::size_t i = 0; i < modules.size(); ++i) {
-    weights.push_back({modules[i] + ".weight",
-                       transposed ? Shape{inputs, rows[i]} : Shape{rows[i], inputs}, transposed});
-    biases.push_back({modules[i] + ".bias", {rows[i]}});
+    const RowGroups order = i < orders.size() ? orders[i] : RowGroups{};
+    const Shape shape = transposed ? Shape{inputs, rows[i]} : Shape{rows[i], inputs};
+    weights.push_back(
+        {.name = modules[i] + ".weight", .shape = shape, .transposed = transposed, .order = order});
+    biases.push_back({.name = modules[i] + ".bias", .shape = {rows[i]}, .order = order});
   }
   weight_.set_in_files(std::move(weights));
   if (bias_) bias_->set_in_files(std::move(biases));

@@ -22,13 +22,13 @@ ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residua
 }
 
 /// Calls branch(normal x, residual). With nothing between, the branch's last product adds the residual
-/// itself; else a last norm and dropout come first.
+/// itself; else a last norm, dropout and a factor come first.
 template <class Branch>
 Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
                               const Stream& stream, const Branch& branch) {
   const MemoryLabel label(part.name);
   const Tensor normal = part.norm->forward(x, tape, stream);
-  if (!drops(tape.pass()) && !part.last_norm) return branch(normal, x);
+  if (!drops(tape.pass()) && !part.last_norm && residual_.scale == 1) return branch(normal, x);
   Tensor y = branch(normal, Tensor{});
   if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
   if (drops(tape.pass()))
@@ -36,7 +36,7 @@ Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape&
   // Apart from what the norm made, which the tape may think it can rebuild.
   const bool is_apart = part.last_norm && tape.keeps();
   const Tensor sum = is_apart ? Tensor::empty_like(y, MemoryKind::kActivations, stream) : y;
-  kernels::add(sum, y, x, stream);
+  kernels::axpy(sum, x, residual_.scale, y, stream);
   return sum;
 }
 
@@ -45,9 +45,11 @@ void ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTape&
                              const Stream& stream) {
   const MemoryLabel label(part.name);
   Tensor dbranch = dx;
-  if (drops(tape.pass())) {
+  if (drops(tape.pass()) || residual_.scale != 1) {
     dbranch = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
-    copy(dbranch, dx, stream);
+    kernels::scale(dbranch, dx, residual_.scale, stream);
+  }
+  if (drops(tape.pass())) {
     apply_dropout(dbranch, residual_.dropout, tape.pass(), part.dropout_site, stream);
   }
   if (part.last_norm) dbranch = part.last_norm->backward(dbranch, tape, stream);

@@ -16,7 +16,12 @@ void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
   if (files.first.empty()) return;
   for (std::string& name : files.first) name = (branch / name).in_files;
   if (files.first.size() == 1) rows = {first_.weight().shape()[0]};
-  first_.set_in_files(files.first, rows, files.transposed);
+  rows.resize(files.first.size());
+  for (std::size_t i = 0; i < files.orders.size(); ++i) {
+    const RowGroups& order = files.orders[i];
+    if (!order.rows.empty()) rows[i] = order.groups * order.rows_of_group();
+  }
+  first_.set_in_files(files.first, rows, files.transposed, files.orders);
   projection_.set_in_files({(branch / files.last).in_files}, {projection_.weight().shape()[0]},
                            files.transposed);
 }

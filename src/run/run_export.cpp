@@ -71,7 +71,7 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream) {
   const DType rounded = dtype.value_or(export_dtype(run));
   export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(), rounded,
-                      run.token_ids);
+                      run.token_ids, run.origin);
   return rounded;
 }
 

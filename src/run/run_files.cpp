@@ -171,6 +171,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   if (frozen_form) run.config.lora.base = *frozen_form;
   const auto base = base_of_run(paths);
   run.base = base.value_or("");
+  run.origin = data.base;
   run.model = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
@@ -210,6 +211,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
       make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
+  opened.origin = folder;
   return opened;
 }
 
@@ -226,6 +228,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                               folder.string(), " --merge --model BASE --output MERGED",
                               how_to_download(run.base)));
   }
+  run.origin = run.base;
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);

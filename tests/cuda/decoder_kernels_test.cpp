@@ -1,6 +1,7 @@
 // Kernels of decoders that rotate, gate and norm by the root mean square.
 #include <algorithm>
 
+#include "hybrid_trainer/kernels/columns.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/normalization.h"
@@ -69,6 +70,29 @@ TEST(CudaRotary, IsLikeTheProcessors) {
           tolerance(dtype), "at positions", [](const Tensors& t, const Stream& s) {
             rotate(t[0], 2, t[1], 0, t[2], Rotation::kForward, s);
           });
+      expect_like_cpu({random_tensor({2, 5, 6 * size}, dtype, 1, host),
+                       random_tensor({5, size}, DType::kF32, 2, host)},
+                      tolerance(dtype), "a share of each head",
+                      [&](const Tensors& t, const Stream& s) {
+                        rotate(t[0], {2, 2 * size}, t[1], 0, Tensor(), Rotation::kForward, s);
+                      });
+    }
+  }
+}
+
+TEST(CudaColumns, WithGatesAreLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const std::int64_t count : {3, 16}) {  // in packs, and not
+      const Tensors all{
+          random_tensor({5, count}, dtype, 1, host), random_tensor({5, 3 * count}, dtype, 2, host),
+          random_tensor({5, count}, dtype, 3, host), random_tensor({5, 3 * count}, dtype, 4, host)};
+      expect_like_cpu(all, tolerance(dtype), concat(count, " columns ", name_of(dtype)),
+                      [&](const Tensors& t, const Stream& s) {
+                        sigmoid_gate_backward(t[0], {t[1], count}, t[2], t[0], {t[3], count}, s);
+                        sigmoid_gate_forward(t[0], t[2], {t[3], count}, s);
+                        copy_columns({t[1], 2 * count}, {t[3], count}, count, s);
+                      });
     }
   }
 }

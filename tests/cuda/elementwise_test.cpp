@@ -45,6 +45,9 @@ TEST(CudaElementwise, AddsAMultiple) {
   expect_like_cpu_everywhere(
       "axpy", 1e-6, [](const Tensors& t, const Stream& s) { axpy(t[0], t[1], -0.3f, t[2], s); },
       {DType::kF32});
+  expect_like_cpu_everywhere("axpy by a half", 0, [](const Tensors& t, const Stream& s) {
+    axpy(t[0], t[1], 0.5f, t[2], s);
+  });
   expect_like_cpu_everywhere(
       "axpy in place", 1e-6,
       [](const Tensors& t, const Stream& s) { axpy(t[0], t[0], 0.7f, t[2], s); }, {DType::kF32});

@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerPipelines,
                                          "llama2_legacy", "llama2_metaspace", "metaspace_always",
                                          "metaspace_never", "gemma", "splits", "qwen35",
                                          "mistral_nemo", "gpt4o", "missing_bytes",
-                                         "missing_bytes_unk", "holes", "no_decoder"),
+                                         "missing_bytes_unk", "holes", "no_decoder", "neox"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TokenizerGolden, WhatIsNotUtf8IsEncodedAsBytes) {

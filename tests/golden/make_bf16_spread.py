@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes bf16_spread.json: for each folder of make_family_golden.py, how far transformers' logits in BF16 are from its own
+"""Writes bf16_spread.json: for each folder of make_family_golden.py and make_hybrid_golden.py, how far transformers' logits in BF16 are from its own
 in F32, as a share of their norm (eager attention)."""
 
 import json
@@ -8,6 +8,7 @@ import pathlib
 import torch
 import transformers
 from make_family_golden import SIZES
+from make_hybrid_golden import MODELS
 from safetensors.torch import load_file
 
 HERE = pathlib.Path(__file__).parent
@@ -23,7 +24,7 @@ def error_of(folder):
 
 
 def main():
-    spread = {name: round(error_of(HERE / name), 6) for name in SIZES}
+    spread = {name: round(error_of(HERE / name), 6) for name in (*SIZES, *MODELS)}
     (HERE / "bf16_spread.json").write_text(json.dumps(spread, indent=1) + "\n")
 
 

@@ -10,11 +10,14 @@ import pathlib
 import transformers
 
 FILE = pathlib.Path(__file__).parent / "config_classes.json"
-CLASSES = ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Gemma3Text")
+CLASSES = ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Gemma3Text", "Mamba2", "GraniteMoeHybrid", "Bamba", "Qwen3Next")
+CLASSES += ("Qwen3_5Text", "Qwen3_5")  # of version 5 alone
+DENSE = {"GraniteMoeHybrid": dict(num_local_experts=0), "Qwen3Next": dict(num_experts=0)}
 
 
 def main():
-    configs = [getattr(transformers, name + "Config")().to_dict() for name in CLASSES]
+    classes = {name: getattr(transformers, name + "Config", None) for name in CLASSES}
+    configs = [kind(**DENSE.get(name, {})).to_dict() for name, kind in classes.items() if kind]
     written = {config["model_type"]: config for config in configs}
     written["generation_config"] = transformers.GenerationConfig().to_dict()
     known = json.loads(FILE.read_text()) if FILE.exists() else {}

@@ -176,6 +176,10 @@ def tokenizers():
             words, sequence("pretokenizers", {"type": "Digits", "individual_digits": True}, byte_level()), byte_level(),
             None, None, ["<|endoftext|>", "<|im_start|>"],
         ),
+        "neox": spec(
+            words, {key: value for key, value in byte_level().items() if key != "use_regex"}, byte_level(), nfc, byte_level(),
+            ["<|endoftext|>", "<|padding|>", *[(" " * n, {"normalized": True, "special": False}) for n in range(24, 1, -1)]],
+        ),
         "edges": spec(words, qwen_words, byte_level(), nfc, None, edges),
         "llama2_legacy": spec(pieces, None, llama_text, legacy, llama_start, ["<unk>", "<s>", "</s>"]),
         "llama2_metaspace": spec(pieces, metaspace("first"), llama_text, None, llama_start, ["<unk>", "<s>", "</s>", *edges]),

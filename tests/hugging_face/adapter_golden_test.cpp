@@ -181,7 +181,8 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                          ::testing::Values("patterns", "rank_rslora", "rank_dora", "layers",
                                            "whole", "head", "table", "whole_head", "whole_table",
                                            "whole_tied", "embedding_layers", "tied", "tied_head",
-                                           "tied_dora", "dora_head", "dora_table", "positions"),
+                                           "tied_dora", "dora_head", "dora_table", "positions",
+                                           "hybrid", "gated", "images"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {

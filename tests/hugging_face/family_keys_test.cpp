@@ -7,7 +7,8 @@
 
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/foreign_keys.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/python_floats.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "src/hugging_face/hugging_face_files.h"
@@ -151,7 +152,8 @@ TEST_F(FamilyKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
 
 /// What each family's class writes of its defaults, in two versions of transformers.
 TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
-  const auto versions = read_json(concat(HT_TEST_DATA_DIR, "/config_classes.json"));
+  const std::string file = concat(HT_TEST_DATA_DIR, "/config_classes.json");
+  const auto versions = boost::json::parse(with_named_floats(read_file(file, 1 << 20)));
   ASSERT_EQ(versions.as_object().size(), 2u);
   for (const auto& [version, classes] : versions.as_object()) {
     for (const auto& [type, config] : classes.as_object()) {

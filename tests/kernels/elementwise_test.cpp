@@ -43,6 +43,17 @@ TEST(Elementwise, AddAndAxpyMatchReferenceAndMayAlias) {
   expect_close(y, wanted, 1e-6);
 }
 
+TEST(Elementwise, AxpyRoundsOnceInBf16) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor(kOdd, DType::kBF16, 3, stream);
+  const Tensor d = random_tensor(kOdd, DType::kBF16, 4, stream);
+  const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  Values wanted = values_of(x);
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += 0.5 * values_of(d)[i];
+  axpy(y, x, 0.5f, d, stream);
+  expect_close(y, wanted, tolerance_of(DType::kBF16));
+}
+
 TEST(Elementwise, ElementwiseIsRightBeyondOneThreadsShare) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({100003}, DType::kF32, 5, stream);

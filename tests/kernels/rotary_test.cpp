@@ -58,6 +58,27 @@ TEST(Rotary, TurnsByTheGivenPositions) {
                ShapeMismatch);
 }
 
+TEST(Rotary, TurnsTheFirstChannelsOfWiderHeads) {
+  const Stream stream = cpu_stream();
+  const Tensor x = random_tensor({1, 3, 16}, DType::kF32, 1, stream), whole = clone(x, stream);
+  const Tensor table = random_tensor({3, 4}, DType::kF32, 2, stream);
+  rotate(x, {2, 8}, table, 0, Tensor(), Rotation::kForward, stream);
+  Values wanted = values_of(whole);
+  for (std::size_t row = 0; row < 3; ++row) {
+    for (std::size_t head = 0; head < 2; ++head) {  // its first four channels, as a head of four
+      const Tensor part = Tensor::empty({1, 3, 4}, DType::kF32, MemoryKind::kActivations, stream);
+      for (std::size_t i = 0; i < 4; ++i)
+        part.data<float>()[row * 4 + i] = static_cast<float>(wanted[row * 16 + head * 8 + i]);
+      rotate(part, 1, table, 0, Tensor(), Rotation::kForward, stream);
+      for (std::size_t i = 0; i < 4; ++i)
+        wanted[row * 16 + head * 8 + i] = part.data<float>()[row * 4 + i];
+    }
+  }
+  expect_close(x, wanted, 0);
+  EXPECT_THROW(rotate(x, {3, 8}, table, 0, Tensor(), Rotation::kForward, stream), ShapeMismatch);
+  EXPECT_THROW(rotate(x, {2, 3}, table, 0, Tensor(), Rotation::kForward, stream), ShapeMismatch);
+}
+
 TEST(Rotary, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 3, 8}, DType::kF32, 1, stream);

@@ -186,7 +186,8 @@ TEST_F(NewBranch, WritesTextAndBeginsAnewWhereItCannotGoBack) {
   const auto state = model->make_decode_state({.texts = 1, .tokens = 4}, DType::kF32, stream_);
   EXPECT_FALSE(state->can_rewind());
   state->advance(3);
-  EXPECT_THROW(state->rewind(2), Error);
+  EXPECT_FALSE(state->can_keep());
+  EXPECT_THROW(state->rewind(2, stream_), Error);
   state->restart();
 }
 

@@ -3,10 +3,15 @@
 #include <memory>
 
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/delta_rule_mixer.h"
 #include "hybrid_trainer/nn/embedding.h"
+#include "hybrid_trainer/nn/hydra_mixer.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/norm.h"
+#include "hybrid_trainer/nn/resolvent_mixer.h"
 #include "hybrid_trainer/nn/rotary_table.h"
+#include "hybrid_trainer/nn/semiseparable_mixer.h"
+#include "hybrid_trainer/nn/state_space_mixer.h"
 #include "support/gradient_check.h"
 #include "support/layers.h"
 
@@ -174,6 +179,80 @@ Differentiable gemma_block_with_dropout(const Stream& stream) {
   return block({kWidth, kGemmaNorm, 0.25f}, gemma_layer(), stream);
 }
 
+/// Gated, and a third of the channels turns.
+Differentiable gated_attention(const Stream& stream) {
+  static const auto rotary = std::make_shared<RotaryTable>(100, RotaryScaling{}, kTime, 2);
+  Attention::Spec spec = llama_attention();
+  spec.query_key_norm = kGemmaNorm.of_root_mean_square();
+  spec.rotary = rotary;
+  spec.gated = true;
+  return branch<Attention>(stream, spec);
+}
+Differentiable gated_attention_without_norms(const Stream& stream) {
+  Attention::Spec spec = llama_attention();
+  spec.biases = spec.gated = true;
+  return branch<Attention>(stream, spec);
+}
+Differentiable scaled_block(const Stream& stream) {
+  return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
+}
+Differentiable scaled_block_with_dropout(const Stream& stream) {
+  return block({.width = kWidth, .norm = kLlamaNorm, .dropout = 0.25f, .scale = 0.3f},
+               llama_layer(), stream);
+}
+
+Differentiable state_space_mixer(const Stream& stream) {
+  return branch<StateSpaceMixer>(
+      stream, {.width = kWidth,
+               .scan = {.heads = 4, .head_size = 3, .groups = 2, .state_size = 5},
+               .taps = 3});
+}
+Differentiable delta_rule_mixer(const Stream& stream) {
+  return branch<DeltaRuleMixer>(
+      stream, {.width = kWidth,
+               .scan = {.key_heads = 2, .value_heads = 4, .key_size = 5, .value_size = 3},
+               .norm_epsilon = 0.1f});
+}
+
+SemiseparableMixer::Spec semiseparable(bool two_way, std::int64_t positions) {
+  return {.width = kWidth,
+          .heads = 3,
+          .head_size = 4,
+          .rank = 2,
+          .two_way = two_way,
+          .positions = positions};
+}
+Differentiable causal_semiseparable_mixer(const Stream& stream) {
+  return branch<SemiseparableMixer>(stream, semiseparable(false, 0));
+}
+Differentiable two_way_semiseparable_mixer(const Stream& stream) {
+  return branch<SemiseparableMixer>(stream, semiseparable(true, 0));
+}
+Differentiable semiseparable_mixer_by_position(const Stream& stream) {
+  return branch<SemiseparableMixer>(stream, semiseparable(false, kTime + 2));
+}
+/// Documents of two and three tokens.
+Differentiable two_way_semiseparable_mixer_by_position(const Stream& stream) {
+  Differentiable f = branch<SemiseparableMixer>(stream, semiseparable(true, kTime + 2));
+  f.pass.positions = Tensor::empty({kBatch, kTime}, DType::kI32, MemoryKind::kData, stream);
+  for (std::int64_t i = 0; i < kBatch * kTime; ++i) {
+    const std::int64_t t = i % kTime;
+    f.pass.positions.data<std::int32_t>()[i] = static_cast<std::int32_t>(t < 2 ? t : t - 2);
+  }
+  return f;
+}
+Differentiable hydra_mixer(const Stream& stream) {
+  return branch<HydraMixer>(stream,
+                            {.width = kWidth,
+                             .scan = {.heads = 4, .head_size = 3, .groups = 2, .state_size = 5},
+                             .taps = 3,
+                             .norm_epsilon = 0.1f});
+}
+Differentiable resolvent_mixer(const Stream& stream) {
+  return branch<ResolventMixer>(
+      stream, {.width = kWidth, .potentials = 3, .limit = 100, .norm_epsilon = 0.1f});
+}
+
 /// Outputs 0–3 and 6 have adapters, whose inputs are dropped.
 Differentiable adapted_linear(const Stream& stream) {
   const auto linear = std::make_shared<Linear>("linear", kWidth, 7, stream);
@@ -292,6 +371,18 @@ constexpr Case kCases[] = {
     {"NormedAttention", normed_attention},
     {"GemmaBlock", gemma_block, {.step = 4e-3, .relative = 1e-3}},
     {"GemmaBlockWithDropout", gemma_block_with_dropout, {.step = 4e-3, .relative = 1e-3}},
+    {"GatedAttention", gated_attention, {.step = 4e-3, .relative = 1e-3}},
+    {"GatedAttentionWithoutNorms", gated_attention_without_norms},
+    {"ScaledBlock", scaled_block},
+    {"ScaledBlockWithDropout", scaled_block_with_dropout},
+    {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},
+    {"DeltaRuleMixer", delta_rule_mixer, {.step = 1e-2, .relative = 4e-3}},
+    {"CausalSemiseparableMixer", causal_semiseparable_mixer},
+    {"TwoWaySemiseparableMixer", two_way_semiseparable_mixer},
+    {"SemiseparableMixerByPosition", semiseparable_mixer_by_position},
+    {"TwoWaySemiseparableMixerByPosition", two_way_semiseparable_mixer_by_position},
+    {"HydraMixer", hydra_mixer, {.step = 4e-3, .relative = 1e-3}},
+    {"ResolventMixer", resolvent_mixer},
     {"AdaptedLinear", adapted_linear},
     {"AdaptedLinearWithMagnitudes", adapted_linear_with_magnitudes},
     {"AdaptedBlock", adapted_block, {.relative = 2e-3}},

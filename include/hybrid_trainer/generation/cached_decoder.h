@@ -43,6 +43,7 @@ class CachedDecoder {
   std::int64_t context() const { return model_.config().context; }
 
  private:
+  void keep();
   LanguageModel& model_;
   DType dtype_;
   const Stream& stream_;

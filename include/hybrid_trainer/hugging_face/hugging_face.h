@@ -16,15 +16,17 @@ namespace hybrid_trainer {
 /// layouts, no padding rows), tensors rounded to `dtype`, f32 or bf16; adapters are left out; weights that
 /// are quantized as they are held, by bitsandbytes' keys, the others all in bf16 where that
 /// rounds none of the vectors, else in f32; and the tokenizer's files where there is one and it is a BPE. Special tokens have the ids that
-/// `token_ids` says, or else that of the end-of-text token (hugging_face/token_ids.h). The
-/// folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
+/// `token_ids` says, or else that of the end-of-text token (hugging_face/token_ids.h). Of `origin`, the
+/// folder that the model began with, it takes over what the model has no part for: a vision model
+/// beside it with its configuration and processors. The folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
 /// or cannot be made, DataError where the tokenizer does not belong to the model, IoError.
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
-                         DType dtype = DType::kF32, const std::string& token_ids = "");
+                         DType dtype = DType::kF32, const std::string& token_ids = "",
+                         const std::filesystem::path& origin = {});
 
-/// bf16 where all tensors of a folder are, else f32. Throws MissingInput, DataError.
+/// bf16 where all tensors of a folder are but vectors of state-space mixers, else f32. Throws MissingInput, DataError.
 DType dtype_of_hugging_face_weights(const std::filesystem::path& folder);
 
 /// The model of a folder's config.json, with the dropout given here instead of the file's. Throws

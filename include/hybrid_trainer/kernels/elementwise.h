@@ -13,7 +13,7 @@ void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
 /// kernel runs. May alias. f32.
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream);
-/// y = from + a·direction; y may alias `from`. f32.
+/// y = from + a·direction; y may alias either. f32 or bf16.
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream);
 /// Converts between f32 and bf16, or copies where the dtypes are equal.

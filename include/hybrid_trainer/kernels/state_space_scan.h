@@ -24,18 +24,18 @@ struct StateSpaceSpec {
 
 /// What decays, each (H) f32. All undefined: Δ = 1 and no decay, y = tril(C·Bᵀ)·x.
 struct StateSpaceDecay {
-  Tensor log_rate;   // "A_log": a_t = −exp(log_rate)·Δ_t
-  Tensor step_bias;  // "dt_bias": Δ_t = clamp(softplus(step_t + step_bias), least, most)
+  Tensor log_rate{};   // "A_log": a_t = −exp(log_rate)·Δ_t
+  Tensor step_bias{};  // "dt_bias": Δ_t = clamp(softplus(step_t + step_bias), least, most)
 };
 
 /// What a scan reads of a batch of B sequences of T tokens.
 struct StateSpaceInput {
-  Tensor values;  // (B, T, columns()) f32 or bf16: x (H·P), B (G·N), C (G·N) of each token
-  Tensor steps;   // (B, T, any) of that dtype: its last H columns are step_t; undefined: see above
-  Tensor skip;    // "D", (H) f32 or undefined: y += D·x
-  Tensor first_state;  // (B, H, P, N) f32, or undefined: zeros
+  Tensor values{};  // (B, T, columns()) f32 or bf16: x (H·P), B (G·N), C (G·N) of each token
+  Tensor steps{};  // (B, T, any) of that dtype: its last H columns are step_t; undefined: see above
+  Tensor skip{};   // "D", (H) f32 or undefined: y += D·x
+  Tensor first_state{};  // (B, H, P, N) f32, or undefined: zeros
   Tensor
-      positions;  // (B, T) i32, or undefined; see attention_forward. Where it is 0 the state is 0
+      positions{};  // (B, T) i32, or undefined; see attention_forward. Where it is 0 the state is 0
 };
 
 /// A causal semiseparable matrix times x, by chunks of 64 tokens:
@@ -50,12 +50,12 @@ void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
 
 /// Where the gradients of a scan go. Undefined: not wanted.
 struct StateSpaceGradients {
-  Tensor values;  // as StateSpaceInput::values; overwritten
-  Tensor steps;   // as StateSpaceInput::steps: its last H columns are overwritten, the others stay
-  Tensor skip;    // (H) f32, (+)= as `mode` says, like the next two
-  Tensor log_rate;     // (H) f32
-  Tensor step_bias;    // (H) f32
-  Tensor first_state;  // (B, H, P, N) f32; overwritten
+  Tensor values{};  // as StateSpaceInput::values; overwritten
+  Tensor steps{};  // as StateSpaceInput::steps: its last H columns are overwritten, the others stay
+  Tensor skip{};   // (H) f32, (+)= as `mode` says, like the next two
+  Tensor log_rate{};     // (H) f32
+  Tensor step_bias{};    // (H) f32
+  Tensor first_state{};  // (B, H, P, N) f32; overwritten
   GradientMode mode = GradientMode::kOverwrite;
 };
 

@@ -24,9 +24,10 @@ struct DecoderSpec {
   std::int64_t positions = 0;  // rows of a table of positions; 0: branches know positions
   /// The tables of angles that branches turn by.
   std::vector<std::shared_ptr<RotaryTable>> rotary{};
-  bool scaled_embedding = false;  // by √width
-  float logit_cap = 0;            // see LanguageHead
-  bool tied_head = true;          // the head shares the token table
+  double embedding_scale = 1;  // of the token table's rows
+  float logit_cap = 0;         // see LanguageHead
+  double logit_scale = 1;      // of the logits, before the cap
+  bool tied_head = true;       // the head shares the token table
   FirstDeviations deviations;
   /// Names in a Hugging Face folder.
   struct Files {

@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 class DecodeState {
  public:
   explicit DecodeState(TextRoom room)
-      : room_(room), positions_(static_cast<std::size_t>(room.texts)) {}
+      : room_(room), positions_(static_cast<std::size_t>(room.texts)), kept_(positions_.size()) {}
   virtual ~DecodeState() = default;
   TextRoom room() const { return room_; }
   /// Makes room for so many tokens of each text, and keeps what it has seen. Throws OutOfMemory.
@@ -28,21 +28,39 @@ class DecodeState {
   /// Tokens seen of a text since its start.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
-  /// Whether a text can go back to any of its tokens; else only to its start.
+  /// Whether a text can go back to any of its tokens; else only to its start, or to what was kept.
   virtual bool can_rewind() const = 0;
-  /// Forgets all but the first of them; the memory stays.
-  void rewind(std::int64_t tokens, std::int64_t text = 0) {
-    require(tokens == 0 || tokens == position(text) || can_rewind(),
-            "decoding: this model's state goes back to the start of a text alone");
-    positions_[index(text)] = tokens;
+  /// Whether `keep` may be called: else a text goes back to its start alone.
+  virtual bool can_keep() const { return can_rewind(); }
+  /// Lets a text come back to where it is now, also where it cannot go back to any token; in place
+  /// of where it was let before. Throws OutOfMemory.
+  void keep(const Stream& stream, std::int64_t text = 0) {
+    keep_states(text, stream);
+    kept_[index(text)] = position(text);
   }
-  void restart(std::int64_t text = 0) { rewind(0, text); }
+  /// The last position, `tokens` or less, to which a text can go back.
+  std::int64_t last_return(std::int64_t tokens, std::int64_t text = 0) const {
+    if (can_rewind() || tokens == position(text)) return tokens;
+    return kept_[index(text)] <= tokens ? kept_[index(text)] : 0;
+  }
+  /// Goes back to so many tokens, which last_return has said; the memory stays.
+  void rewind(std::int64_t tokens, const Stream& stream, std::int64_t text = 0) {
+    require(tokens == last_return(tokens, text),
+            "decoding: this model's state goes back to what was kept of a text alone");
+    if (tokens > 0 && tokens < position(text)) return_states(text, stream);
+    positions_[index(text)] = tokens;
+    if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
+  }
+  void restart(std::int64_t text = 0) { positions_[index(text)] = kept_[index(text)] = 0; }
 
  private:
   virtual void grow_caches(std::int64_t tokens, const Stream& stream) = 0;
+  /// Of what cannot rewind (see BranchState).
+  virtual void keep_states(std::int64_t /*text*/, const Stream&) {}
+  virtual void return_states(std::int64_t /*text*/, const Stream&) {}
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
   TextRoom room_;
-  std::vector<std::int64_t> positions_;
+  std::vector<std::int64_t> positions_, kept_;  // by text; 0: nothing is kept
 };
 
 /// A model of token sequences: what trains, is evaluated, writes text and is exported.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/models/state_space_config.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {
@@ -34,11 +35,19 @@ struct ModelConfig {
   double query_scalar = 0;
   double attention_cap = 0;
   double logit_cap = 0;
+  std::string mixers{};
+  StateSpaceConfig state_space{};
+  double rotary_share = 1;
+  double embedding_scale = 1;
+  double residual_scale = 1;
+  double logit_scale = 1;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"family", self.family,
-                "Kind of model: gpt2, llama, mistral, qwen2, qwen3, gemma2 or gemma3."});
+    visit(
+        Field{"family", self.family,
+              "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, gemma2, gemma3, mamba2, "
+              "granitemoehybrid or bamba."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
@@ -101,6 +110,22 @@ struct ModelConfig {
     visit(Field{"logit_cap", self.logit_cap,
                 "Soft cap c of logits s: they become c·tanh(s/c); 0 caps nothing.",
                 Range::at_least(0)});
+    visit(Field{"mixers", self.mixers,
+                "What mixes the tokens of each layer, one letter per layer, repeated: a attention, "
+                "m Mamba-2, d Gated DeltaNet. Empty uses the family's pattern: mamba2 m; "
+                "granitemoehybrid and bamba mmma; qwen3_5 ddda."});
+    visit(Field{"state_space", self.state_space,
+                "Sizes of the mixers that are not attention: Mamba-2 and Gated DeltaNet."});
+    visit(Field{"rotary_share", self.rotary_share,
+                "Share of each head's channels that positions rotate, the first ones; 0: none, and "
+                "positions are known by the other mixers alone.",
+                Range::between(0, 1)});
+    visit(Field{"embedding_scale", self.embedding_scale,
+                "Factor of the token table's rows where they enter the first layer.",
+                Range::above(0)});
+    visit(Field{"residual_scale", self.residual_scale,
+                "Factor of what each branch adds to the residual stream.", Range::above(0)});
+    visit(Field{"logit_scale", self.logit_scale, "Factor of the logits.", Range::above(0)});
   }
 };
 

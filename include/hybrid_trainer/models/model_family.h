@@ -31,6 +31,17 @@ enum class WindowKeys {
   kLayerTypes,  // layer_types, sliding_window_pattern or the family's own pattern
 };
 
+/// By which keys of config.json the mixers of the layers are told.
+enum class MixerKeys {
+  kNone,
+  kLayerTypes,         // layer_types
+  kAttentionLayers,    // attn_layer_indices: those with attention
+  kAttentionInterval,  // layer_types, or full_attention_interval: every so many-th has attention
+};
+
+/// What a key of config.json holds of a member x.
+enum class KeyUnit { kPlain, kReciprocal, kReciprocalRoot };  // x, 1/x, 1/√x
+
 /// A family's folders as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
   using Value = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
@@ -38,9 +49,12 @@ struct HuggingFaceLayout {
   /// between, the first is what we write.
   struct Member {
     std::string key;
-    std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*> member;
+    std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*,
+                 std::int64_t StateSpaceConfig::*, bool StateSpaceConfig::*>
+        member;
     std::optional<double> missing{};  // what an absent key means; else it must be there
     bool null_is_zero = false;        // else null is the same as an absent key
+    KeyUnit unit = KeyUnit::kPlain;   // of a double
   };
   /// A key that chooses a computation, with the values that mean this family's; the first is what
   /// we write. An absent key is accepted.
@@ -70,6 +84,30 @@ struct HuggingFaceLayout {
   std::string windows{};  // the family's pattern, see ModelConfig::window_layers
   /// Where layers with a window rotate by a base of their own.
   double ModelConfig::*window_rope_theta = nullptr;
+  /// What a missing partial_rotary_factor means where the family has the key.
+  std::optional<double> rotary_share{};
+  /// Heads rotate if position_embedding_type is "rope".
+  bool rotates_by_type = false;
+
+  MixerKeys mixer_keys = MixerKeys::kNone;
+  char mixer = 'm';  // of the layers without attention
+  /// Of Mamba-2's mixers: the key of the channels of a head ("auto" or missing: what expand makes of
+  /// the width), that of expand, and so that of the limits of a step is read.
+  std::string head_size_key{}, expand_key{};
+  std::optional<double> missing_head_size{};
+  /// The key of the number of experts and what a missing one means: only models without are read.
+  std::string experts_key{};
+  std::int64_t missing_experts = 0;
+  /// Keys of the family's class that change nothing of what is computed here.
+  std::vector<std::string> inert{};
+
+  /// A model that has this one as its text_config; empty where there is none.
+  struct Outer {
+    std::string model_type{}, prefix{};
+  } outer{};
+  /// What names of tensors begin with that the model does not have and export takes over from the
+  /// folder that the model began with.
+  std::vector<std::string> carried{};
 
   std::string full_name(const FileTensor& tensor) const {
     return tensor.prefixed ? prefix + tensor.name : tensor.name;

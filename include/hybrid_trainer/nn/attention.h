@@ -12,7 +12,9 @@ namespace hybrid_trainer {
 
 /// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
 /// queries, all keys, all values. Between the two, where the spec says so, each head's query and key
-/// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
+/// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated. Gated, each
+/// number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows of c_attn
+/// follow the queries'.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -23,7 +25,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     bool output_bias = true;     // of c_proj
     std::optional<kernels::RmsNormSpec> query_key_norm{};
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
-    ProductFiles files{};                   // the parts: queries, keys, values
+    bool gated = false;
+    ProductFiles files{};  // the parts: queries, keys, values
   };
 
   Attention(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -42,6 +45,16 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
+  /// Queries, keys and values of c_attn's result: itself, but for the gates.
+  Tensor without_gates(const Tensor& product, const Stream& stream) const;
+  /// What c_proj reads: y, or where there are gates, y times theirs.
+  Tensor gated(const Tensor& y, const Tensor& product, const Stream& stream) const;
+  /// The gradient of y, from that of the branch; and the columns of dproduct that are the gates'.
+  Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
+                       const Tensor& product, const Pass& pass, const Stream& stream);
+  /// The other columns.
+  void copy_without_gates(const Tensor& dproduct, const Tensor& dqkv, const Stream& stream) const;
+  bool prepares_anew() const { return query_norm_.has_value() || is_gated_; }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
   /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
@@ -55,6 +68,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
               kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
   std::int64_t head_size_;
+  bool is_gated_;
   std::shared_ptr<RotaryTable> rotary_;
   std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
   std::optional<Parameter> query_norm_, key_norm_;

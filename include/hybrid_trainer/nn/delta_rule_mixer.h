@@ -1,9 +1,7 @@
 #pragma once
 
-#include "hybrid_trainer/kernels/causal_convolution.h"
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
-#include "hybrid_trainer/kernels/gated_norm.h"
-#include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/recurrent_mixer.h"
 
 namespace hybrid_trainer {
 
@@ -11,7 +9,7 @@ namespace hybrid_trainer {
 /// q, k, v, z, b and a are the rows of c_in, in this order, and the norm is of each head. Its vectors:
 /// "<name>.conv.weight" (channels, taps), "A_log", "dt_bias" (heads), "norm.weight" (head size).
 /// Source: Yang et al. 2024, "Gated Delta Networks", figure 1.
-class DeltaRuleMixer final : public TwoProductBranch, public Rebuilder {
+class DeltaRuleMixer final : public RecurrentMixer {
  public:
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
@@ -22,25 +20,21 @@ class DeltaRuleMixer final : public TwoProductBranch, public Rebuilder {
   };
 
   DeltaRuleMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
-  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
-                 const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// What the scan made of the products.
-  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
-                BranchState* state, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
-                                          const Stream& stream) const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
+  Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
+              const Pass& pass, const Stream& stream) override;
+  Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
+                       const Tensor& product, const Pass& pass, const Stream& stream) override;
+  Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
+                   const Tensor& texts, const Stream& stream) override;
+  Shape scan_state(std::int64_t texts) const override;
+  double scan_flops() const override;
   kernels::DeltaRuleSpec scan_;
-  kernels::GatedNormSpec norm_;
-  Parameter convolution_, log_rate_, step_bias_, gain_;
+  Parameter log_rate_, step_bias_;
 };
 
 }  // namespace hybrid_trainer

@@ -11,13 +11,13 @@ namespace hybrid_trainer {
 /// a model whose blocks know positions goes without.
 class Embedding {
  public:
-  /// `positions`: max T; 0 for none. `scaled`: the sum is multiplied by √width as its dtype holds it.
+  /// `positions`: max T; 0 for none. `factor`: of the sum, as its dtype holds it.
   Embedding(std::int64_t rows, std::int64_t positions, std::int64_t width, const Stream& stream,
-            bool scaled = false);
+            double factor = 1);
   /// tokens: (B, T) i32 at the pass's positions, else from 0 on; the result is (B, T, C) in the pass's
   /// dtype.
   Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
-  /// Overwrites dy where the embedding is scaled.
+  /// Overwrites dy where there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);
   Parameter& tokens() { return tokens_; }
@@ -25,7 +25,7 @@ class Embedding {
 
  private:
   void scale(const Tensor& x, const Stream& stream) const;
-  bool scaled_;
+  float factor_;
   Parameter tokens_;
   std::optional<Parameter> positions_;
 };

@@ -20,6 +20,10 @@ void initialize_normal(Parameter& parameter, double deviation, std::uint64_t see
 /// Uniform in [-bound, bound).
 void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
                         const Stream& stream);
+/// The logarithms of rates of decay that are uniform in [1, 16), as Mamba-2's "A_log".
+void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream& stream);
+/// Biases b with softplus(b) log-uniform in [0.001, 0.1), as Mamba-2's "dt_bias".
+void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream);
 void initialize_constant(Parameter& parameter, float value, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -40,9 +40,9 @@ class Linear final : public Module {
   /// Two for each weight and product, of which a frozen weight's gradient is none.
   TokenFlops flops() const;
   /// In a Hugging Face folder it consists of these modules, with so many of its rows each;
-  /// `transposed`: their weights lie as (inputs, outputs).
+  /// `transposed`: their weights lie as (inputs, outputs); `orders`: of the first modules' rows.
   void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
-                    bool transposed);
+                    bool transposed, const std::vector<RowGroups>& orders = {});
   /// The bias for a product; no values where there is none.
   Weight acquire_bias(const Stream& stream) const {
     return bias_ ? bias_->acquire_master(stream) : Weight{};

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/kernels/low_rank.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/row_groups.h"
 
 namespace hybrid_trainer {
 
@@ -15,6 +16,7 @@ struct AdapterPart {
   std::string name;  // of the module in a Hugging Face folder: "model.layers.0.self_attn.q_proj"
   std::int64_t first_row = 0, rows = 0;
   bool transposed = false;  // the weight lies as (inputs, outputs) there
+  RowGroups order{};        // of the outputs there
 };
 
 struct AdapterSpec {

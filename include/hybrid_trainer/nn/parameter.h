@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
+#include "hybrid_trainer/nn/row_groups.h"
 #include "hybrid_trainer/nn/weight.h"
 
 namespace hybrid_trainer {
@@ -29,9 +30,10 @@ inline ModuleName operator/(const ModuleName& whole, const ModuleName& part) {
 /// How a parameter, or consecutive rows of one, is stored in a Hugging Face folder.
 struct FileTensor {
   std::string name;
-  Shape shape;              // there
+  Shape shape;              // there; of any rank, with the elements in the same order
   bool transposed = false;  // (inputs, outputs) there, (outputs, inputs) here
   bool prefixed = true;     // bears the prefix of the folder's layout; an untied head does not
+  RowGroups order{};        // of its rows; not of a transposed one
   std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
 };
 

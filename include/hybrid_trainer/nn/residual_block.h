@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// One branch of a layer: x += dropout(last_norm(branch(norm(x)))).
+/// One branch of a layer: x += scale·dropout(last_norm(branch(norm(x)))).
 struct BranchSpec {
   ModuleName name;                        // in the block: "attn"
   ModuleName norm;                        // likewise: "ln_1"
@@ -27,6 +27,7 @@ struct ResidualSpec {
   std::int64_t width = 0;  // C
   NormSpec norm{};
   float dropout = 0;  // on each branch's result before it joins the stream
+  float scale = 1;    // of that result
 };
 
 /// By what a block does not keep: the levels of Rebuild, and last its input alone.

@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,16 @@ struct BranchState {
   virtual ~BranchState() = default;
   /// Makes room for so many tokens of each text, and keeps what it holds.
   virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
-  /// Whether a text may go back to one of its tokens, as where each has a place of its own. A state
-  /// that sums up what it has seen can only begin anew.
+  /// Whether a text may go back to any of its tokens, as where each has a place of its own. A state
+  /// that sums up what it has seen can only begin anew, or go back to what it kept.
   virtual bool can_rewind() const { return true; }
+  /// Whether it can come back to where a text was when it was told to keep that.
+  virtual bool can_keep() const { return can_rewind(); }
+  /// Keeps a copy of what it has of a text, where it could not go back without one, in place of what
+  /// it kept before. Throws OutOfMemory.
+  virtual void keep(std::int64_t /*text*/, const Stream&) {}
+  /// Goes back to that.
+  virtual void go_back(std::int64_t /*text*/, const Stream&) {}
   /// Whether decoding may be recorded (see Recording) and replayed: it waits for nothing, and all
   /// that it keeps stays where it is until it grows.
   virtual bool can_record() const { return false; }
@@ -34,7 +42,8 @@ struct TextRoom {
 struct DecodeTexts {
   /// Where `each` is undefined: the one that begins with all of the tokens, whatever its state holds.
   std::int64_t begun = 0;
-  Tensor each{};  // (B·T) i32, each token's; where there are several, T = 1
+  Tensor each{};                        // (B·T) i32, each token's; where there are several, T = 1
+  std::optional<std::int64_t> alone{};  // beside `each`: the one that all tokens are of, if told
 };
 
 /// Numbers that a branch or block keeps for a token, in the pass's dtype, by what it does not keep
@@ -77,6 +86,8 @@ struct ProductFiles {
   std::vector<std::string> first{};  // the module, or those of its parts; none: as here
   std::string last{};
   bool transposed = false;  // see Linear::set_in_files
+  /// Of the rows of `first`'s modules; one that says its rows may cover several of the branch's parts.
+  std::vector<RowGroups> orders{};
 };
 
 /// A branch that begins and ends with a product: y = residual + projection(f(first(x))).
@@ -90,7 +101,7 @@ class TwoProductBranch : public ResidualBranch {
 
  protected:
   TwoProductBranch(Linear first, Linear projection);
-  /// `rows`: of the parts.
+  /// `rows`: of the parts, where files.orders do not say it.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 };

@@ -1,16 +1,14 @@
 #pragma once
 
-#include "hybrid_trainer/kernels/causal_convolution.h"
-#include "hybrid_trainer/kernels/gated_norm.h"
 #include "hybrid_trainer/kernels/state_space_scan.h"
-#include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/recurrent_mixer.h"
 
 namespace hybrid_trainer {
 
 /// The mixer of Mamba-2: y = residual + c_proj(norm(scan(conv(x B C), dt) ⊙ silu(z))), where z, x, B,
 /// C and dt are the rows of c_in, in this order. Its vectors: "<name>.conv.weight" (channels, taps)
 /// and "conv.bias", "A_log", "D", "dt_bias" (heads), "norm.weight". Source: Dao & Gu 2024, figure 6.
-class StateSpaceMixer final : public TwoProductBranch, public Rebuilder {
+class StateSpaceMixer final : public RecurrentMixer {
  public:
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
@@ -23,27 +21,21 @@ class StateSpaceMixer final : public TwoProductBranch, public Rebuilder {
   };
 
   StateSpaceMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
-  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
-                 const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// What the scan made of the products.
-  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
-                BranchState* state, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
-                                          const Stream& stream) const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
+  Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
+              const Pass& pass, const Stream& stream) override;
+  Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
+                       const Tensor& product, const Pass& pass, const Stream& stream) override;
+  Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
+                   const Tensor& texts, const Stream& stream) override;
+  Shape scan_state(std::int64_t texts) const override;
+  double scan_flops() const override;
   kernels::StateSpaceSpec scan_;
-  kernels::GatedNormSpec norm_;
-  Parameter convolution_;
-  std::optional<Parameter> convolution_bias_;
-  Parameter log_rate_, skip_, step_bias_, gain_;
+  Parameter log_rate_, skip_, step_bias_;
 };
 
 }  // namespace hybrid_trainer

@@ -61,6 +61,7 @@ struct TrainedRun {
   std::unique_ptr<LanguageModel> model;
   std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
+  std::filesystem::path origin;       // the Hugging Face folder that all began with, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 

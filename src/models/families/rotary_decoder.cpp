@@ -87,16 +87,17 @@ DecoderSpec spec_of(const RotaryDecoder& kind, const ModelConfig& config) {
   const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
   const auto angles = table(config.rope_theta, config.rope_scaling);
   const auto of_windows = kind.window_rope ? table(config.window_rope_theta, {}) : angles;
-  return {.residual = {config.width, norm, static_cast<float>(config.dropout)},
-          .kinds = {{'w', layer_of(kind, config, config.window, of_windows, norm)},
-                    {'a', layer_of(kind, config, 0, angles, norm)}},
-          .pattern = config.window_layers.empty() ? "a" : config.window_layers,
-          .rotary = kind.window_rope ? std::vector{angles, of_windows} : std::vector{angles},
-          .scaled_embedding = kind.scaled_embedding,
-          .logit_cap = static_cast<float>(config.logit_cap),
-          .tied_head = config.tied_head,
-          .deviations = usual_deviations(config),
-          .files = {.layers = "layers", .tokens = "embed_tokens", .final_norm = "norm"}};
+  return {
+      .residual = {config.width, norm, static_cast<float>(config.dropout)},
+      .kinds = {{'w', layer_of(kind, config, config.window, of_windows, norm)},
+                {'a', layer_of(kind, config, 0, angles, norm)}},
+      .pattern = config.window_layers.empty() ? "a" : config.window_layers,
+      .rotary = kind.window_rope ? std::vector{angles, of_windows} : std::vector{angles},
+      .embedding_scale = kind.scaled_embedding ? std::sqrt(static_cast<double>(config.width)) : 1,
+      .logit_cap = static_cast<float>(config.logit_cap),
+      .tied_head = config.tied_head,
+      .deviations = usual_deviations(config),
+      .files = {.layers = "layers", .tokens = "embed_tokens", .final_norm = "norm"}};
 }
 
 void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,

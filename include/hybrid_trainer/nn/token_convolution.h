@@ -1,0 +1,49 @@
+#pragma once
+
+#include <optional>
+
+#include "hybrid_trainer/kernels/causal_convolution.h"
+#include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// The short convolution over tokens at the entry of a mixer, of columns of its first product:
+/// "<name>.weight" (channels, taps) and, where there is one, "<name>.bias".
+class TokenConvolution {
+ public:
+  /// Of columns [first, first + channels) of what goes in.
+  struct Spec {
+    std::int64_t first = 0;
+    std::int64_t channels = 0;
+    std::int64_t taps = 4;
+    bool bias = false;
+    kernels::ConvolutionSpec sum{};
+  };
+
+  TokenConvolution(const ModuleName& name, const Spec& spec, const Stream& stream);
+  /// x: (B, T, any); before: (B, taps − 1, channels), the rows before, or undefined. Returns (B, T,
+  /// channels).
+  Tensor forward(const Tensor& x, const Tensor& before, const Pass& pass, const Stream& stream);
+  /// Writes the columns of dx, and the parameters' gradients. x: of forward.
+  void backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Pass& pass,
+                const Stream& stream);
+  /// Generation: of one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts:
+  /// (N) i32. Returns (N, channels).
+  Tensor step(const Tensor& state, const Tensor& x, const Tensor& texts, const Stream& stream);
+  /// Makes the rows of `state`, (1, taps − 1, channels), those that end with all of x, (1, T, any).
+  void remember(const Tensor& state, const Tensor& x, const Stream& stream) const;
+  Shape state_shape(std::int64_t texts) const { return {texts, spec_.taps - 1, spec_.channels}; }
+  void initialize(std::uint64_t seed, const Stream& stream);
+  void visit_parameters(const ParameterVisitor& visit);
+
+ private:
+  Weight acquire_bias(const Stream& stream) const {
+    return bias_ ? bias_->acquire_master(stream) : Weight{};
+  }
+  Spec spec_;
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+}  // namespace hybrid_trainer

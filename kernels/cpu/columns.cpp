@@ -1,0 +1,69 @@
+#include "hybrid_trainer/kernels/columns.h"
+
+#include <cstring>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace hybrid_trainer::kernels::cpu {
+namespace {
+
+/// The first of the columns in row `row`.
+template <class T>
+T* columns_of_row(const Columns& columns, std::int64_t row) {
+  return columns.rows.data<T>() + row * columns.rows.size(1) + columns.first;
+}
+
+}  // namespace
+
+void copy_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream&) {
+  visit_real(to.rows.dtype(), [&](auto real) {
+    using T = decltype(real);
+    parallel_rows(to.rows.size(0), count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        std::memcpy(columns_of_row<T>(to, row), columns_of_row<T>(from, row),
+                    static_cast<std::size_t>(count) * sizeof(T));
+    });
+  });
+}
+
+void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate, const Stream&) {
+  const std::int64_t columns = x.size(1);
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    parallel_rows(x.size(0), columns, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        T* const out = y.data<T>() + row * columns;
+        const T *const in = x.data<T>() + row * columns, *const gates =
+                                                             columns_of_row<T>(gate, row);
+#pragma omp simd
+        for (std::int64_t i = 0; i < columns; ++i)
+          store(out + i, load(in + i) * sigmoid(load(gates + i)));
+      }
+    });
+  });
+}
+
+void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor& dy,
+                           const Tensor& x, const Columns& gate, const Stream&) {
+  const std::int64_t columns = x.size(1);
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    parallel_rows(x.size(0), columns, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        T *const to = dx.data<T>() + row * columns, *const dgates = columns_of_row<T>(dgate, row);
+        const T *const from = dy.data<T>() + row * columns, *const in = x.data<T>() + row * columns,
+                       *const gates = columns_of_row<T>(gate, row);
+#pragma omp simd
+        for (std::int64_t i = 0; i < columns; ++i) {
+          const float share = sigmoid(load(gates + i)), slope = load(from + i);
+          store(dgates + i, slope * load(in + i) * share * (1.0f - share));
+          store(to + i, slope * share);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

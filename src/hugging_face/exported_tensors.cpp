@@ -1,0 +1,84 @@
+#include "src/hugging_face/exported_tensors.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/memory/quantized_weight.h"
+#include "hybrid_trainer/models/lora.h"
+#include "src/hugging_face/file_layout.h"
+#include "src/hugging_face/quantized_order.h"
+#include "src/hugging_face/quantized_tensors.h"
+
+namespace hybrid_trainer {
+namespace {
+
+Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
+  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
+  std::transform(values.data<float>(), values.data<float>() + values.elements(),
+                 rounded.data<BFloat16>(), to_bfloat16);
+  return rounded;
+}
+
+void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
+                   const OriginFolder& origin, DType dtype, const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
+  const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
+  std::int64_t row = 0;
+  for (const FileTensor& in_file : parameter.in_files()) {
+    const std::string name = origin.layout().full_name(in_file);
+    Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
+    row += in_file.rows();
+    if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor, host);
+    tensors.push_back({name, tensor});
+  }
+}
+
+void append_codes(std::vector<NamedTensor>& tensors, const Parameter& parameter,
+                  const QuantizedWeight& weight, const OriginFolder& origin, const Stream& stream) {
+  const std::vector<FileTensor>& in_files = parameter.in_files();
+  const std::int64_t columns = parameter.shape()[1];
+  for (std::size_t i = 0; i < in_files.size(); ++i) {
+    const std::string name = origin.layout().full_name(in_files[i]);
+    const QuantizedRows part =
+        reordered(weight.parts().at(i), columns, in_files[i].order, RowsTo::kFile, name, stream);
+    append_quantized(tensors, name, columns, part, stream);
+  }
+}
+
+}  // namespace
+
+std::string quantization_of(LanguageModel& model) {
+  std::string form;
+  model.visit_parameters([&](Parameter& parameter) {
+    const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
+    if (weight != nullptr && form.empty()) form = form_of(weight->parts().front());
+  });
+  return form;
+}
+
+DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
+  bool all_short = true;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.role() != Role::kVector || is_of_adapter(parameter)) return;
+    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
+    const float* const begin = values.data<float>();
+    all_short = all_short && std::all_of(begin, begin + values.elements(),
+                                         [](float x) { return to_float(to_bfloat16(x)) == x; });
+  });
+  return all_short ? DType::kBF16 : DType::kF32;
+}
+
+std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFolder& origin,
+                                          DType dtype, const Stream& stream) {
+  std::vector<NamedTensor> tensors;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter)) return;
+    if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
+      append_codes(tensors, parameter, *weight, origin, stream);
+    } else {
+      append_values(tensors, parameter, origin, dtype, stream);
+    }
+  });
+  return tensors;
+}
+
+}  // namespace hybrid_trainer

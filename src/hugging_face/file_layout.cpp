@@ -1,0 +1,48 @@
+#include "src/hugging_face/file_layout.h"
+
+#include <cstring>
+
+#include "src/hugging_face/transpose.h"
+
+namespace hybrid_trainer {
+
+void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side) {
+  order.for_each_run([&](std::int64_t here, std::int64_t there, std::int64_t count) {
+    const bool is_back = side == RowsTo::kHere;
+    const auto at = [&](std::int64_t row) { return static_cast<std::size_t>(row) * bytes; };
+    std::memcpy(static_cast<char*>(to) + at(is_back ? here : there),
+                static_cast<const char*>(from) + at(is_back ? there : here), at(count));
+  });
+}
+
+Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
+  if (order.are_alike()) return rows;
+  require(order.groups * order.rows_of_group() == rows.size(0), "an order of other rows");
+  const Stream host(MemoryPool::create("host"));
+  const Tensor turned = Tensor::empty(rows.shape(), rows.dtype(), MemoryKind::kWorkspace, host);
+  const std::size_t bytes = rows.bytes() / static_cast<std::size_t>(rows.size(0));
+  copy_rows(turned.raw(), rows.raw(), order, bytes, side);
+  return turned;
+}
+
+bool lies_alike(const FileTensor& part) { return !part.transposed && part.order.are_alike(); }
+
+Tensor in_file_layout(const Tensor& values, const FileTensor& part) {
+  if (!part.transposed) return reordered(values, part.order, RowsTo::kFile).view(part.shape);
+  const Stream host(MemoryPool::create("host"));
+  const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  transpose(turned, values);
+  return turned;
+}
+
+void take_from_file(const Tensor& values, const Tensor& in_file, const FileTensor& part) {
+  if (part.transposed) return transpose(values, in_file);
+  if (part.order.are_alike()) {
+    std::memcpy(values.raw(), in_file.raw(), values.bytes());
+  } else {
+    copy_rows(values.raw(), in_file.raw(), part.order,
+              values.bytes() / static_cast<std::size_t>(values.size(0)), RowsTo::kHere);
+  }
+}
+
+}  // namespace hybrid_trainer

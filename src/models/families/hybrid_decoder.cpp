@@ -1,0 +1,229 @@
+#include "src/models/families/hybrid_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/nn/attention.h"
+#include "hybrid_trainer/nn/delta_rule_mixer.h"
+#include "hybrid_trainer/nn/feed_forward.h"
+#include "hybrid_trainer/nn/state_space_mixer.h"
+
+namespace hybrid_trainer {
+namespace {
+
+bool has_attention(const HybridDecoder& kind) {
+  return kind.letters.find('a') != std::string::npos;
+}
+
+std::vector<std::string> keys_of(const HybridDecoder& kind) {
+  std::vector<std::string> keys{"initializer_range", "norm_epsilon", "tied_head", "mixers",
+                                "state_space"};
+  const auto add = [&](bool has, std::initializer_list<const char*> more) {
+    if (has) keys.insert(keys.end(), more.begin(), more.end());
+  };
+  add(has_attention(kind),
+      {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share"});
+  add(kind.has_feed_forward, {"inner_width", "dropout"});
+  add(kind.attention_bias, {"attention_bias"});
+  add(kind.mlp_bias, {"mlp_bias"});
+  add(kind.scales, {"query_scalar", "embedding_scale", "residual_scale", "logit_scale"});
+  return keys;
+}
+
+ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given) {
+  ModelConfig config = given;
+  if (config.mixers.empty()) config.mixers = kind.pattern;
+  if (has_attention(kind) && config.key_heads == 0) config.key_heads = config.heads;
+  if (has_attention(kind) && config.head_size == 0) config.head_size = config.width / config.heads;
+  if (kind.has_feed_forward && config.inner_width == 0)
+    config.inner_width = (8 * config.width + 191) / 192 * 64;
+  if (kind.scales && config.query_scalar == 0)
+    config.query_scalar = static_cast<double>(config.head_size);
+  if (kind.rotary_share) config.rotary_share = *kind.rotary_share;
+  StateSpaceConfig& mixer = config.state_space;
+  if (mixer.head_size == 0) mixer.head_size = config.width < 512 ? 32 : 64;
+  if (mixer.heads == 0) mixer.heads = std::max<std::int64_t>(1, 2 * config.width / mixer.head_size);
+  return config;
+}
+
+Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& config,
+                             const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
+  Attention::Spec spec{
+      .width = config.width,
+      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
+      .head_size = config.head_size,
+      .biases = config.attention_bias,
+      .output_bias = config.attention_bias,
+      .rotary = config.rotary_share > 0 ? rotary : nullptr,
+      .gated = kind.gated_attention,
+      .files = kind.files.attention(config)};
+  if (config.query_scalar > 0)
+    spec.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));
+  if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
+  return spec;
+}
+
+StateSpaceMixer::Spec state_space_of(const HybridDecoder& kind, const ModelConfig& config) {
+  const StateSpaceConfig& sizes = config.state_space;
+  StateSpaceMixer::Spec spec{.width = config.width,
+                             .scan = {.heads = sizes.heads,
+                                      .head_size = sizes.head_size,
+                                      .groups = sizes.groups,
+                                      .state_size = sizes.state_size,
+                                      .least_step = static_cast<float>(sizes.least_step)},
+                             .taps = sizes.taps,
+                             .biases = sizes.biases,
+                             .convolution_bias = sizes.convolution_bias,
+                             .norm_epsilon = static_cast<float>(config.norm_epsilon),
+                             .files = kind.files.mixer_products(config)};
+  if (sizes.most_step > 0) spec.scan.most_step = static_cast<float>(sizes.most_step);
+  return spec;
+}
+
+DeltaRuleMixer::Spec delta_rule_of(const HybridDecoder& kind, const ModelConfig& config) {
+  const StateSpaceConfig& sizes = config.state_space;
+  return {.width = config.width,
+          .scan = {.key_heads = sizes.groups,
+                   .value_heads = sizes.heads,
+                   .key_size = sizes.state_size,
+                   .value_size = sizes.head_size},
+          .taps = sizes.taps,
+          .norm_epsilon = static_cast<float>(config.norm_epsilon),
+          .files = kind.files.mixer_products(config)};
+}
+
+/// A layer: its mixer, and the feed-forward branch where the family has one.
+LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer) {
+  LayerSpec layer{std::move(mixer)};
+  if (!kind.has_feed_forward) return layer;
+  const GatedFeedForward::Spec feed_forward{.width = config.width,
+                                            .inner_width = config.inner_width,
+                                            .biases = config.mlp_bias,
+                                            .files = kind.files.mlp_products};
+  layer.push_back({.name = {"mlp", kind.files.mlp},
+                   .norm = {"ln_2", kind.files.mlp_norm},
+                   .make = branch_of<GatedFeedForward>(feed_forward)});
+  return layer;
+}
+
+std::map<char, LayerSpec> kinds_of(const HybridDecoder& kind, const ModelConfig& config,
+                                   const std::shared_ptr<RotaryTable>& rotary,
+                                   const NormSpec& norm) {
+  std::map<char, LayerSpec> kinds;
+  const auto add = [&](char letter, const ModuleName& name, const BranchMaker& make) {
+    const BranchSpec mixer{.name = name, .norm = {"ln_1", kind.files.mixer_norm}, .make = make};
+    kinds.emplace(letter, layer_of(kind, config, mixer));
+  };
+  for (const char letter : kind.letters) {
+    const ModuleName mixer{"mix", kind.files.mixer};
+    if (letter == 'a')
+      add('a', {"attn", "self_attn"},
+          branch_of<Attention>(attention_of(kind, config, rotary, norm)));
+    if (letter == 'm') add('m', mixer, branch_of<StateSpaceMixer>(state_space_of(kind, config)));
+    if (letter == 'd') add('d', mixer, branch_of<DeltaRuleMixer>(delta_rule_of(kind, config)));
+  }
+  return kinds;
+}
+
+std::int64_t rotated_channels(const ModelConfig& config) {
+  return std::llround(config.rotary_share * static_cast<double>(config.head_size));
+}
+
+DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
+  const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
+  const auto rotary = std::make_shared<RotaryTable>(config.rope_theta, config.rope_scaling,
+                                                    config.context, rotated_channels(config));
+  const bool rotates = has_attention(kind) && config.rotary_share > 0;
+  return {
+      .residual = {config.width, norm, static_cast<float>(config.dropout),
+                   static_cast<float>(config.residual_scale)},
+      .kinds = kinds_of(kind, config, rotary, norm),
+      .pattern = config.mixers,
+      .rotary = rotates ? std::vector{rotary} : std::vector<std::shared_ptr<RotaryTable>>{},
+      .embedding_scale = config.embedding_scale,
+      .logit_scale = config.logit_scale,
+      .tied_head = config.tied_head,
+      .deviations = usual_deviations(config),
+      .files = {
+          .layers = "layers", .tokens = kind.files.tokens, .final_norm = kind.files.final_norm}};
+}
+
+std::string words_of(const std::string& letters) {
+  static const std::map<char, std::string> words{
+      {'a', "a (attention)"}, {'m', "m (Mamba-2)"}, {'d', "d (Gated DeltaNet)"}};
+  std::string text;
+  for (const char letter : letters) text += (text.empty() ? "" : " and ") + words.at(letter);
+  return text;
+}
+
+void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  const StateSpaceConfig& sizes = config.state_space;
+  if (sizes.heads % sizes.groups != 0) {
+    problems.push_back(concat("model.state_space.groups: got ", sizes.groups,
+                              ", which does not divide model.state_space.heads ", sizes.heads));
+  }
+  if (sizes.most_step > 0 && sizes.most_step < sizes.least_step) {
+    problems.push_back(concat("model.state_space.most_step: got ", sizes.most_step,
+                              ", want at least least_step, ", sizes.least_step));
+  }
+}
+
+void collect_attention_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  if (config.heads % config.key_heads != 0) {
+    problems.push_back(concat("model.key_heads: got ", config.key_heads,
+                              ", which does not divide model.heads ", config.heads));
+  }
+  const std::int64_t turned = rotated_channels(config);
+  if (config.rotary_share > 0 && (turned < 2 || turned % 2 != 0)) {
+    problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", which is ",
+                              turned, " of the ", config.head_size,
+                              " channels of a head; want an even number: positions rotate pairs"));
+  }
+}
+
+void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,
+                             std::vector<std::string>& problems) {
+  if (config.heads < 1 || config.state_space.groups < 1) return;  // told by the ranges
+  if (has_attention(kind) && config.head_size == 0 && config.width % config.heads != 0) {
+    problems.push_back(concat("model.heads: got ", config.heads,
+                              ", which does not divide model.width ", config.width,
+                              "; give model.head_size"));
+    return;
+  }
+  const ModelConfig whole = resolved_hybrid(kind, config);
+  collect_mixer_problems(whole, problems);
+  if (has_attention(kind)) collect_attention_problems(whole, problems);
+  if (whole.mixers != kind.pattern)
+    collect_pattern_problems("model.mixers", config.mixers, kind.letters, words_of(kind.letters),
+                             config.layers, problems);
+}
+
+}  // namespace
+
+ProductFiles usual_attention_files(const ModelConfig&) {
+  return {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"};
+}
+
+ProductFiles state_space_files(const ModelConfig&) {
+  return {.first = {"in_proj"}, .last = "out_proj"};
+}
+
+ModelFamily hybrid_decoder_family(const HybridDecoder& kind) {
+  return {.name = kind.name,
+          .title = kind.title,
+          .keys = keys_of(kind),
+          .collect_problems =
+              [kind](const ModelConfig& config, std::vector<std::string>& problems) {
+                collect_hybrid_problems(kind, config, problems);
+              },
+          .resolved = [kind](const ModelConfig& config) { return resolved_hybrid(kind, config); },
+          .make =
+              [kind](const ModelConfig& config, std::uint64_t seed, const Stream& stream) {
+                const DecoderSpec spec = hybrid_spec(kind, resolved_hybrid(kind, config));
+                return std::make_unique<Decoder>(config, spec, seed, stream);
+              },
+          .presets = kind.presets,
+          .hugging_face = kind.layout};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "hybrid_trainer/models/decoder.h"
+#include "hybrid_trainer/models/model_family.h"
+
+namespace hybrid_trainer {
+
+/// Names of modules in Hugging Face folders: attention's, and Mamba-2's.
+ProductFiles usual_attention_files(const ModelConfig& config);
+ProductFiles state_space_files(const ModelConfig& config);
+
+/// What tells one family of decoders whose layers mix tokens by attention or by a recurrence from
+/// another.
+struct HybridDecoder {
+  const char* name;
+  const char* title;
+  std::string letters;  // the mixers that its layers may have, of ModelConfig::mixers
+  std::string pattern;  // which they have where the config leaves that out
+  NormKind norm = NormKind::kRootMeanSquare;
+  bool has_feed_forward = true;
+  bool query_key_norm = false;
+  bool gated_attention = false;
+  bool attention_bias = false, mlp_bias = false;  // keys that it has
+  bool scales = false;                            // Granite's four factors
+  std::optional<double> rotary_share{};           // whatever the config says
+  /// Names of modules in a Hugging Face folder.
+  struct Files {
+    std::string tokens = "embed_tokens", final_norm = "norm";
+    std::string mixer, mixer_norm = "input_layernorm";
+    ProductFiles (*mixer_products)(const ModelConfig& config);
+    ProductFiles (*attention)(const ModelConfig& config) = usual_attention_files;
+    std::string mlp = "mlp", mlp_norm = "post_attention_layernorm";
+    ProductFiles mlp_products;
+  } files;
+  HuggingFaceLayout layout;
+  std::vector<ModelPreset> presets{};
+};
+
+/// The registry's row.
+ModelFamily hybrid_decoder_family(const HybridDecoder& kind);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,216 @@
+#include "hybrid_trainer/nn/semiseparable_mixer.h"
+
+#include <cmath>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "src/nn/position_rows.h"
+#include "src/nn/recurrent_state.h"
+
+namespace hybrid_trainer {
+namespace {
+
+kernels::StateSpaceSpec scan_of(const SemiseparableMixer::Spec& spec, bool backwards) {
+  return {.heads = spec.heads,
+          .head_size = spec.head_size,
+          .groups = spec.heads,
+          .state_size = spec.rank,
+          .reversed = backwards,
+          .shifted = backwards};
+}
+
+std::int64_t first_rows(const SemiseparableMixer::Spec& spec) {
+  const kernels::StateSpaceSpec scan = scan_of(spec, false);
+  if (spec.positions > 0) return scan.values();
+  return scan.columns() + spec.heads * (spec.two_way ? 3 : 2);
+}
+
+}  // namespace
+
+SemiseparableMixer::SemiseparableMixer(const ModuleName& name, const Spec& spec,
+                                       const Stream& stream)
+    : TwoProductBranch{Linear(name / "c_in", spec.width, first_rows(spec), stream, spec.biases),
+                       Linear(name / "c_proj", spec.heads * spec.head_size, spec.width, stream,
+                              spec.biases)},
+      scan_(scan_of(spec, false)),
+      back_(scan_of(spec, true)),
+      taps_{.heads = spec.heads, .ahead = spec.two_way} {
+  if (spec.positions > 0)
+    tables_.emplace(Tables{Parameter(name / "factors.weight", {spec.positions, table_columns()},
+                                     Role::kEmbedding, stream),
+                           Parameter(name / "taps.weight", {spec.positions, tap_columns()},
+                                     Role::kEmbedding, stream)});
+  set_files(name, spec.files, {first_rows(spec)});
+}
+
+KeptNumbers SemiseparableMixer::kept() const {
+  const auto product = static_cast<double>(first_.weight().shape()[0]),
+             values = static_cast<double>(scan_.values());
+  return {product + values, product + values, product + values, product};
+}
+
+/// In chunks of 64 tokens, as StateSpaceMixer, each way.
+TokenFlops SemiseparableMixer::flops(std::int64_t time) const {
+  constexpr double kChunk = 64, kBackward = 2.6;
+  const auto values = static_cast<double>(scan_.values()),
+             rank = static_cast<double>(scan_.state_size);
+  const double one_way =
+      values * (kChunk + 4 * rank) + static_cast<double>(scan_.groups) * kChunk * rank;
+  const double all =
+      (taps_.ahead ? 2 : 1) * one_way + 2 * values * static_cast<double>(taps_.taps());
+  return TwoProductBranch::flops(time) +
+         TokenFlops{.forward = all, .backward = kBackward * all, .attended = all};
+}
+
+SemiseparableMixer::Parts SemiseparableMixer::parts_of(const Tensor& product,
+                                                       const Tensor& positions,
+                                                       const Stream& stream) {
+  const std::int64_t batch = product.size(0), time = product.size(1);
+  const Tensor values = Tensor::empty({batch, time, scan_.columns()}, product.dtype(),
+                                      MemoryKind::kActivations, stream);
+  if (!tables_) {
+    kernels::copy_columns({values.as_rows(), 0}, {product.as_rows(), 0}, scan_.columns(), stream);
+    return {values, {product.as_rows(), scan_.columns()}};
+  }
+  kernels::copy_columns({values.as_rows(), 0}, {product.as_rows(), 0}, scan_.values(), stream);
+  write_position_rows(values, scan_.values(), tables_->factors, positions, stream);
+  const Tensor taps = Tensor::empty({batch, time, tap_columns()}, product.dtype(),
+                                    MemoryKind::kActivations, stream);
+  write_position_rows(taps, 0, tables_->taps, positions, stream);
+  return {values, {taps.as_rows(), 0}};
+}
+
+kernels::TokenTapsInput SemiseparableMixer::taps_input(const Parts& parts, const Pass& pass) const {
+  return {.x = {parts.values.as_rows(), 0}, .taps = parts.taps, .positions = pass.positions};
+}
+
+Tensor SemiseparableMixer::multiplied(const Parts& parts, const Tensor& last_state,
+                                      const Pass& pass, const Stream& stream) {
+  const Tensor& values = parts.values;
+  const auto scanned = [&](const kernels::StateSpaceSpec& scan, const Tensor& last) {
+    Tensor y = Tensor::empty({values.size(0), values.size(1), scan_.values()}, values.dtype(),
+                             MemoryKind::kActivations, stream);
+    kernels::state_space_scan_forward(y, last, {.values = values, .positions = pass.positions}, {},
+                                      scan, stream);
+    return y;
+  };
+  kernels::TokenTapsInput input = taps_input(parts, pass);
+  input.low = scanned(scan_, last_state);
+  if (taps_.ahead) input.more = scanned(back_, Tensor{});
+  kernels::token_taps_forward(input.low, input, taps_, stream);
+  return input.low;
+}
+
+Tensor SemiseparableMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
+  return multiplied(parts_of(source, pass.positions, stream), Tensor{}, pass, stream);
+}
+
+Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                                   const Stream& stream) {
+  const Tensor product = first_.forward(x, tape, stream);
+  const Tensor y = rebuild(product, tape.pass(), stream);
+  tape.save({ActivationRole::kPreActivation, product, true}, stream);
+  tape.can_rebuild(y, Rebuild::kAttended, product, *this);
+  return projection_.forward(y, residual, tape, stream);
+}
+
+/// Of the values, as they go into the scans.
+Tensor SemiseparableMixer::dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass,
+                                   const Stream& stream) {
+  const kernels::StateSpaceInput input{.values = parts.values, .positions = pass.positions};
+  const Tensor all = Tensor::empty_like(parts.values, MemoryKind::kActivations, stream);
+  kernels::state_space_scan_backward({.values = all}, dlow, Tensor{}, input, {}, scan_, stream);
+  if (!taps_.ahead) return all;
+  const Tensor more = Tensor::empty_like(parts.values, MemoryKind::kActivations, stream);
+  kernels::state_space_scan_backward({.values = more}, dlow, Tensor{}, input, {}, back_, stream);
+  kernels::add(all, all, more, stream);
+  return all;
+}
+
+Tensor SemiseparableMixer::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor dsum = projection_.backward(dy, tape, stream), product = tape.take(stream);
+  const Pass& pass = tape.pass();
+  const Parts parts = parts_of(product, pass.positions, stream);
+  const kernels::TokenTapsInput input = taps_input(parts, pass);
+  const Tensor dlow = Tensor::empty_like(dsum, MemoryKind::kActivations, stream);
+  kernels::token_taps_backward(dlow, {}, {}, dsum, input, taps_, stream);
+  const Tensor dall = dvalues(dlow, parts, pass, stream);
+  const Tensor dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
+  kernels::Columns dtaps{dproduct.as_rows(), scan_.columns()};
+  if (tables_) dtaps = {Tensor::empty_like(parts.taps.rows, MemoryKind::kActivations, stream), 0};
+  kernels::token_taps_backward(Tensor{}, {dall.as_rows(), 0}, dtaps, dsum, input, taps_, stream);
+  kernels::copy_columns({dproduct.as_rows(), 0}, {dall.as_rows(), 0},
+                        tables_ ? scan_.values() : scan_.columns(), stream);
+  if (tables_) {
+    add_position_gradient(tables_->factors, dall, scan_.values(), pass.positions, stream);
+    add_position_gradient(tables_->taps, dtaps.rows.view({dy.size(0), dy.size(1), tap_columns()}),
+                          0, pass.positions, stream);
+  }
+  return first_.backward(dproduct, tape, stream);
+}
+
+/// One token after the other.
+Tensor SemiseparableMixer::go_on(const Tensor& product, const DecodeTexts& texts,
+                                 BranchState& state, const Pass& pass, const Stream& stream) {
+  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
+  const std::int64_t batch = product.size(0), time = product.size(1);
+  const Tensor y = Tensor::empty({batch, time, scan_.values()}, product.dtype(),
+                                 MemoryKind::kActivations, stream);
+  const Tensor rows = product.as_rows(), results = y.as_rows();
+  const Tensor positions = pass.positions.view({batch * time});
+  for_each_token(texts, batch, time, [&](std::int64_t begin, std::int64_t end, const Tensor& of) {
+    const Tensor places = positions.rows(begin, end);
+    const Parts parts = parts_of(rows.rows(begin, end).view({end - begin, 1, rows.size(1)}),
+                                 places.view({end - begin, 1}), stream);
+    const Tensor values = parts.values.as_rows(), to = results.rows(begin, end);
+    kernels::state_space_scan_step(to, recurrent.scans(), values, Tensor{}, Tensor{}, {}, of, scan_,
+                                   stream);
+    kernels::token_taps_step(to, to, recurrent.convolutions(), {values, 0}, parts.taps, places, of,
+                             taps_, stream);
+  });
+  return y;
+}
+
+Tensor SemiseparableMixer::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                                  BranchState* state, const Pass& pass, const Stream& stream) {
+  if (taps_.ahead)
+    throw Error(ExitCode::kConfig,
+                "a two-way T + U·Vᵀ mixer cannot generate text, because each of its tokens depends "
+                "on later ones; use it in an encoder, or a causal one");
+  ForwardOnlyTape tape(pass);
+  const Tensor product = first_.forward(x, tape, stream);
+  if (texts.each)
+    return projection_.product(go_on(product, texts, *state, pass, stream), residual, pass, stream);
+  const auto& recurrent = dynamic_cast<RecurrentState&>(*state);
+  const Parts parts = parts_of(product, pass.positions, stream);
+  const Tensor rows = parts.values.as_rows();
+  const Tensor y = multiplied(parts, recurrent.scan(texts.begun), pass, stream);
+  kernels::copy_columns({recurrent.convolution(texts.begun).view({1, scan_.values()}), 0},
+                        {rows.rows(rows.size(0) - 1, rows.size(0)), 0}, scan_.values(), stream);
+  return projection_.product(y, residual, pass, stream);
+}
+
+std::unique_ptr<BranchState> SemiseparableMixer::make_state(TextRoom room, DType dtype,
+                                                            const Stream& stream) const {
+  if (taps_.ahead) return nullptr;
+  return std::make_unique<RecurrentState>(
+      Shape{room.texts, 1, scan_.values()},
+      Shape{room.texts, scan_.heads, scan_.head_size, scan_.state_size}, dtype, stream);
+}
+
+/// By position, so that u·v has the deviation 1/√rank: a product of two small numbers learns slowly.
+void SemiseparableMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                                    const Stream& stream) {
+  TwoProductBranch::initialize(deviations, seed, stream);
+  if (!tables_) return;
+  const double rank = static_cast<double>(scan_.state_size);
+  initialize_normal(tables_->factors, 1 / std::sqrt(rank), seed, stream);
+  initialize_normal(tables_->taps, 0.5, seed, stream);
+}
+
+void SemiseparableMixer::visit_parameters(const ParameterVisitor& visit) {
+  first_.visit_parameters(visit);
+  if (tables_) visit(tables_->factors), visit(tables_->taps);
+  projection_.visit_parameters(visit);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,66 @@
+#include "hybrid_trainer/nn/token_convolution.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/kernels/columns.h"
+#include "hybrid_trainer/nn/initialization.h"
+
+namespace hybrid_trainer {
+
+TokenConvolution::TokenConvolution(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : spec_(spec), weight_(name / "weight", {spec.channels, spec.taps}, Role::kVector, stream) {
+  weight_.set_in_files({{(name / "weight").in_files, Shape{spec.channels, 1, spec.taps}}});
+  if (spec.bias) bias_.emplace(name / "bias", Shape{spec.channels}, Role::kVector, stream);
+}
+
+Tensor TokenConvolution::forward(const Tensor& x, const Tensor& before, const Pass& pass,
+                                 const Stream& stream) {
+  Tensor y = Tensor::empty({x.size(0), x.size(1), spec_.channels}, x.dtype(),
+                           MemoryKind::kActivations, stream);
+  kernels::causal_convolution_forward(y, x, spec_.first, weight_.acquire_master(stream),
+                                      acquire_bias(stream), before, pass.positions, spec_.sum,
+                                      stream);
+  return y;
+}
+
+void TokenConvolution::backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
+                                const Pass& pass, const Stream& stream) {
+  GradientContribution dweight(weight_, stream);
+  std::optional<GradientContribution> dbias;
+  if (bias_) dbias.emplace(*bias_, stream);
+  kernels::causal_convolution_backward(dx, dweight.gradient(), dbias ? dbias->gradient() : Tensor{},
+                                       dweight.next_mode(), Tensor{}, dy, x, spec_.first,
+                                       weight_.acquire_master(stream), acquire_bias(stream),
+                                       Tensor{}, pass.positions, spec_.sum, stream);
+}
+
+Tensor TokenConvolution::step(const Tensor& state, const Tensor& x, const Tensor& texts,
+                              const Stream& stream) {
+  Tensor y =
+      Tensor::empty({x.size(0), spec_.channels}, x.dtype(), MemoryKind::kActivations, stream);
+  kernels::causal_convolution_step(y, state, x, spec_.first, weight_.acquire_master(stream),
+                                   acquire_bias(stream), texts, spec_.sum, stream);
+  return y;
+}
+
+void TokenConvolution::remember(const Tensor& state, const Tensor& x, const Stream& stream) const {
+  const std::int64_t kept = spec_.taps - 1, time = x.size(1), fresh = std::min(kept, time);
+  if (kept == 0) return;
+  const Tensor rows = state.as_rows(), tokens = x.as_rows();
+  for (std::int64_t row = 0; row < kept - fresh; ++row)  // those before move up
+    copy(rows.rows(row, row + 1), rows.rows(row + fresh, row + fresh + 1), stream);
+  kernels::copy_columns({rows.rows(kept - fresh, kept), 0},
+                        {tokens.rows(time - fresh, time), spec_.first}, spec_.channels, stream);
+}
+
+void TokenConvolution::initialize(std::uint64_t seed, const Stream& stream) {
+  initialize_uniform(weight_, 1 / std::sqrt(static_cast<double>(spec_.taps)), seed, stream);
+}
+
+void TokenConvolution::visit_parameters(const ParameterVisitor& visit) {
+  visit(weight_);
+  if (bias_) visit(*bias_);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,194 @@
+#include "hybrid_trainer/nn/semiseparable_mixer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr std::int64_t kTime = 70, kWidth = 6, kHeads = 2, kSize = 3, kRank = 2;
+
+struct Case {
+  const char* name;
+  bool two_way;
+  std::int64_t positions;
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+};
+
+using Table = std::vector<double>;
+
+/// Row i of a matrix with `columns` columns.
+const double* row(const Table& table, std::int64_t i, std::int64_t columns) {
+  return table.data() + i * columns;
+}
+
+class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
+ protected:
+  SemiseparableMixerTest() {
+    randomize([&](const ParameterVisitor& visit) { mixer_.visit_parameters(visit); }, stream_);
+    mixer_.visit_parameters([&](Parameter& parameter) {
+      const std::string& name = parameter.name();
+      weights_[name.substr(name.find('.') + 1)] = values_of(master_of(parameter));
+    });
+  }
+  std::int64_t taps() const { return GetParam().two_way ? 3 : 2; }
+  Table whole(const Tensor& x) {
+    ForwardOnlyTape tape(pass_);
+    return values_of(mixer_.forward(x, Tensor{}, tape, stream_));
+  }
+  Tensor part(std::int64_t begin, std::int64_t end) const {
+    return x_.as_rows().rows(begin, end).view({1, end - begin, kWidth});
+  }
+  /// Tokens [begin, end) of text 1, which begins or goes on.
+  Table decoded(std::int64_t begin, std::int64_t end) {
+    if (begin == 0)
+      return values_of(
+          mixer_.decode(part(0, end), Tensor{}, {.begun = 1}, state_.get(), pass_, stream_));
+    Pass pass = pass_;
+    const Tensor texts = Tensor::empty({end - begin}, DType::kI32, MemoryKind::kData, stream_);
+    pass.positions = Tensor::empty({1, end - begin}, DType::kI32, MemoryKind::kData, stream_);
+    for (std::int64_t t = begin; t < end; ++t) {
+      texts.data<std::int32_t>()[t - begin] = 1;
+      pass.positions.data<std::int32_t>()[t - begin] = static_cast<std::int32_t>(t);
+    }
+    return values_of(
+        mixer_.decode(part(begin, end), Tensor{}, {.each = texts}, state_.get(), pass, stream_));
+  }
+  /// Numbers [first, first + count) of what token t has: of c_in·x, or of a table.
+  Table numbers(std::int64_t t, std::int64_t first, std::int64_t count) const {
+    const Table &weight = weights_.at("c_in.weight"), x = values_of(x_);
+    Table result;
+    for (std::int64_t i = first; i < first + count; ++i) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < kWidth; ++c)
+        sum += row(weight, i, kWidth)[c] * row(x, t, kWidth)[c];
+      result.push_back(sum);
+    }
+    return result;
+  }
+  Table factors(std::int64_t t) const {
+    constexpr std::int64_t kCount = 2 * kHeads * kRank;
+    if (GetParam().positions == 0) return numbers(t, kHeads * kSize, kCount);
+    const double* const from = row(weights_.at("factors.weight"), t, kCount);
+    return {from, from + kCount};
+  }
+  Table taps(std::int64_t t) const {
+    const std::int64_t count = kHeads * taps();
+    if (GetParam().positions == 0) return numbers(t, kHeads * (kSize + 2 * kRank), count);
+    const double* const from = row(weights_.at("taps.weight"), t, count);
+    return {from, from + count};
+  }
+  /// Element (i, j) of a head's matrix.
+  double element(std::int64_t head, std::int64_t i, std::int64_t j) const {
+    double sum = 0;
+    const Table u = factors(i), v = factors(j), own = taps(i);
+    for (std::int64_t k = 0; k < kRank; ++k)
+      sum += u[static_cast<std::size_t>((kHeads + head) * kRank + k)] *
+             v[static_cast<std::size_t>(head * kRank + k)];
+    const bool two_way = GetParam().two_way;
+    sum /= static_cast<double>(two_way ? kTime : i + 1);
+    if (!two_way && j > i) return 0;
+    if (std::abs(i - j) <= 1) sum += own[static_cast<std::size_t>(head * taps() + j - i + 1)];
+    return sum;
+  }
+
+  const Stream stream_ = test_stream();
+  const Pass pass_{.training = false};
+  const Tensor x_ = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  SemiseparableMixer mixer_{"mix",
+                            {.width = kWidth,
+                             .heads = kHeads,
+                             .head_size = kSize,
+                             .rank = kRank,
+                             .two_way = GetParam().two_way,
+                             .positions = GetParam().positions},
+                            stream_};
+  std::map<std::string, Table> weights_;
+  std::unique_ptr<BranchState> state_ =
+      mixer_.make_state({.texts = 2, .tokens = 1}, DType::kF32, stream_);
+};
+
+TEST_P(SemiseparableMixerTest, MultipliesByTheDenseMatrices) {
+  Table mixed(kTime * kHeads * kSize), values;
+  for (std::int64_t t = 0; t < kTime; ++t) {
+    const Table own = numbers(t, 0, kHeads * kSize);
+    values.insert(values.end(), own.begin(), own.end());
+  }
+  for (std::int64_t head = 0; head < kHeads; ++head) {
+    for (std::int64_t i = 0; i < kTime; ++i) {
+      for (std::int64_t j = 0; j < kTime; ++j) {
+        const double factor = element(head, i, j);
+        for (std::int64_t p = head * kSize; p < (head + 1) * kSize; ++p)
+          mixed[static_cast<std::size_t>(i * kHeads * kSize + p)] +=
+              factor * values[static_cast<std::size_t>(j * kHeads * kSize + p)];
+      }
+    }
+  }
+  Table wanted;
+  const Table& last = weights_.at("c_proj.weight");
+  for (std::int64_t t = 0; t < kTime; ++t) {
+    for (std::int64_t c = 0; c < kWidth; ++c) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < kHeads * kSize; ++p)
+        sum += row(last, c, kHeads * kSize)[p] * row(mixed, t, kHeads * kSize)[p];
+      wanted.push_back(sum);
+    }
+  }
+  EXPECT_LT(relative_error(whole(x_), wanted), 2e-6);
+}
+
+TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) {
+  if (GetParam().two_way) {
+    EXPECT_EQ(state_, nullptr);
+    EXPECT_THROW(decoded(0, 5), Error);
+    return;
+  }
+  for (const std::int64_t prompt : {1, 17, 66}) {
+    Table got = decoded(0, prompt);
+    for (std::int64_t t = prompt; t < kTime; t += 2) {
+      const Table more = decoded(t, std::min(t + 2, kTime));
+      got.insert(got.end(), more.begin(), more.end());
+    }
+    EXPECT_LT(relative_error(got, whole(x_)), 2e-6) << prompt;
+  }
+}
+
+TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
+  const Table before = whole(x_);
+  x_.data<float>()[(kTime - 1) * kWidth] += 1;
+  const Table after = whole(x_);
+  const auto first = [](const Table& all) { return Table(all.begin(), all.begin() + kWidth); };
+  EXPECT_EQ(first(before) != first(after), GetParam().two_way);
+}
+
+TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
+  const std::int64_t begin = 30;
+  Pass packed = pass_;
+  packed.positions = Tensor::empty({1, kTime}, DType::kI32, MemoryKind::kData, stream_);
+  for (std::int64_t t = 0; t < kTime; ++t)
+    packed.positions.data<std::int32_t>()[t] = static_cast<std::int32_t>(t < begin ? t : t - begin);
+  ForwardOnlyTape tape(packed);
+  const Table together = values_of(mixer_.forward(x_, Tensor{}, tape, stream_));
+  Table alone = whole(part(0, begin));
+  const Table second = whole(part(begin, kTime));
+  alone.insert(alone.end(), second.begin(), second.end());
+  EXPECT_LT(relative_error(together, alone), 2e-6);
+}
+
+TEST_P(SemiseparableMixerTest, RefusesMoreTokensThanItsTablesHave) {
+  if (GetParam().positions == 0) return;
+  EXPECT_THROW(whole(normal_tensor({1, kTime + 8, kWidth}, 1, stream_)), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SemiseparableMixerTest,
+                         ::testing::Values(Case{"Causal", false, 0}, Case{"TwoWay", true, 0},
+                                           Case{"CausalByPosition", false, kTime + 7},
+                                           Case{"TwoWayByPosition", true, kTime + 7}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
