@@ -4,7 +4,7 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 /// Sums over the tokens of one head.
-struct HeadSums {
+struct ScanHeadSums {
   double skip = 0, log_rate = 0, step_bias = 0;
 };
 
@@ -195,7 +195,7 @@ inline double dot_of(const float* x, const float* y, std::int64_t count) {
 /// Gradients of the steps, and what of them all tokens share.
 inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader& reader,
                          const HeadBlock& block, std::int64_t head, std::int64_t chunk,
-                         const HeadDecay& decay, const TokenFlows& flows, HeadSums& sums) {
+                         const HeadDecay& decay, const TokenFlows& flows, ScanHeadSums& sums) {
   const std::int64_t of_all = block.first_head + head;
   const float rate = reader.rate(of_all);
   const bool decays = rate != -std::numeric_limits<float>::infinity();
@@ -224,7 +224,7 @@ template <int kLanes>
 inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& dy,
                            const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
                            std::int64_t chunk, const float* scores, const KeyGradients& of_keys,
-                           const BackwardScanScratch& scratch, HeadSums& sums) {
+                           const BackwardScanScratch& scratch, ScanHeadSums& sums) {
   const ScanSizes& sizes = reader.sizes;
   const HeadDecay decay = reader.decay(block, head, chunk);
   const std::int64_t panel_state = sizes.depth * kPanelColumns;
@@ -301,7 +301,7 @@ struct BackwardScan {
   const StateSpaceInput& input;
   const ChunkReader& reader;
   const ChunkScores& scores;
-  HeadSums* sums;  // (batch, heads)
+  ScanHeadSums* sums;  // (batch, heads)
 };
 
 /// One block of heads of a sequence; adds to the gradients of the group's keys at `of_keys`.
@@ -310,7 +310,7 @@ inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                                 const HeadBlock& block, float* of_keys,
                                 const BackwardScanScratch& scratch) {
   const ScanSizes& sizes = scan.reader.sizes;
-  HeadSums* const sums = scan.sums + block.sequence * sizes.spec.heads + block.first_head;
+  ScanHeadSums* const sums = scan.sums + block.sequence * sizes.spec.heads + block.first_head;
   compute_states<kLanes>(scan.input, scan.reader, block, scratch);
   for (std::int64_t head = 0; head < block.heads; ++head) {
     sums[head] = {};
@@ -362,9 +362,9 @@ inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader&
 }
 
 /// Adds up the heads' sums over the sequences.
-void finish_heads(const StateSpaceGradients& gradients, const HeadSums* sums,
+void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums,
                   const ScanSizes& sizes) {
-  const auto finish = [&](const Tensor& target, double HeadSums::*sum) {
+  const auto finish = [&](const Tensor& target, double ScanHeadSums::*sum) {
     if (!target) return;
     for (std::int64_t head = 0; head < sizes.spec.heads; ++head) {
       float& to = target.data<float>()[head];
@@ -374,9 +374,9 @@ void finish_heads(const StateSpaceGradients& gradients, const HeadSums* sums,
       to = static_cast<float>(all);
     }
   };
-  finish(gradients.skip, &HeadSums::skip);
-  finish(gradients.log_rate, &HeadSums::log_rate);
-  finish(gradients.step_bias, &HeadSums::step_bias);
+  finish(gradients.skip, &ScanHeadSums::skip);
+  finish(gradients.log_rate, &ScanHeadSums::log_rate);
+  finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
 /// Tasks of one group of a sequence: as many as keep all threads busy, each with a sum of its own.
@@ -394,7 +394,7 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   const ScanSizes sizes(input, spec);
   const std::int64_t of_worker = BackwardScanScratch::elements(sizes),
                      shares = shares_of_group(sizes), of_task = KeyGradients::elements(sizes);
-  constexpr std::int64_t kFloats = sizeof(HeadSums) / sizeof(float);
+  constexpr std::int64_t kFloats = sizeof(ScanHeadSums) / sizeof(float);
   const ChunkScores scores(sizes, stream);
   const Tensor scratch = empty_workspace(threads() * of_worker, DType::kF32, stream);
   const Tensor keys = empty_workspace(sizes.groups() * shares * of_task, DType::kF32, stream);
@@ -402,7 +402,7 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   if (simulated(stream)) return;
   const ChunkReader reader(input, decay, sizes);
   scores.compute(reader);
-  auto* const head_sums = static_cast<HeadSums*>(sums.raw());
+  auto* const head_sums = static_cast<ScanHeadSums*>(sums.raw());
   const BackwardScan scan{gradients, dy, dlast_state, input, reader, scores, head_sums};
   parallel_items_by_lanes(
       sizes.groups() * shares, [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
