@@ -5,12 +5,12 @@
 
 #include "hybrid_trainer/kernels/state_space_scan.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/chunk_decay.h"
 #include "kernels/cpu/tile_sums.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
+inline constexpr std::int64_t kChunk = 64;         // tokens
 inline constexpr std::int64_t kPanelColumns = 32;  // of a head that stand together
 inline constexpr std::int64_t kTokenPanel = kChunk * kPanelColumns;
 inline constexpr std::int64_t kPairs = kChunk * kChunk;  // of tokens of a chunk
@@ -19,8 +19,8 @@ inline std::int64_t rounded_to(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-/// decay_of(double) without its conversions.
-inline float decay_of(float log) { return log < kLeastExponent ? 0.0f : exponential(log); }
+/// e^log for log <= 0; 0 where that is below the normal numbers.
+inline float decay_of(float log) { return log < -87.0f ? 0.0f : exponential(log); }
 
 /// log(1 + e^x) to a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)), z = e^−|x|.
 inline float softplus(float x) {
