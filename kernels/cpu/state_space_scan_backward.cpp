@@ -339,6 +339,7 @@ template <int kLanes>
 inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader& reader,
                         std::int64_t group, std::int64_t chunk, float* tasks, std::int64_t shares,
                         float* scratch) {
+  if (!gradients.values) return;
   const ScanSizes& sizes = reader.sizes;
   const std::int64_t of_keys = sizes.key_elements(), depth = sizes.depth;
   float *const keys = scratch, *const queries = keys + of_keys, *const result = queries + of_keys;
@@ -379,7 +380,7 @@ void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums
   finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
-/// Tasks of one group of a sequence: as many as keep all threads busy, each with a sum of its own.
+/// Tasks of one group of a sequence, each with sums of its own: as many as keep all threads busy.
 std::int64_t shares_of_group(const ScanSizes& sizes) {
   const std::int64_t wanted = (2 * threads() + sizes.groups() - 1) / sizes.groups();
   return std::clamp<std::int64_t>(wanted, 1, sizes.blocks_of_group);
@@ -397,7 +398,8 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   constexpr std::int64_t kFloats = sizeof(ScanHeadSums) / sizeof(float);
   const ChunkScores scores(sizes, stream);
   const Tensor scratch = empty_workspace(threads() * of_worker, DType::kF32, stream);
-  const Tensor keys = empty_workspace(sizes.groups() * shares * of_task, DType::kF32, stream);
+  const Tensor keys = empty_workspace(
+      (shares == 1 ? threads() : sizes.groups() * shares) * of_task, DType::kF32, stream);
   const Tensor sums = empty_workspace(sizes.batch * spec.heads * kFloats, DType::kF32, stream);
   if (simulated(stream)) return;
   const ChunkReader reader(input, decay, sizes);
@@ -407,23 +409,25 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   parallel_items_by_lanes(
       sizes.groups() * shares, [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
         const std::int64_t group = item / shares, share = item % shares;
-        float* const of_keys = keys.data<float>() + item * of_task;
+        float* const own = scratch.data<float>() + worker * of_worker;
+        float* const of_keys = keys.data<float>() + (shares == 1 ? worker : item) * of_task;
         std::fill_n(of_keys, of_task, 0.0f);
         for (std::int64_t index = sizes.blocks_of_group * share / shares;
              index < sizes.blocks_of_group * (share + 1) / shares; ++index) {
-          backward_scan_block<lanes.kCount>(
-              scan, group, sizes.block(group, index), of_keys,
-              BackwardScanScratch(scratch.data<float>() + worker * of_worker, sizes));
+          backward_scan_block<lanes.kCount>(scan, group, sizes.block(group, index), of_keys,
+                                            BackwardScanScratch(own, sizes));
         }
+        for (std::int64_t chunk = 0; shares == 1 && chunk < sizes.chunks; ++chunk)
+          finish_keys<lanes.kCount>(gradients, reader, group, chunk, of_keys, 1, own);
       });
-  parallel_items_by_lanes(gradients.values ? sizes.groups() * sizes.chunks : 0,
-                          [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
-                            const std::int64_t group = item / sizes.chunks;
-                            finish_keys<lanes.kCount>(gradients, reader, group, item % sizes.chunks,
-                                                      keys.data<float>() + group * shares * of_task,
-                                                      shares,
-                                                      scratch.data<float>() + worker * of_worker);
-                          });
+  parallel_items_by_lanes(
+      shares > 1 ? sizes.groups() * sizes.chunks : 0,
+      [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
+        const std::int64_t group = item / sizes.chunks;
+        finish_keys<lanes.kCount>(gradients, reader, group, item % sizes.chunks,
+                                  keys.data<float>() + group * shares * of_task, shares,
+                                  scratch.data<float>() + worker * of_worker);
+      });
   finish_heads(gradients, head_sums, sizes);
 }
 
