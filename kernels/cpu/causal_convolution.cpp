@@ -98,9 +98,12 @@ inline void convolve_row(T* y, const RowsOfTaps<T>& read, const TapWeights& weig
     const std::int64_t count = std::min(kChannels, weights.channels - begin);
     float sums[kChannels];
     sum_taps(sums, read, weights, bias, begin, count);
+    if (silu) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < count; ++c)
-      store(y + begin + c, silu ? sums[c] * sigmoid(sums[c]) : sums[c]);
+      for (std::int64_t c = 0; c < count; ++c) sums[c] *= sigmoid(sums[c]);
+    }
+#pragma omp simd
+    for (std::int64_t c = 0; c < count; ++c) store(y + begin + c, sums[c]);
   }
 }
 
@@ -145,13 +148,18 @@ class BlockGradients {
  private:
   /// The sums become their gradients.
   void differentiate(float* sums, const T* dy, bool silu) {
+    if (silu) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < count_; ++c) {
-      const float gate = sigmoid(sums[c]);
-      const float slope = silu ? gate * (1.0f + sums[c] * (1.0f - gate)) : 1.0f;
-      sums[c] = load(dy + c) * slope;
-      dbias_[c] += sums[c];
+      for (std::int64_t c = 0; c < count_; ++c) {
+        const float gate = sigmoid(sums[c]);
+        sums[c] = load(dy + c) * (gate * (1.0f + sums[c] * (1.0f - gate)));
+      }
+    } else {
+      for (std::int64_t c = 0; c < count_; ++c) sums[c] = load(dy + c);
     }
+    float* const to = dbias_;
+#pragma omp simd
+    for (std::int64_t c = 0; c < count_; ++c) to[c] += sums[c];
   }
   void add_weight_gradient(std::int64_t tap, const float* dsum, const T* x) {
     float* const to = dweight_[tap];

@@ -398,8 +398,8 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   constexpr std::int64_t kFloats = sizeof(ScanHeadSums) / sizeof(float);
   const ChunkScores scores(sizes, stream);
   const Tensor scratch = empty_workspace(threads() * of_worker, DType::kF32, stream);
-  const Tensor keys = empty_workspace(
-      (shares == 1 ? threads() : sizes.groups() * shares) * of_task, DType::kF32, stream);
+  const Tensor keys = empty_workspace((shares == 1 ? threads() : sizes.groups() * shares) * of_task,
+                                      DType::kF32, stream);
   const Tensor sums = empty_workspace(sizes.batch * spec.heads * kFloats, DType::kF32, stream);
   if (simulated(stream)) return;
   const ChunkReader reader(input, decay, sizes);
@@ -420,14 +420,14 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
         for (std::int64_t chunk = 0; shares == 1 && chunk < sizes.chunks; ++chunk)
           finish_keys<lanes.kCount>(gradients, reader, group, chunk, of_keys, 1, own);
       });
-  parallel_items_by_lanes(
-      shares > 1 ? sizes.groups() * sizes.chunks : 0,
-      [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
-        const std::int64_t group = item / sizes.chunks;
-        finish_keys<lanes.kCount>(gradients, reader, group, item % sizes.chunks,
-                                  keys.data<float>() + group * shares * of_task, shares,
-                                  scratch.data<float>() + worker * of_worker);
-      });
+  parallel_items_by_lanes(shares > 1 ? sizes.groups() * sizes.chunks : 0,
+                          [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
+                            const std::int64_t group = item / sizes.chunks;
+                            finish_keys<lanes.kCount>(gradients, reader, group, item % sizes.chunks,
+                                                      keys.data<float>() + group * shares * of_task,
+                                                      shares,
+                                                      scratch.data<float>() + worker * of_worker);
+                          });
   finish_heads(gradients, head_sums, sizes);
 }
 
