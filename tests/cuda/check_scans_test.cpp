@@ -1,0 +1,158 @@
+#include "hybrid_trainer/kernels/causal_convolution.h"
+#include "hybrid_trainer/kernels/delta_rule_scan.h"
+#include "hybrid_trainer/kernels/gated_norm.h"
+#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "tests/cuda/check_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+const StateSpaceSpec kStateSpace{.heads = 2, .head_size = 2, .groups = 1, .state_size = 4};
+const DeltaRuleSpec kDeltaRule{.key_heads = 1, .value_heads = 2, .key_size = 4, .value_size = 2};
+const Shape kState{2, 2, 2, 4}, kDeltaState{2, 2, 4, 2}, kHeads{2}, kSteps{2, 4, 3},
+    kGates{2, 4, 5};
+
+const std::vector<DeviceCase> kConvolutions{
+    {"causal_convolution_forward",
+     {{"y", kCube},
+      {"x", kWide},
+      {"weight", {4, 3}},
+      {"bias", kRow},
+      {"before", {2, 2, 4}},
+      {"positions", {2, 4}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       causal_convolution_forward(t[0], t[1], 4, t[2], t[3], t[4], t[5], {}, s);
+     }},
+    {"causal_convolution_backward",
+     {{"dx", kWide},
+      {"dweight", {4, 3}},
+      {"dbias", kRow},
+      {"dbefore", {2, 2, 4}},
+      {"dy", kCube},
+      {"x", kWide},
+      {"weight", {4, 3}},
+      {"bias", kRow},
+      {"before", {2, 2, 4}},
+      {"positions", {2, 4}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       causal_convolution_backward(t[0], t[1], t[2], kAdd, t[3], t[4], t[5], 4, t[6], t[7], t[8],
+                                   t[9], {}, s);
+     }},
+    {"causal_convolution_step",
+     {{"y", {1, 4}},
+      {"state", {2, 2, 4}},
+      {"x", {1, 12}},
+      {"weight", {4, 3}},
+      {"bias", kRow},
+      {"texts", kOne, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       causal_convolution_step(t[0], t[1], t[2], 4, t[3], t[4], t[5], {}, s);
+     }},
+    {"gated_norm_forward",
+     {{"y", kMatrix}, {"x", kMatrix}, {"gate", {4, 8}}, {"weight", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       gated_norm_forward(t[0], t[1], t[2], 4, t[3], {}, s);
+     }},
+    {"gated_norm_backward",
+     {{"dx", kMatrix},
+      {"dgate", {4, 8}},
+      {"dweight", kRow},
+      {"dy", kMatrix},
+      {"x", kMatrix},
+      {"gate", {4, 8}},
+      {"weight", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       gated_norm_backward(t[0], t[1], t[2], kAdd, t[3], t[4], t[5], 4, t[6], {}, s);
+     }},
+};
+
+const std::vector<DeviceCase> kScans{
+    {"state_space_scan_forward",
+     {{"y", kCube},
+      {"last_state", kState},
+      {"values", kWide},
+      {"steps", kSteps},
+      {"skip", kHeads},
+      {"first_state", kState},
+      {"positions", {2, 4}, DType::kI32},
+      {"log_rate", kHeads},
+      {"step_bias", kHeads}},
+     [](const Tensors& t, const Stream& s) {
+       state_space_scan_forward(t[0], t[1], {t[2], t[3], t[4], t[5], t[6]}, {t[7], t[8]},
+                                kStateSpace, s);
+     }},
+    {"state_space_scan_backward",
+     {{"dvalues", kWide},
+      {"dsteps", kSteps},
+      {"dskip", kHeads},
+      {"dlog_rate", kHeads},
+      {"dstep_bias", kHeads},
+      {"dfirst_state", kState},
+      {"dy", kCube},
+      {"dlast_state", kState},
+      {"values", kWide},
+      {"steps", kSteps},
+      {"log_rate", kHeads},
+      {"step_bias", kHeads}},
+     [](const Tensors& t, const Stream& s) {
+       state_space_scan_backward({t[0], t[1], t[2], t[3], t[4], t[5], kAdd}, t[6], t[7],
+                                 {t[8], t[9], {}, {}, {}}, {t[10], t[11]}, kStateSpace, s);
+     }},
+    {"state_space_scan_step",
+     {{"y", {1, 4}},
+      {"state", kState},
+      {"values", {1, 12}},
+      {"steps", {1, 3}},
+      {"skip", kHeads},
+      {"log_rate", kHeads},
+      {"step_bias", kHeads},
+      {"texts", kOne, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       state_space_scan_step(t[0], t[1], t[2], t[3], t[4], {t[5], t[6]}, t[7], kStateSpace, s);
+     }},
+    {"delta_rule_scan_forward",
+     {{"y", kCube},
+      {"last_state", kDeltaState},
+      {"qkv", kWide},
+      {"gates", kGates},
+      {"log_rate", kHeads},
+      {"step_bias", kHeads},
+      {"first_state", kDeltaState},
+      {"positions", {2, 4}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       delta_rule_scan_forward(t[0], t[1], {t[2], t[3], t[4], t[5], t[6], t[7]}, kDeltaRule, s);
+     }},
+    {"delta_rule_scan_backward",
+     {{"gradients.qkv", kWide},
+      {"gradients.gates", kGates},
+      {"gradients.log_rate", kHeads},
+      {"gradients.step_bias", kHeads},
+      {"gradients.first_state", kDeltaState},
+      {"dy", kCube},
+      {"dlast_state", kDeltaState},
+      {"qkv", kWide},
+      {"gates", kGates},
+      {"log_rate", kHeads},
+      {"step_bias", kHeads}},
+     [](const Tensors& t, const Stream& s) {
+       delta_rule_scan_backward({t[0], t[1], t[2], t[3], t[4], kAdd}, t[5], t[6],
+                                {t[7], t[8], t[9], t[10], {}, {}}, kDeltaRule, s);
+     }},
+    {"delta_rule_scan_step",
+     {{"y", {1, 4}},
+      {"state", kDeltaState},
+      {"qkv", {1, 12}},
+      {"gates", {1, 5}},
+      {"log_rate", kHeads},
+      {"step_bias", kHeads},
+      {"texts", kOne, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       delta_rule_scan_step(t[0], t[1], t[2], t[3], t[4], t[5], t[6], kDeltaRule, s);
+     }},
+};
+
+INSTANTIATE_TEST_SUITE_P(Scans, CheckDevice, ::testing::Values(&kConvolutions, &kScans),
+                         [](const auto& info) { return info.param->front().kernel; });
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels
