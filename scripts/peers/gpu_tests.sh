@@ -57,7 +57,7 @@ run_suite() {
 # compares this list with the program's own.
 groups=(attention products rows elementwise updates compressed checks training ranks step)
 declare -A suites_of=(
-  [attention]="CudaAttention CudaStateSpaceScan CudaDeltaRuleScan CudaBatchDecoder CudaHostTensors"
+  [attention]="CudaAttention CudaStateSpaceScan CudaDeltaRuleScan CudaScanSteps CudaBatchDecoder CudaHostTensors"
   [products]="CudaMatmul CudaLinear CudaBias CudaDiagonalBlocks"
   [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaCap CudaLoss CudaEmbedding"
   [elementwise]="CudaElementwise CudaReductions CudaColumns"
