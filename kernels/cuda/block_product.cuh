@@ -15,7 +15,8 @@ constexpr int kProductBlocks = 4;  // at least, that share a multiprocessor: 128
 
 /// An operand: at(row of the left or column of the right one, depth). Neighbors in memory are
 /// neighbors along the depth, or across it. Outside of the matrix `at` gives 0, beyond the depth it
-/// is not called.
+/// is not called. `at` may have pair(line, element), two neighbors in bf16, where a line is a row or
+/// column if neighbors lie along the depth, else a place of the depth.
 template <bool kAlong, class At>
 struct ProductOperand {
   At at;
@@ -190,12 +191,17 @@ class BlockProduct<BFloat16> {
          i += kProductThreads) {
       const int line = i / (kProductSide / 2), element = i % (kProductSide / 2) * 2;
       if ((kAlong ? element : line) >= end) continue;
-      float pair[2];
-      for (int j = 0; j < 2; ++j) {
-        const int k = kAlong ? element + j : line, outer = kAlong ? line : element + j;
-        pair[j] = first + k < depth ? from.at(outer, first + k) : 0.0f;
+      auto* const to = reinterpret_cast<std::uint32_t*>(slice + place(line, element));
+      if constexpr (requires { from.at.pair(0, 0); }) {
+        *to = from.at.pair(kAlong ? line : first + line, kAlong ? first + element : element);
+      } else {
+        float pair[2];
+        for (int j = 0; j < 2; ++j) {
+          const int k = kAlong ? element + j : line, outer = kAlong ? line : element + j;
+          pair[j] = first + k < depth ? from.at(outer, first + k) : 0.0f;
+        }
+        *to = pack_pair(pair[0], pair[1]);
       }
-      *reinterpret_cast<std::uint32_t*>(slice + place(line, element)) = pack_pair(pair[0], pair[1]);
     }
   }
   /// Rows of the warp, depth [k, k + 16).

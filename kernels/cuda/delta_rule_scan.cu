@@ -93,7 +93,7 @@ class DeltaPass {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> values = values_of(at_.qkv, sizes_, tokens, head_);
     product_.set_zero();
-    product_.add(along_depth(keys),
+    product_.add(along_rows(keys),
                  across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
                  sizes_.key_size);
     product_.each([&](int, int i, int v, float sum) {
@@ -119,7 +119,7 @@ class DeltaPass {
     const float* const scores =
         from_.scores + key_item(sizes_, sequence_, key_head_, chunk) * kChunkScores;
     product_.set_zero();
-    product_.add(along_depth(queries),
+    product_.add(along_rows(queries),
                  across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
                  sizes_.key_size);
     product_.each(
@@ -139,8 +139,7 @@ class DeltaPass {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     for (int first = 0; first < sizes_.key_size; first += kProductSide) {
       product_.set_zero();
-      product_.add(across_depth([&](int d, int i) { return keys(i, first + d); }),
-                   across_depth([&](int v, int i) {
+      product_.add(across_rows(keys.from_column(first)), across_depth([&](int v, int i) {
                      return decay_.rest[i] * decay_.key_factor[i] * deltas_[i * kProductSide + v];
                    }),
                    kChunkTokens);

@@ -83,7 +83,7 @@ class DeltaReturn {
     const float* const scores =
         to_.scores + key_item(sizes_, sequence_, key_head_, chunk) * kChunkScores;
     product_.set_zero();
-    product_.add(along_depth(keys),
+    product_.add(along_rows(keys),
                  across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
                  sizes_.key_size);
     product_.each(
@@ -91,7 +91,7 @@ class DeltaReturn {
     product_.add(across_depth([&](int j, int i) {
                    return decay_.between(i, j, false) * scores[i * kChunkTokens + j];
                  }),
-                 across_depth([&](int v, int i) { return dy(i, first_ + v); }), kChunkTokens);
+                 across_rows(dy.from_column(first_)), kChunkTokens);
     product_.each([&](int, int j, int v, float sum) { right_[j * kProductSide + v] = sum; });
     const float* const inverse = to_.inverses + item * kChunkScores;
     product_.set_zero();
@@ -113,13 +113,11 @@ class DeltaReturn {
     const TokenRows<T> dy = outputs_of(to_.dy, sizes_, tokens, head_);
     for (int first = 0; first < sizes_.key_size; first += kProductSide) {
       product_.set_zero();
-      product_.add(across_depth([&](int d, int i) { return queries(i, first + d); }),
-                   across_depth([&](int v, int i) {
+      product_.add(across_rows(queries.from_column(first)), across_depth([&](int v, int i) {
                      return decay_.carried[i] * decay_.query_factor[i] * dy(i, first_ + v);
                    }),
                    kChunkTokens);
-      product_.add(across_depth([&](int d, int i) { return keys(i, first + d); }),
-                   across_depth([&](int v, int i) {
+      product_.add(across_rows(keys.from_column(first)), across_depth([&](int v, int i) {
                      return -decay_.beta[i] * decay_.carried[i] * decay_.key_factor[i] *
                             right_[i * kProductSide + v];
                    }),
@@ -197,7 +195,7 @@ class DeltaGateGradients {
     const float* const state =
         states + static_cast<std::int64_t>(blockIdx.x) * sizes_.state_elements() + first;
     product_.set_zero();
-    product_.add(along_depth(rows), across_depth([&](int v, int d) {
+    product_.add(along_rows(rows), across_depth([&](int v, int d) {
                    return first + v < sizes_.value_size ? state[d * sizes_.value_size + v] : 0.0f;
                  }),
                  sizes_.key_size);
@@ -243,12 +241,12 @@ class DeltaGateGradients {
     const TokenRows<float> deltas = rows_of(to_.deltas);
     const float *const of_queries = scores(false), *const of_keys = scores(true);
     product_.set_zero();
-    product_.add(along_depth(rows_of(to_.dy)), along_depth(deltas), sizes_.value_size);
+    product_.add(along_rows(rows_of(to_.dy)), along_rows(deltas), sizes_.value_size);
     product_.each([&](int, int i, int j, float sum) {
       parts_.between[i][j] = decay_.between(i, j, false) * sum * of_queries[i * kChunkTokens + j];
     });
     product_.set_zero();
-    product_.add(along_depth(rows_of<float>(to_.dright)), along_depth(deltas), sizes_.value_size);
+    product_.add(along_rows(rows_of<float>(to_.dright)), along_rows(deltas), sizes_.value_size);
     product_.each([&](int, int i, int j, float& sum) {
       sum *= -decay_.between(i, j, true) * of_keys[i * kChunkTokens + j];
       parts_.between[i][j] += decay_.beta[i] * sum;

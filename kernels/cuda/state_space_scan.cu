@@ -26,17 +26,17 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   const float* const of_group = scores + item.group_index(sizes) * kChunkScores;
   BlockProduct<T> product;
   product.set_zero();
-  product.add(along_depth([&](int i, int n) { return decay.carried[i] * queries(i, n); }),
-              along_depth([&](int p, int n) {
+  product.add(along_rows(queries), along_depth([&](int p, int n) {
                 return first + p < sizes.head_size ? state[(first + p) * sizes.state_size + n]
                                                    : 0.0f;
               }),
               sizes.state_size);
+  product.each([&](int, int i, int, float& sum) { sum *= decay.carried[i]; });
   product.add(along_depth([&](int i, int j) {
                 const float left = decay.between(i, j, sizes.shifted);
                 return left * of_group[i * kChunkTokens + j] * decay.delta[j];
               }),
-              across_depth([&](int p, int j) { return x(j, first + p); }), kChunkTokens);
+              across_rows(x.from_column(first)), kChunkTokens);
   const float skip = at.skip == nullptr ? 0.0f : at.skip[item.head];
   T* const to = y + static_cast<std::int64_t>(item.head) * sizes.head_size + first;
   product.each([&](int, int i, int p, float sum) {

@@ -26,6 +26,7 @@ const std::vector<DeltaCase> kDeltaCases{
      .spec = delta_spec(1, 2, 72, 20),
      .dtype = DType::kBF16,
      .document = 50},
+    {.batch = 1, .length = 20, .spec = delta_spec(1, 1, 5, 7), .dtype = DType::kBF16},
 };
 
 std::string text_of(const DeltaCase& one) {

@@ -70,10 +70,10 @@ std::vector<StateSpaceCase> state_space_cases() {
           {.length = 67, .spec = shifted},
           {.length = 90, .spec = both, .has_states = false, .packed = true},
           {.length = 80, .spec = spec_of(2, 20, 1, 72), .packed = true, .dtype = DType::kBF16},
-          {.length = 50, .spec = spec_of(2, 72, 2, 16), .dtype = DType::kBF16}};
+          {.length = 50, .spec = spec_of(2, 71, 2, 15), .dtype = DType::kBF16}};
 }
 
-double scan_tolerance(DType dtype) { return dtype == DType::kF32 ? 3e-5 : 2e-2; }
+double scan_tolerance(DType dtype) { return dtype == DType::kF32 ? 3e-5 : 4e-2; }
 
 TEST(CudaStateSpaceScan, ForwardIsLikeTheProcessors) {
   const Stream host = cpu_stream();
