@@ -7,12 +7,13 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-const StateSpaceSpec kStateSpace{.heads = 2, .head_size = 2, .groups = 1, .state_size = 4};
-const DeltaRuleSpec kDeltaRule{.key_heads = 1, .value_heads = 2, .key_size = 4, .value_size = 2};
-const Shape kState{2, 2, 2, 4}, kDeltaState{2, 2, 4, 2}, kHeads{2}, kSteps{2, 4, 3},
-    kGates{2, 4, 5};
+const StateSpaceSpec kCheckedStateSpace{.heads = 2, .head_size = 2, .groups = 1, .state_size = 4};
+const DeltaRuleSpec kCheckedDeltaRule{
+    .key_heads = 1, .value_heads = 2, .key_size = 4, .value_size = 2};
+const Shape kCheckedState{2, 2, 2, 4}, kCheckedDeltaState{2, 2, 4, 2}, kCheckedHeads{2},
+    kCheckedSteps{2, 4, 3}, kCheckedGates{2, 4, 5};
 
-const std::vector<DeviceCase> kConvolutions{
+const std::vector<DeviceCase> kScanRows{
     {"causal_convolution_forward",
      {{"y", kCube},
       {"x", kWide},
@@ -69,89 +70,91 @@ const std::vector<DeviceCase> kConvolutions{
 const std::vector<DeviceCase> kScans{
     {"state_space_scan_forward",
      {{"y", kCube},
-      {"last_state", kState},
+      {"last_state", kCheckedState},
       {"values", kWide},
-      {"steps", kSteps},
-      {"skip", kHeads},
-      {"first_state", kState},
+      {"steps", kCheckedSteps},
+      {"skip", kCheckedHeads},
+      {"first_state", kCheckedState},
       {"positions", {2, 4}, DType::kI32},
-      {"log_rate", kHeads},
-      {"step_bias", kHeads}},
+      {"log_rate", kCheckedHeads},
+      {"step_bias", kCheckedHeads}},
      [](const Tensors& t, const Stream& s) {
        state_space_scan_forward(t[0], t[1], {t[2], t[3], t[4], t[5], t[6]}, {t[7], t[8]},
-                                kStateSpace, s);
+                                kCheckedStateSpace, s);
      }},
     {"state_space_scan_backward",
      {{"dvalues", kWide},
-      {"dsteps", kSteps},
-      {"dskip", kHeads},
-      {"dlog_rate", kHeads},
-      {"dstep_bias", kHeads},
-      {"dfirst_state", kState},
+      {"dsteps", kCheckedSteps},
+      {"dskip", kCheckedHeads},
+      {"dlog_rate", kCheckedHeads},
+      {"dstep_bias", kCheckedHeads},
+      {"dfirst_state", kCheckedState},
       {"dy", kCube},
-      {"dlast_state", kState},
+      {"dlast_state", kCheckedState},
       {"values", kWide},
-      {"steps", kSteps},
-      {"log_rate", kHeads},
-      {"step_bias", kHeads}},
+      {"steps", kCheckedSteps},
+      {"log_rate", kCheckedHeads},
+      {"step_bias", kCheckedHeads}},
      [](const Tensors& t, const Stream& s) {
        state_space_scan_backward({t[0], t[1], t[2], t[3], t[4], t[5], kAdd}, t[6], t[7],
-                                 {t[8], t[9], {}, {}, {}}, {t[10], t[11]}, kStateSpace, s);
+                                 {t[8], t[9], {}, {}, {}}, {t[10], t[11]}, kCheckedStateSpace, s);
      }},
     {"state_space_scan_step",
      {{"y", {1, 4}},
-      {"state", kState},
+      {"state", kCheckedState},
       {"values", {1, 12}},
       {"steps", {1, 3}},
-      {"skip", kHeads},
-      {"log_rate", kHeads},
-      {"step_bias", kHeads},
+      {"skip", kCheckedHeads},
+      {"log_rate", kCheckedHeads},
+      {"step_bias", kCheckedHeads},
       {"texts", kOne, DType::kI32}},
      [](const Tensors& t, const Stream& s) {
-       state_space_scan_step(t[0], t[1], t[2], t[3], t[4], {t[5], t[6]}, t[7], kStateSpace, s);
+       state_space_scan_step(t[0], t[1], t[2], t[3], t[4], {t[5], t[6]}, t[7], kCheckedStateSpace,
+                             s);
      }},
     {"delta_rule_scan_forward",
      {{"y", kCube},
-      {"last_state", kDeltaState},
+      {"last_state", kCheckedDeltaState},
       {"qkv", kWide},
-      {"gates", kGates},
-      {"log_rate", kHeads},
-      {"step_bias", kHeads},
-      {"first_state", kDeltaState},
+      {"gates", kCheckedGates},
+      {"log_rate", kCheckedHeads},
+      {"step_bias", kCheckedHeads},
+      {"first_state", kCheckedDeltaState},
       {"positions", {2, 4}, DType::kI32}},
      [](const Tensors& t, const Stream& s) {
-       delta_rule_scan_forward(t[0], t[1], {t[2], t[3], t[4], t[5], t[6], t[7]}, kDeltaRule, s);
+       delta_rule_scan_forward(t[0], t[1], {t[2], t[3], t[4], t[5], t[6], t[7]}, kCheckedDeltaRule,
+                               s);
      }},
     {"delta_rule_scan_backward",
      {{"gradients.qkv", kWide},
-      {"gradients.gates", kGates},
-      {"gradients.log_rate", kHeads},
-      {"gradients.step_bias", kHeads},
-      {"gradients.first_state", kDeltaState},
+      {"gradients.gates", kCheckedGates},
+      {"gradients.log_rate", kCheckedHeads},
+      {"gradients.step_bias", kCheckedHeads},
+      {"gradients.first_state", kCheckedDeltaState},
       {"dy", kCube},
-      {"dlast_state", kDeltaState},
+      {"dlast_state", kCheckedDeltaState},
       {"qkv", kWide},
-      {"gates", kGates},
-      {"log_rate", kHeads},
-      {"step_bias", kHeads}},
+      {"gates", kCheckedGates},
+      {"log_rate", kCheckedHeads},
+      {"step_bias", kCheckedHeads}},
      [](const Tensors& t, const Stream& s) {
        delta_rule_scan_backward({t[0], t[1], t[2], t[3], t[4], kAdd}, t[5], t[6],
-                                {t[7], t[8], t[9], t[10], {}, {}}, kDeltaRule, s);
+                                {t[7], t[8], t[9], t[10], {}, {}}, kCheckedDeltaRule, s);
      }},
     {"delta_rule_scan_step",
      {{"y", {1, 4}},
-      {"state", kDeltaState},
+      {"state", kCheckedDeltaState},
       {"qkv", {1, 12}},
       {"gates", {1, 5}},
-      {"log_rate", kHeads},
-      {"step_bias", kHeads},
+      {"log_rate", kCheckedHeads},
+      {"step_bias", kCheckedHeads},
       {"texts", kOne, DType::kI32}},
      [](const Tensors& t, const Stream& s) {
-       delta_rule_scan_step(t[0], t[1], t[2], t[3], t[4], t[5], t[6], kDeltaRule, s);
+       delta_rule_scan_step(t[0], t[1], t[2], t[3], t[4], t[5], t[6], kCheckedDeltaRule, s);
      }},
 };
 
-INSTANTIATE_TEST_SUITE_P(Scans, CheckDevice, ::testing::Values(&kConvolutions, &kScans),
+INSTANTIATE_TEST_SUITE_P(Scans, CheckDevice, ::testing::Values(&kScanRows, &kScans),
                          [](const auto& info) { return info.param->front().kernel; });
 
 }  // namespace

@@ -10,8 +10,9 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-const StateSpaceSpec kStateSpace{.heads = 4, .head_size = 3, .groups = 2, .state_size = 5};
-const DeltaRuleSpec kDeltaRule{.key_heads = 1, .value_heads = 2, .key_size = 6, .value_size = 5};
+const StateSpaceSpec kSteppedStateSpace{.heads = 4, .head_size = 3, .groups = 2, .state_size = 5};
+const DeltaRuleSpec kSteppedDeltaRule{
+    .key_heads = 1, .value_heads = 2, .key_size = 6, .value_size = 5};
 
 /// A step of two of three texts. Tensors: y, the texts' states, what else has a row of each text,
 /// their numbers, and what all share.
@@ -38,7 +39,7 @@ struct ScanStep {
   }
 };
 
-const std::vector<ScanStep> kSteps{
+const std::vector<ScanStep> kScanSteps{
     {"causal_convolution_step",
      8,
      {3, 3, 8},
@@ -48,26 +49,27 @@ const std::vector<ScanStep> kSteps{
        causal_convolution_step(t[0], t[1], t[2], 8, t[4], t[5], t[3], {}, s);
      }},
     {"state_space_scan_step",
-     kStateSpace.values(),
+     kSteppedStateSpace.values(),
      {3, 4, 3, 5},
-     {kStateSpace.columns(), 6},
+     {kSteppedStateSpace.columns(), 6},
      {{4}, {4}, {4}},
      [](const Tensors& t, const Stream& s) {
-       state_space_scan_step(t[0], t[1], t[2], t[3], t[5], {t[6], t[7]}, t[4], kStateSpace, s);
+       state_space_scan_step(t[0], t[1], t[2], t[3], t[5], {t[6], t[7]}, t[4], kSteppedStateSpace,
+                             s);
      }},
     {"delta_rule_scan_step",
-     kDeltaRule.values(),
+     kSteppedDeltaRule.values(),
      {3, 2, 6, 5},
-     {kDeltaRule.columns(), 4},
+     {kSteppedDeltaRule.columns(), 4},
      {{2}, {2}},
      [](const Tensors& t, const Stream& s) {
-       delta_rule_scan_step(t[0], t[1], t[2], t[3], t[5], t[6], t[4], kDeltaRule, s);
+       delta_rule_scan_step(t[0], t[1], t[2], t[3], t[5], t[6], t[4], kSteppedDeltaRule, s);
      }},
 };
 
 TEST(CudaScanSteps, AreRecordedAndReplayed) {
   const Stream host = cpu_stream(), stream = cuda_stream();
-  for (const ScanStep& step : kSteps) {
+  for (const ScanStep& step : kScanSteps) {
     SCOPED_TRACE(step.kernel);
     const Tensors direct = copies_to(step.tensors(host), stream),
                   replayed = copies_to(step.tensors(host), stream);
@@ -83,7 +85,7 @@ TEST(CudaScanSteps, AreRecordedAndReplayed) {
 
 TEST(CudaScanSteps, GiveATextTheSameBitsWhateverIsBesideIt) {
   const Stream host = cpu_stream(), stream = cuda_stream();
-  for (const ScanStep& step : kSteps) {
+  for (const ScanStep& step : kScanSteps) {
     SCOPED_TRACE(step.kernel);
     const Tensors both = copies_to(step.tensors(host), stream);
     Tensors alone = copies_to(step.tensors(host), stream);

@@ -11,23 +11,23 @@ namespace {
 
 using namespace kernels;
 
-constexpr std::int64_t kTaps = 4, kChunk = 64;
+constexpr std::int64_t kConvolutionTaps = 4, kScanChunk = 64;
 constexpr std::int64_t kFullChannels = 512;  // with fewer one small head, for an emulated device
 
 /// Operations of a scan whose state has so many elements in all heads, each of `outputs` channels:
 /// products with the state, and of a chunk's tokens.
-Work multiplying(const Sizes& sizes, double state, double outputs, double products,
-                 std::initializer_list<Tensor> tensors, std::function<void()> run) {
+Work scanning(const Sizes& sizes, double state, double outputs, double products,
+              std::initializer_list<Tensor> tensors, std::function<void()> run) {
   Work work = moving(tensors, std::move(run));
-  work.amount = static_cast<double>(sizes.rows()) * products * (4 * state + kChunk * outputs);
+  work.amount = static_cast<double>(sizes.rows()) * products * (4 * state + kScanChunk * outputs);
   return work;
 }
 
 void time_convolution(KernelTimer& timer, DType dtype) {
   const Stream& stream = timer.stream();
   const std::int64_t b = timer.sizes().batch, t = timer.sizes().length, c = timer.sizes().channels;
-  const Tensor weight = timer.random({2 * c, kTaps}, DType::kF32),
-               dweight = timer.random({2 * c, kTaps}, DType::kF32);
+  const Tensor weight = timer.random({2 * c, kConvolutionTaps}, DType::kF32),
+               dweight = timer.random({2 * c, kConvolutionTaps}, DType::kF32);
   timer.time({"causal_convolution_forward", dtype, Limit::kCopy, 0}, [&] {
     const Tensor x = timer.random({b, t, 2 * c}, dtype), y = timer.random({b, t, 2 * c}, dtype);
     return moving({x, y}, [=, &stream] {
@@ -83,8 +83,8 @@ void time_state_space(KernelTimer& timer, DType dtype) {
       const Tensor values = timer.random({b, t, spec.columns()}, dtype),
                    steps = timer.random({b, t, spec.heads}, dtype),
                    y = timer.random({b, t, spec.values()}, dtype);
-      return multiplying(sizes, state, channels, products, {values, y},
-                         call(StateSpaceInput{values, steps, {}, {}, {}}, y));
+      return scanning(sizes, state, channels, products, {values, y},
+                      call(StateSpaceInput{values, steps, {}, {}, {}}, y));
     });
   };
   time("state_space_scan_forward", 1, [&](const StateSpaceInput& input, const Tensor& y) {
@@ -114,8 +114,8 @@ void time_delta_rule(KernelTimer& timer, DType dtype) {
       const Tensor qkv = timer.random({b, t, spec.columns()}, dtype),
                    gates = timer.random({b, t, 2 * spec.value_heads}, dtype),
                    y = timer.random({b, t, spec.values()}, dtype);
-      return multiplying(sizes, state, channels, products, {qkv, y},
-                         call(DeltaRuleInput{qkv, gates, rates, rates, {}, {}}, y));
+      return scanning(sizes, state, channels, products, {qkv, y},
+                      call(DeltaRuleInput{qkv, gates, rates, rates, {}, {}}, y));
     });
   };
   time("delta_rule_scan_forward", 1.5, [&](const DeltaRuleInput& input, const Tensor& y) {
