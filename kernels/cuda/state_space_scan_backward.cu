@@ -104,7 +104,7 @@ struct HeadParts : ExponentParts {
 };
 
 /// A block for a chunk of a head: dx, and the gradients of its steps.
-template <class T>
+template <class T, int kWidth>
 class ScanHeadGradients {
  public:
   __device__ ScanHeadGradients(const ScanBackward<T>& to, const ScanTensors<T>& at,
@@ -123,7 +123,7 @@ class ScanHeadGradients {
     decay_.fill(at_, sizes_, chunk_, item_.head);
     for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens; i += kProductThreads)
       parts_.in[i] = parts_.out[i] = parts_.x_du[i] = 0;
-    for (int first = 0; first < sizes_.head_size; first += kProductSide) {
+    for (int first = 0; first < sizes_.head_size; first += kWidth) {
       compute_dx(first);
       if (at_.steps != nullptr) add_in(first);
     }
@@ -197,11 +197,12 @@ class ScanHeadGradients {
     });
   }
   __device__ void compute_between() {
-    product_.set_zero();
-    product_.add(along_rows(y_of(to_.dy, sizes_, chunk_, item_.head)),
-                 along_rows(x_of(at_.values, sizes_, chunk_, item_.head)), sizes_.head_size);
+    BlockProduct<T> product;
+    product.set_zero();
+    product.add(along_rows(y_of(to_.dy, sizes_, chunk_, item_.head)),
+                along_rows(x_of(at_.values, sizes_, chunk_, item_.head)), sizes_.head_size);
     const float* const of_group = scores();
-    product_.each([&](int, int i, int j, float sum) {
+    product.each([&](int, int i, int j, float sum) {
       parts_.between[i][j] = sum * decay_.between(i, j, sizes_.shifted) * decay_.delta[j] *
                              of_group[i * kChunkTokens + j];
     });
@@ -246,15 +247,15 @@ class ScanHeadGradients {
   const ScanItem& item_;
   TokenChunk chunk_;
   int group_;
-  BlockProduct<T> product_;
+  BlockProduct<T, kWidth> product_;
 };
 
-template <class T>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     scan_head_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
   __shared__ ScanDecay decay;
   const ScanItem item(sizes, blockIdx.x);
-  ScanHeadGradients<T>(to, at, sizes, decay, item).run();
+  ScanHeadGradients<T, kWidth>(to, at, sizes, decay, item).run();
 }
 
 template <class T>
@@ -264,7 +265,10 @@ void launch_gradients(const ScanBackward<T>& to, const ScanTensors<T>& at, const
   Grid grid{.x = static_cast<unsigned int>(sizes.items()),
             .threads = kProductThreads,
             .shared_bytes = BlockProduct<T>::kBytes + sizeof(HeadParts)};
-  launch(stream, "scan_head_gradients", scan_head_gradients_kernel<T>, grid, to, at, sizes);
+  launch(stream, "scan_head_gradients",
+         sizes.head_size <= kNarrow ? scan_head_gradients_kernel<T, kNarrow>
+                                    : scan_head_gradients_kernel<T, kProductSide>,
+         grid, to, at, sizes);
   if (to.dvalues == nullptr) return;
   grid.x = groups;
   grid.shared_bytes = BlockProduct<T>::kBytes;

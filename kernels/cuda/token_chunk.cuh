@@ -178,6 +178,8 @@ __device__ inline float dot_states(const float* x, const float* y, std::int64_t 
   return reduce_block(sum, Sum{}, 0.0f);
 }
 
+constexpr int kNarrow = 32;  // columns of a product where heads are small
+
 /// Blocks of 64 that cover so many rows or columns.
 inline unsigned int product_tiles(int size) {
   return static_cast<unsigned int>((size + kProductSide - 1) / kProductSide);
