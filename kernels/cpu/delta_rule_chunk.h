@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
+#include <cstring>
 
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 #include "kernels/backend.h"
@@ -78,9 +78,8 @@ struct DeltaRuleArrays {
 struct DeltaRuleGate {
   float beta, not_beta, log_decay, slope;
 };
-/// A rate beyond f32 is its largest number, so that no step times it is a NaN.
 inline DeltaRuleGate delta_rule_gate(float b, float a, float log_rate, float step_bias) {
-  const float rate = std::min(std::exp(log_rate), std::numeric_limits<float>::max());
+  const float rate = std::exp(log_rate);
   const float x = a + step_bias;
   const float softplus = (x > 0.0f ? x : 0.0f) + std::log1p(exponential(-std::fabs(x)));
   return {sigmoid(b), sigmoid(-b), -rate * softplus, -rate * sigmoid(x)};
@@ -110,6 +109,7 @@ struct DeltaRuleScratch {
     norms = cutter.take<float>(2 * kChunk);
     scores = cutter.take<float>(2 * kChunk * kChunk);
     weights = cutter.take<float>(kChunk * kChunk);
+    matrix = cutter.take<float>(kChunk * kChunk);
     reads = cutter.take<float>(2 * kChunk * sizes.value_size);
     scaled = cutter.take<float>(kChunk * sizes.value_size);
   }
@@ -117,6 +117,7 @@ struct DeltaRuleScratch {
   float* norms;    // (2, kChunk): the factors that normalise them
   float* scores;   // (2, kChunk, kChunk): of keys and queries with keys
   float* weights;  // (kChunk, kChunk): L, the decay from one token to another
+  float* matrix;   // (kChunk, kChunk): M below its diagonal
   float* reads;    // (2, kChunk, value_size): what keys and queries read from the state
   float* scaled;   // (kChunk, value_size)
 };
@@ -139,20 +140,16 @@ class DeltaRuleChunk {
   const float* queries() const { return scratch_.keys + rows_ * sizes_.key_size; }
   const float* query_scores() const { return scratch_.scores + rows_ * rows_; }
 
-  /// Keys, queries and their scores.
-  void read_keys(std::int64_t chunk) {
+  /// Keys, normalised, and their scores; queries too where they are wanted.
+  void read_keys(std::int64_t chunk, bool with_queries) {
     first_ = chunk * kChunk;
     rows_ = std::min(kChunk, sizes_.length - first_);
-    const std::int64_t size = sizes_.key_size;
-    const float scale = query_scale(size);
-    for (std::int64_t i = 0; i < rows_; ++i) {
-      scratch_.norms[i] = normalize_row(
-          scratch_.keys + i * size, arrays_.qkv + sizes_.keys_at(item_, first_ + i), size, 1.0f);
-      scratch_.norms[rows_ + i] =
-          normalize_row(scratch_.keys + (rows_ + i) * size,
-                        arrays_.qkv + sizes_.queries_at(item_, first_ + i), size, scale);
-    }
-    multiply_by_transposed(scratch_.scores, scratch_.keys, scratch_.keys, {2 * rows_, rows_, size});
+    const std::int64_t size = sizes_.key_size, keys = sizes_.keys_at(item_, first_);
+    read_rows(0, arrays_.qkv + keys, 1.0f);
+    if (with_queries)
+      read_rows(rows_, arrays_.qkv + sizes_.queries_at(item_, first_), query_scale(size));
+    multiply_by_transposed(scratch_.scores, scratch_.keys, scratch_.keys,
+                           {with_queries ? 2 * rows_ : rows_, rows_, size});
   }
 
   /// The gates of a member, and L.
@@ -172,20 +169,19 @@ class DeltaRuleChunk {
     decay_.write_between(scratch_.weights);
   }
 
-  /// inverse (n, n) = M⁻¹, by substitution.
+  /// inverse (n, n) = M⁻¹ by substitution, a block of columns after the other, so that sums stay in
+  /// registers.
   void invert(float* inverse) const {
     for (std::int64_t i = 0; i < rows_; ++i) {
-      float* const row = inverse + i * rows_;
-      std::fill(row, row + rows_, 0.0f);
-      row[i] = 1.0f;
-      for (std::int64_t j = decay_.first(i); j < i; ++j) {
-        const float* const before = inverse + j * rows_;
-        const float factor =
-            gates_[i].beta * scratch_.scores[i * rows_ + j] * scratch_.weights[i * rows_ + j];
+      const float *const scores = scratch_.scores + i * rows_, *const weights =
+                                                                   scratch_.weights + i * rows_;
+      float* const row = scratch_.matrix + i * rows_;
+      const float beta = gates_[i].beta;
 #pragma omp simd
-        for (std::int64_t c = 0; c <= j; ++c) row[c] -= factor * before[c];
-      }
+      for (std::int64_t j = 0; j < i; ++j) row[j] = beta * scores[j] * weights[j];
     }
+    std::fill_n(inverse, rows_ * rows_, 0.0f);
+    for (std::int64_t begin = 0; begin < rows_; begin += kLanes) invert_columns(inverse, begin);
   }
 
   /// deltas (n, value_size) = δ for the state before; what queries read only where it is wanted.
@@ -237,6 +233,36 @@ class DeltaRuleChunk {
   }
 
  private:
+  /// scratch.keys from row `to` on.
+  void read_rows(std::int64_t to, const T* from, float scale) const {
+    const std::int64_t size = sizes_.key_size;
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      scratch_.norms[to + i] =
+          normalize_row(scratch_.keys + (to + i) * size, from + i * sizes_.stride, size, scale);
+    }
+  }
+
+  /// Columns [begin, begin + kLanes) of M⁻¹: row i = e_i − Σ_{j < i} M_ij·(row j).
+  void invert_columns(float* inverse, std::int64_t begin) const {
+    typedef float Lanes [[gnu::vector_size(4 * kLanes)]];
+    Lanes columns[kChunk];
+    const auto bytes = static_cast<std::size_t>(std::min(kLanes, rows_ - begin)) * sizeof(float);
+    for (std::int64_t i = begin; i < rows_; ++i) {
+      const float* const row = scratch_.matrix + i * rows_;
+      Lanes even{}, odd{};
+      if (i < begin + kLanes) even[i - begin] = 1.0f;
+      std::int64_t j = std::max(begin, decay_.first(i));
+      for (; j + 1 < i; j += 2) {
+        even -= row[j] * columns[j];
+        odd -= row[j + 1] * columns[j + 1];
+      }
+      if (j < i) even -= row[j] * columns[j];
+      columns[i] = even + odd;
+      std::memcpy(inverse + i * rows_ + begin, &columns[i], bytes);
+    }
+  }
+
+  static constexpr std::int64_t kLanes = 16;
   const DeltaRuleSizes& sizes_;
   const DeltaRuleArrays<T>& arrays_;
   const DeltaRuleScratch& scratch_;

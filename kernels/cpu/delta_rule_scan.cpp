@@ -58,7 +58,7 @@ inline void scan_delta_rule_item(const DeltaRuleOutput<T>& output, const DeltaRu
     std::fill_n(scratch.states, states, 0.0f);
   }
   for (std::int64_t at = 0; at < sizes.chunks(); ++at) {
-    chunk.read_keys(at);
+    chunk.read_keys(at, true);
     for (std::int64_t member = 0; member < sizes.group; ++member) {
       float* const state = scratch.states + member * sizes.state();
       chunk.read_gates(member);

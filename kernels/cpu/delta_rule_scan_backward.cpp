@@ -102,7 +102,7 @@ class DeltaRuleBackward {
       std::fill_n(scratch_.states, states, 0.0f);
     }
     for (std::int64_t at = 0; at < sizes_.chunks(); ++at) {
-      chunk_.read_keys(at);
+      chunk_.read_keys(at, false);
       for (std::int64_t member = 0; member < sizes_.group; ++member) {
         chunk_.read_gates(member);
         chunk_.invert(inverse(at, member));
@@ -114,7 +114,7 @@ class DeltaRuleBackward {
   }
 
   void differentiate(std::int64_t at) {
-    chunk_.read_keys(at);
+    chunk_.read_keys(at, true);
     const std::int64_t rows = chunk_.rows(), size = sizes_.key_size;
     std::fill_n(scratch_.score_sums, 2 * rows * rows, 0.0f);
     std::fill_n(scratch_.dkeys, 2 * rows * size, 0.0f);

@@ -182,11 +182,17 @@ inline void retreat_state(float* dstate, float* dy, const float* queries, const 
                       {queries, 1, depth}, {dy, kPanelColumns}, kChunk);
 }
 
-inline float dot_of(const float* x, const float* y, std::int64_t count) {
-  float sum = 0;
+/// ⟨x, y⟩ of whole panels' rows, in parts so that no long sum in f32 loses digits.
+inline double dot_of(const float* x, const float* y, std::int64_t count) {
+  constexpr std::int64_t kPart = 8 * kPanelColumns;
+  double all = 0;
+  for (std::int64_t begin = 0; begin < count; begin += kPart) {
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < count; ++i) sum += x[i] * y[i];
-  return sum;
+    for (std::int64_t i = begin; i < begin + kPart; ++i) sum += x[i] * y[i];
+    all += static_cast<double>(sum);
+  }
+  return all;
 }
 
 /// Gradients of the steps, and what of them all tokens share.
@@ -196,17 +202,20 @@ inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader
   const std::int64_t of_all = block.first_head + head;
   const float rate = reader.rate(of_all);
   const bool decays = rate != -std::numeric_limits<float>::infinity();
-  float dstep[kChunk], given = flows.whole, taken = 0;
+  float dstep[kChunk];
+  double before[kChunk], given = flows.whole, taken = 0;
   for (std::int64_t k = 0; k < kChunk; ++k) {
-    dstep[k] = given;
-    given += decay.step[k] * flows.out[k];
+    before[k] = given;
+    given += static_cast<double>(decay.step[k]) * static_cast<double>(flows.out[k]);
   }
   for (std::int64_t k = kChunk - 1; k >= 0; --k) {
-    taken += flows.in[k];
-    const float dlog_decay = flows.across[k] + taken + dstep[k];
-    const float by_rate = decays ? rate * dlog_decay : 0.0f;
-    sums.log_rate += static_cast<double>(by_rate) * static_cast<double>(decay.step[k]);
-    dstep[k] = (by_rate + flows.within[k] + flows.out[k]) * decay.slope[k];
+    taken += static_cast<double>(flows.in[k]);
+    const double dlog_decay = static_cast<double>(flows.across[k]) + taken + before[k];
+    const double by_rate = decays ? static_cast<double>(rate) * dlog_decay : 0.0;
+    sums.log_rate += by_rate * static_cast<double>(decay.step[k]);
+    dstep[k] = static_cast<float>(
+        (by_rate + static_cast<double>(flows.within[k]) + static_cast<double>(flows.out[k])) *
+        static_cast<double>(decay.slope[k]));
   }
   for (std::int64_t k = 0; k < reader.tokens(chunk); ++k)
     sums.step_bias += static_cast<double>(dstep[k]);
@@ -257,7 +266,7 @@ inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& d
         of_keys.keys, flows.out,
         {dstate, scratch.values_across + at, scratch.keys_across, joins, decay.to_end},
         sizes.depth);
-    flows.whole += decay.whole() * dot_of(dstate, state, panel_state);
+    flows.whole += static_cast<double>(decay.whole()) * dot_of(dstate, state, panel_state);
     retreat_state<kLanes>(dstate, scratch.dy + at, scratch.queries, decay, sizes.depth);
   }
   finish_steps(gradients, reader, block, head, chunk, decay, flows, sums);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/scratch_cutter.h"
 #include "kernels/cpu/tiles.h"
 
 /// What both directions of attention by matrix tiles share.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/for_packs.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -97,8 +98,6 @@ struct GeluGradient {
     return dy * (gate + x * gate * (1.0f - gate) * two_u_slope);
   }
 };
-
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <Gate kGate>
 __device__ inline float gate_value(float g) {

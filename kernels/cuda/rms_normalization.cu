@@ -3,11 +3,11 @@
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/normalization_backward.cuh"
+#include "kernels/cuda/row_team.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-constexpr int kRmsThreads = 256;          // of a block
 constexpr std::int64_t kRmsBlocks = 512;  // at most, each of which leaves a line of sums
 
 /// Where row i begins: the rows themselves, or heads of theirs.
@@ -21,28 +21,6 @@ struct RmsRows {
     return begin + row / heads * stride + row % heads * columns;
   }
 };
-
-/// The threads that share a row of so many packs: lanes of a warp, as few as the packs need, or a
-/// whole block.
-int rms_team(std::int64_t packs) {
-  int lanes = 1;
-  while (lanes < kWarp && lanes < packs) lanes *= 2;
-  if (packs <= lanes) return lanes;
-  return static_cast<int>(std::min<std::int64_t>((packs + kWarp - 1) / kWarp * kWarp, kRmsThreads));
-}
-
-/// The sum over a team of lanes, in each of them. All lanes of the warp call it.
-__device__ float sum_over_lanes(float value, int team) {
-  for (int distance = team / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
-  }
-  return value;
-}
-
-/// The sum over a team, in each of its threads. All threads of the block call it.
-__device__ float sum_over_team(float value, int team) {
-  return team > kWarp ? reduce_block(value, Sum{}, 0.0f) : sum_over_lanes(value, team);
-}
 
 /// One over the root of a row's mean square, by a team.
 template <int N, class T>
@@ -152,11 +130,11 @@ struct RmsRowPart {
 /// For rows of at most P packs in each lane of a warp: teams go through rows, and each thread has
 /// its columns' sums in registers. Dynamic shared memory: a line of floats for each team.
 template <class T, int P>
-__global__ void __launch_bounds__(kRmsThreads)
+__global__ void __launch_bounds__(kTeamThreads)
     rms_norm_backward_teams_kernel(RmsBackward<T> at, int team) {
   constexpr int N = kPackSize<T>;
   const std::int64_t columns = at.rows.columns;
-  const int lane = static_cast<int>(threadIdx.x) % team, teams = kRmsThreads / team;
+  const int lane = static_cast<int>(threadIdx.x) % team, teams = kTeamThreads / team;
   const int which = static_cast<int>(threadIdx.x) / team;
   float dweight[P][N] = {};
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * teams; first < at.rows.count;
@@ -183,7 +161,7 @@ __global__ void __launch_bounds__(kRmsThreads)
     if (i < columns) store_pack(of_team + which * columns + i, dweight[p]);
   }
   __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < columns; i += kRmsThreads) {
+  for (std::int64_t i = threadIdx.x; i < columns; i += kTeamThreads) {
     float total = 0;
     for (int k = 0; k < teams; ++k) total += of_team[k * columns + i];
     at.lines[blockIdx.x * columns + i] = total;
@@ -200,15 +178,15 @@ __global__ void rms_norm_backward_any_kernel(RmsBackward<T> at) {
     const std::int64_t begin = at.rows.at(static_cast<unsigned int>(row));
     const float rstd = at.rstd != nullptr ? at.rstd[row]
                                           : rms_of_row<1>(at.x + begin, columns, at.spec.epsilon,
-                                                          threadIdx.x, kRmsThreads);
+                                                          threadIdx.x, kTeamThreads);
     float projection = 0;
-    for (std::int64_t i = threadIdx.x; i < columns; i += kRmsThreads) {
+    for (std::int64_t i = threadIdx.x; i < columns; i += kTeamThreads) {
       const float part = load(at.dy + begin + i) * (load(at.x + begin + i) * rstd);
       dweight[i] = row == blockIdx.x ? part : dweight[i] + part;
       projection += part * (at.gain_offset() + at.weight[i]);
     }
     const float mean = reduce_block(projection, Sum{}, 0.0f) / static_cast<float>(columns);
-    for (std::int64_t i = threadIdx.x; i < columns; i += kRmsThreads) {
+    for (std::int64_t i = threadIdx.x; i < columns; i += kTeamThreads) {
       const float gradient = load(at.dy + begin + i) * (at.gain_offset() + at.weight[i]);
       const float value = (gradient - load(at.x + begin + i) * rstd * mean) * rstd;
       store(at.dx + begin + i, at.accumulate ? load(at.dx + begin + i) + value : value);
@@ -221,8 +199,8 @@ void start_rms_forward(T* y, float* rstd, const T* x, const Tensor& weight, cons
                        RmsNormSpec spec, const Stream& stream) {
   const bool packed =
       packs_fit<T>(rows.columns, y, x, weight.raw()) && rows.stride % kPackSize<T> == 0;
-  const int team = rms_team(packed ? rows.columns / kPackSize<T> : rows.columns);
-  const int threads = team > kWarp ? team : kRmsThreads;
+  const int team = row_team(packed ? rows.columns / kPackSize<T> : rows.columns);
+  const int threads = team > kWarp ? team : kTeamThreads;
   Grid grid = grid_for(rows.count, static_cast<unsigned int>(threads / team));
   grid.threads = static_cast<unsigned int>(threads);
   launch(stream, "rms_norm_forward",
@@ -237,13 +215,13 @@ std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const
   const bool packed =
       packs_fit<T>(columns, at.dx, at.dy, at.x, at.weight) && at.rows.stride % kPackSize<T> == 0;
   if (packed && packs <= 2 * kWarp) {
-    const int team = std::min(rms_team(packs), kWarp), teams = kRmsThreads / team;
+    const int team = std::min(row_team(packs), kWarp), teams = kTeamThreads / team;
     blocks = std::min(blocks, (at.rows.count + teams - 1) / teams);
     launch(
         stream, "rms_norm_backward",
         packs <= team ? rms_norm_backward_teams_kernel<T, 1> : rms_norm_backward_teams_kernel<T, 2>,
         Grid{.x = static_cast<unsigned int>(blocks),
-             .threads = kRmsThreads,
+             .threads = kTeamThreads,
              .shared_bytes = static_cast<std::size_t>(teams * columns) * sizeof(float)},
         at, team);
     return blocks;
@@ -258,7 +236,7 @@ std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const
     return blocks;
   }
   launch(stream, "rms_norm_backward", rms_norm_backward_any_kernel<T>,
-         Grid{.x = static_cast<unsigned int>(blocks), .threads = kRmsThreads}, at);
+         Grid{.x = static_cast<unsigned int>(blocks), .threads = kTeamThreads}, at);
   return blocks;
 }
 

@@ -57,9 +57,9 @@ run_suite() {
 # compares this list with the program's own.
 groups=(attention products rows elementwise updates compressed checks training ranks step)
 declare -A suites_of=(
-  [attention]="CudaAttention CudaBatchDecoder CudaHostTensors"
+  [attention]="CudaAttention CudaStateSpaceScan CudaDeltaRuleScan CudaBatchDecoder CudaHostTensors"
   [products]="CudaMatmul CudaLinear CudaBias CudaDiagonalBlocks"
-  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaGated CudaCap CudaLoss CudaEmbedding"
+  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaCap CudaLoss CudaEmbedding"
   [elementwise]="CudaElementwise CudaReductions CudaColumns"
   [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
   [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaWeightDecomposition"

@@ -188,30 +188,36 @@ class AdapterConfigReader {
 
 }  // namespace
 
+std::string AdapterConfig::name_there(const std::string& module) const {
+  if (!is_of_outer || !module.starts_with(kAlone)) return module;
+  return std::string(kInsideOuter) + module.substr(kAlone.size());
+}
+
 bool AdapterConfig::is_whole(const std::string& module) const {
-  return std::ranges::any_of(whole,
-                             [&](const ModulePattern& name) { return name.matches(module); });
+  const std::string there = name_there(module);
+  return std::ranges::any_of(whole, [&](const ModulePattern& name) { return name.matches(there); });
 }
 
 bool AdapterConfig::is_target(const std::string& module) const {
-  if (excluded.include(module) || is_whole(module)) return false;
+  const std::string there = name_there(module);
+  if (excluded.include(there) || is_whole(module)) return false;
   if (all_linear) return true;
-  if (!targets.include(module)) return false;
-  if (layers.empty() || targets.pattern || targets.names.contains(module)) return true;
+  if (!targets.include(there)) return false;
+  if (layers.empty() || targets.pattern || targets.names.contains(there)) return true;
   for (const ModulePattern& name : layer_names) {
-    const std::optional<std::string> layer = name.first_group(module);
+    const std::optional<std::string> layer = name.first_group(there);
     if (layer) return layers.contains(std::atoll(layer->c_str()));
   }
   return false;
 }
 
 std::int64_t AdapterConfig::rank_of(const std::string& module) const {
-  return static_cast<std::int64_t>(ranks.of(module, static_cast<double>(rank)));
+  return static_cast<std::int64_t>(ranks.of(name_there(module), static_cast<double>(rank)));
 }
 
 double AdapterConfig::scale_of(const std::string& module) const {
   const auto r = static_cast<double>(rank_of(module));
-  return alphas.of(module, alpha) / (has_root_scale(variant) ? std::sqrt(r) : r);
+  return alphas.of(name_there(module), alpha) / (has_root_scale(variant) ? std::sqrt(r) : r);
 }
 
 AdapterConfig read_adapter_config_file(const std::filesystem::path& file) {

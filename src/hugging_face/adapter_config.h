@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/hugging_face/module_names.h"
@@ -25,13 +26,21 @@ struct AdapterConfig {
   std::vector<ModulePattern> whole{};  // modules_to_save: trained whole, in place of the base's
   bool ties_whole = false;             // head and token table stay one weight then
   std::vector<std::string> unknown{};  // keys that nobody here knows
+  /// Its base was a model of texts and images, in which modules have longer names than here.
+  bool is_of_outer = false;
 
+  /// The module of a text model as such a base has it.
+  std::string name_there(const std::string& module) const;
+  /// All of these take names of a text model by itself.
   bool is_target(const std::string& module) const;
   bool is_whole(const std::string& module) const;
   std::int64_t rank_of(const std::string& module) const;
   /// On B·A.
   double scale_of(const std::string& module) const;
 };
+
+/// What names of modules of a text model begin with, inside a model of texts and images and alone.
+inline constexpr std::string_view kInsideOuter = "model.language_model.", kAlone = "model.";
 
 /// Reads a file. Throws MissingInput, and DataError that names every key that asks for something
 /// else than a lora.variant.

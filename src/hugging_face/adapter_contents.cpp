@@ -79,6 +79,8 @@ Tensor transposed(const Tensor& matrix, const Stream& host) {
 
 AdapterContents::AdapterContents(const fs::path& folder)
     : config_(read_adapter_config_file(folder / kAdapterConfig)), file_(tensors_in(folder)) {
+  config_.is_of_outer =
+      file_.rename(concat(kAdapterPrefix, kInsideOuter), concat(kAdapterPrefix, kAlone));
   for (const SafetensorsEntry& entry : file_.entries()) sort_tensor(entry);
 }
 

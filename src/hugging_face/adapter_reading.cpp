@@ -17,7 +17,7 @@ namespace {
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
   if (config.all_linear && config.excluded.are_none()) return kAllLinear;
-  const bool are_names = !config.all_linear && !config.targets.pattern &&
+  const bool are_names = !config.all_linear && !config.targets.pattern && !config.is_of_outer &&
                          config.excluded.are_none() && config.layers.empty();
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks())

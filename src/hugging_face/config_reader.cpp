@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/python_floats.h"
 
 namespace hybrid_trainer {
@@ -35,13 +36,13 @@ void ConfigReader::expect(const HuggingFaceLayout::Fixed& key) {
   for (const auto& allowed : key.values) {
     if (*value == json_of(allowed)) return;
   }
-  refuse(key.key, *value, json::serialize(json_of(key.values.front())));
+  refuse(key.key, *value, json_line(json_of(key.values.front())));
 }
 
 void ConfigReader::expect_derived(const HuggingFaceLayout::Fixed& key) {
   const json::value* value = find(key.key);
   if (value == nullptr || value->is_null() || *value == json_of(key.values.front())) return;
-  refuse(key.key, *value, "null or " + json::serialize(json_of(key.values.front())));
+  refuse(key.key, *value, "null or " + json_line(json_of(key.values.front())));
 }
 
 void ConfigReader::sort_unread(ForeignFile file) {
@@ -57,7 +58,7 @@ void ConfigReader::add(const ConfigReader& inner) {
 
 void ConfigReader::refuse(const std::string& key, const json::value& value,
                           const std::string& wanted) {
-  problem(concat(path_, key, ": got ", json::serialize(value).substr(0, 60), ", want ", wanted));
+  problem(concat(path_, key, ": got ", json_line(value).substr(0, 60), ", want ", wanted));
 }
 
 bool ConfigReader::set(bool& to, const json::value& value) {

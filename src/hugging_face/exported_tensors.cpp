@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/memory/quantized_weight.h"
-#include "hybrid_trainer/nn/low_rank_adapter.h"
+#include "hybrid_trainer/models/lora.h"
 #include "src/hugging_face/file_layout.h"
 #include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"
@@ -69,8 +69,7 @@ DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
 
 std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFolder& origin,
                                           DType dtype, const Stream& stream) {
-  const Stream host(MemoryPool::create("host"));
-  std::vector<NamedTensor> tensors = origin.carried(host);
+  std::vector<NamedTensor> tensors;
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
     if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {

@@ -13,8 +13,8 @@ std::string quantization_of(LanguageModel& model);
 /// Dtype of what is not quantized in such a model: all in one, as transformers computes in one; bf16
 /// where that rounds nothing, the vectors being the only ones that are held in f32.
 DType dtype_beside_codes(LanguageModel& model, const Stream& stream);
-/// The tensors of a folder's model.safetensors: the model's own, rounded to `dtype`, quantized ones
-/// as they are held, without adapters, and what the origin carries.
+/// The model's own tensors of a folder's model.safetensors: rounded to `dtype`, quantized ones as they
+/// are held, without adapters.
 std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFolder& origin,
                                           DType dtype, const Stream& stream);
 

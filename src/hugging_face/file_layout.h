@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/models/language_model.h"
 
 namespace hybrid_trainer {
 

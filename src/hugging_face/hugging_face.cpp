@@ -17,6 +17,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/models/decoder_spec.h"
 #include "src/hugging_face/exported_tensors.h"
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/origin_folder.h"
@@ -57,7 +58,8 @@ void write_files(LanguageModel& model, const OriginFolder& origin, const Tokeniz
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model.config(), folder);
   origin.copy_processors(folder);
-  write_safetensors(folder + "/model.safetensors", exported_tensors(model, origin, dtype, stream));
+  write_safetensors(folder + "/model.safetensors", exported_tensors(model, origin, dtype, stream),
+                    {{"format", "pt"}}, origin.carried());
 }
 
 /// Whether both tensors hold the same numbers.
@@ -122,6 +124,13 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
+/// Letters of the layers, which one and the same model may have in shorter and longer periods.
+std::string spread_letters(const std::string& period, std::int64_t layers) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers && !period.empty(); ++i) letters += kind_of_layer(period, i);
+  return letters;
+}
+
 /// Throws DataError, which names each size that differs between the folder's model and ours.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
   std::string problems;
@@ -130,7 +139,11 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
+    const bool are_letters = key == "mixers" || key == "window_layers";
     if (is_of_training || is_copied || in_folder[i].second == value) continue;
+    if (are_letters &&
+        spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))
+      continue;
     problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
                        ", the configuration's ", value);
   }
@@ -234,22 +247,10 @@ void warn_of_generation_keys(const fs::path& file) {
 
 }  // namespace
 
-namespace {
-
-/// Vectors of mixers that folders in bf16 may have in f32.
-bool stays_in_f32(const SafetensorsEntry& entry) {
-  static constexpr const char* kEndings[] = {".A_log", ".D", ".dt_bias",
-                                             ".linear_attn.norm.weight"};
-  return entry.dtype == "F32" && entry.shape.size() == 1 &&
-         std::ranges::any_of(kEndings, [&](auto end) { return entry.name.ends_with(end); });
-}
-
-}  // namespace
-
 DType dtype_of_hugging_face_weights(const fs::path& folder) {
   const HuggingFaceWeights weights(folder);
   const auto is_short = [](const SafetensorsEntry& entry) {
-    return entry.dtype == "BF16" || stays_in_f32(entry);
+    return entry.dtype == "BF16" || is_mixer_vector_in_f32(entry);
   };
   const bool all =
       std::all_of(weights.files().begin(), weights.files().end(), [&](const SafetensorsFile& file) {

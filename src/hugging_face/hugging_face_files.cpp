@@ -38,15 +38,27 @@ T& member_of(ModelConfig& model, T StateSpaceConfig::*member) {
   return model.state_space.*member;
 }
 
-/// What a key holds of a member, in 15 digits, so that 1/(1/3) is 3.
+double rounded_to_digits(double value, int digits) {
+  char text[32];
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::general, digits);
+  std::from_chars(text, end.ptr, value);
+  return value;
+}
+
+/// The member by what its key holds; of 1/√x in 14 digits, so that 32 is written and read as 32.
+double from_unit(double there, KeyUnit unit) {
+  return unit == KeyUnit::kReciprocal ? 1 / there : rounded_to_digits(1 / (there * there), 14);
+}
+
+/// What a key holds of a member, in as few digits as say it.
 double in_unit(double value, KeyUnit unit) {
   const double there = unit == KeyUnit::kReciprocal ? 1 / value : 1 / std::sqrt(value);
-  char digits[32];
-  const auto end =
-      std::to_chars(digits, digits + sizeof digits, there, std::chars_format::general, 15);
-  double rounded = there;
-  std::from_chars(digits, end.ptr, rounded);
-  return rounded;
+  for (const int digits : {13, 15}) {
+    const double few = rounded_to_digits(there, digits);
+    if (from_unit(few, unit) == value) return few;
+  }
+  return there;
 }
 
 void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Member& member) {
@@ -56,7 +68,7 @@ void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Mem
     reader.problem(concat(member.key, ": got ", there, ", want a number above 0"));
     there = 1;
   }
-  to = member.unit == KeyUnit::kReciprocal ? 1 / there : 1 / (there * there);
+  to = from_unit(there, member.unit);
 }
 
 void write_member(json::object& config, ModelConfig model,

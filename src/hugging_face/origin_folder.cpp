@@ -26,6 +26,13 @@ bool begins_with_one_of(const std::string& name, const std::vector<std::string>&
 
 }  // namespace
 
+bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
+  static constexpr const char* kEndings[] = {".A_log", ".D", ".dt_bias",
+                                             ".linear_attn.norm.weight"};
+  return entry.dtype == "F32" && entry.shape.size() == 1 &&
+         std::ranges::any_of(kEndings, [&](auto end) { return entry.name.ends_with(end); });
+}
+
 OriginFolder::OriginFolder(const fs::path& folder, const HuggingFaceLayout& layout)
     : layout_(layout), folder_(folder) {
   const bool takes_over = !layout.carried.empty() || layout.mixer_keys != MixerKeys::kNone;
@@ -63,26 +70,28 @@ json::object OriginFolder::config_around(json::object text_config) const {
     for (json::object* part : {&whole, &inner})
       if (part->contains(key)) (*part)[key] = dtype;
   whole.erase("quantization_config");
-  if (const json::value* quantization = text_config.if_contains("quantization_config"))
+  if (json::value* quantization = text_config.if_contains("quantization_config")) {
+    json::array& skipped = quantization->at("llm_int8_skip_modules").as_array();
+    for (const std::string& prefix : layout_.carried)
+      skipped.emplace_back(prefix.substr(0, prefix.size() - 1));  // without the dot
     whole["quantization_config"] = *quantization;
+  }
   return whole;
 }
 
-std::vector<NamedTensor> OriginFolder::carried(const Stream& host) const {
-  std::vector<NamedTensor> tensors;
+std::vector<CarriedTensor> OriginFolder::carried() const {
+  std::vector<CarriedTensor> tensors;
   if (!weights_) return tensors;
   for (const SafetensorsFile& file : weights_->files()) {
     for (const SafetensorsEntry& entry : file.entries())
-      if (begins_with_one_of(entry.name, layout_.carried))
-        tensors.push_back({entry.name, file.load(entry.name, MemoryKind::kWorkspace, host)});
+      if (begins_with_one_of(entry.name, layout_.carried)) tensors.push_back({&file, entry.name});
   }
   return tensors;
 }
 
 bool OriginFolder::holds_in_f32(const std::string& name) const {
   if (!weights_ || !weights_->contains(name)) return false;
-  const SafetensorsEntry& entry = weights_->file_of(name).entry(name);
-  return entry.dtype == "F32" && entry.shape.size() == 1;
+  return is_mixer_vector_in_f32(weights_->file_of(name).entry(name));
 }
 
 void OriginFolder::copy_processors(const fs::path& to) const {

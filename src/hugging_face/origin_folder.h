@@ -11,6 +11,9 @@
 
 namespace hybrid_trainer {
 
+/// Whether a tensor is one of the vectors of mixers that folders in bf16 may have in f32.
+bool is_mixer_vector_in_f32(const SafetensorsEntry& entry);
+
 /// The folder that a model's weights began with: what export takes over from it as it is.
 class OriginFolder {
  public:
@@ -23,8 +26,8 @@ class OriginFolder {
   /// The whole config.json around that of the text model.
   boost::json::object config_around(boost::json::object text_config) const;
   /// Tensors of no part of the model.
-  std::vector<NamedTensor> carried(const Stream& host) const;
-  /// Whether it has a vector in f32, which export then leaves so.
+  std::vector<CarriedTensor> carried() const;
+  /// Whether it has such a vector by this name, which export then leaves so.
   bool holds_in_f32(const std::string& name) const;
   /// Copies the files that say how images become numbers.
   void copy_processors(const std::filesystem::path& to) const;

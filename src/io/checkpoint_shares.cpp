@@ -57,7 +57,7 @@ std::map<std::string, std::vector<NamedTensor>> tensors_by_file(const State& sta
 
 FileDigest write_tensors(const std::string& path, std::vector<NamedTensor> tensors) {
   OutputFile file(path);
-  const FileDigest digest = append_safetensors(file, std::move(tensors), {{"format", "pt"}});
+  const FileDigest digest = append_safetensors(file, tensors, {{"format", "pt"}});
   file.sync_and_close();
   return digest;
 }

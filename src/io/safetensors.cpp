@@ -87,6 +87,20 @@ const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
+bool SafetensorsFile::rename(const std::string& from, const std::string& to) {
+  bool found = false;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    std::string& name = entries_[i].name;
+    if (!name.starts_with(from)) continue;
+    const std::string renamed = to + name.substr(from.size());
+    if (!index_.emplace(renamed, i).second) continue;
+    index_.erase(name);
+    name = renamed;
+    found = true;
+  }
+  return found;
+}
+
 void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   const SafetensorsEntry& from = entry(name);
   if (from.tensor_shape() != into.shape()) {

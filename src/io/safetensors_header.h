@@ -30,7 +30,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
                                            std::size_t data_begin, std::size_t data_bytes);
 
 /// Appends what write_safetensors puts into its file.
-FileDigest append_safetensors(OutputFile& file, std::vector<NamedTensor> tensors,
-                              const std::map<std::string, std::string>& metadata);
+FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata,
+                              const std::vector<CarriedTensor>& carried = {});
 
 }  // namespace hybrid_trainer

@@ -10,24 +10,50 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-/// Large elements first, so that every tensor is aligned; then by name.
-bool comes_before(const NamedTensor& a, const NamedTensor& b) {
-  const std::size_t a_bytes = size_of(a.tensor.dtype()), b_bytes = size_of(b.tensor.dtype());
-  return a_bytes != b_bytes ? a_bytes > b_bytes : a.name < b.name;
+/// A tensor of the file to be written.
+struct Piece {
+  SafetensorsEntry entry;
+  std::size_t element_bytes;
+  const Tensor* tensor;         // null for one of another file
+  const SafetensorsFile* file;  // that other file
+};
+
+Piece piece_of(const NamedTensor& named) {
+  const Tensor& tensor = named.tensor;
+  SafetensorsEntry entry{.name = named.name,
+                         .dtype = safetensors_name_of(tensor.dtype()),
+                         .shape = {},
+                         .bytes = tensor.bytes()};
+  for (int i = 0; i < tensor.shape().rank(); ++i) entry.shape.push_back(tensor.size(i));
+  return {std::move(entry), size_of(tensor.dtype()), &tensor, nullptr};
 }
 
-void check(const std::vector<NamedTensor>& tensors) {
+Piece piece_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : entry.shape) elements *= static_cast<std::size_t>(size);
+  return {entry, elements == 0 ? 1 : entry.bytes / elements, nullptr, &file};
+}
+
+/// Large elements first, so that every tensor is aligned; then by name.
+bool comes_before(const Piece& a, const Piece& b) {
+  return a.element_bytes != b.element_bytes ? a.element_bytes > b.element_bytes
+                                            : a.entry.name < b.entry.name;
+}
+
+void check(const std::vector<Piece>& pieces) {
   std::set<std::string> names;
-  for (const auto& [name, tensor] : tensors) {
-    const std::string what = "write_safetensors: the tensor \"" + name + "\" ";
-    if (!tensor.defined()) throw Error(ExitCode::kInternal, what + "has no memory");
-    if (name == "__metadata__") throw Error(ExitCode::kInternal, what + "has a reserved name");
-    if (!names.insert(name).second) throw Error(ExitCode::kInternal, what + "comes twice");
+  for (const auto& [entry, element_bytes, tensor, file] : pieces) {
+    const std::string what = "write_safetensors: the tensor \"" + entry.name + "\" ";
+    if (tensor != nullptr && !tensor->defined())
+      throw Error(ExitCode::kInternal, what + "has no memory");
+    if (entry.name == "__metadata__")
+      throw Error(ExitCode::kInternal, what + "has a reserved name");
+    if (!names.insert(entry.name).second) throw Error(ExitCode::kInternal, what + "comes twice");
   }
 }
 
 /// Length, JSON and padding to a multiple of 8.
-std::string header_of(const std::vector<NamedTensor>& tensors,
+std::string header_of(const std::vector<Piece>& pieces,
                       const std::map<std::string, std::string>& metadata) {
   json::object root;
   if (!metadata.empty()) {
@@ -36,13 +62,12 @@ std::string header_of(const std::vector<NamedTensor>& tensors,
     root["__metadata__"] = std::move(texts);
   }
   std::size_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    json::array shape;
-    for (int i = 0; i < tensor.shape().rank(); ++i) shape.emplace_back(tensor.size(i));
-    root[name] = {{"dtype", safetensors_name_of(tensor.dtype())},
-                  {"shape", std::move(shape)},
-                  {"data_offsets", {offset, offset + tensor.bytes()}}};
-    offset += tensor.bytes();
+  for (const Piece& piece : pieces) {
+    const SafetensorsEntry& entry = piece.entry;
+    root[entry.name] = {{"dtype", entry.dtype},
+                        {"shape", json::array(entry.shape.begin(), entry.shape.end())},
+                        {"data_offsets", {offset, offset + entry.bytes}}};
+    offset += entry.bytes;
   }
   std::string text = json::serialize(root);
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -54,11 +79,15 @@ std::string header_of(const std::vector<NamedTensor>& tensors,
 
 }  // namespace
 
-FileDigest append_safetensors(OutputFile& file, std::vector<NamedTensor> tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  check(tensors);
-  std::sort(tensors.begin(), tensors.end(), comes_before);
-  const std::string header = header_of(tensors, metadata);
+FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata,
+                              const std::vector<CarriedTensor>& carried) {
+  std::vector<Piece> pieces;
+  for (const NamedTensor& named : tensors) pieces.push_back(piece_of(named));
+  for (const auto& [from, name] : carried) pieces.push_back(piece_of(*from, from->entry(name)));
+  check(pieces);
+  std::sort(pieces.begin(), pieces.end(), comes_before);
+  const std::string header = header_of(pieces, metadata);
   constexpr std::size_t kPiece = std::size_t{8} << 20;  // which the checksum finds in the cache
   Checksum checksum;
   std::size_t written = 0;
@@ -72,15 +101,24 @@ FileDigest append_safetensors(OutputFile& file, std::vector<NamedTensor> tensors
     written += bytes;
   };
   append(header.data(), header.size());
-  for (const NamedTensor& named : tensors) append(named.tensor.raw(), named.tensor.bytes());
+  std::string copied;
+  for (const Piece& piece : pieces) {
+    if (piece.tensor != nullptr) append(piece.tensor->raw(), piece.entry.bytes);
+    for (std::size_t at = 0; piece.file != nullptr && at < piece.entry.bytes; at += kPiece) {
+      copied.resize(std::min(kPiece, piece.entry.bytes - at));
+      piece.file->read_bytes(piece.entry.name, at, copied.data(), copied.size());
+      append(copied.data(), copied.size());
+    }
+  }
   return {written, checksum.text()};
 }
 
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
-                             const std::map<std::string, std::string>& metadata) {
+                             const std::map<std::string, std::string>& metadata,
+                             const std::vector<CarriedTensor>& carried) {
   FileDigest digest;
   replace_file(path, [&](OutputFile& file) {
-    digest = append_safetensors(file, std::move(tensors), metadata);
+    digest = append_safetensors(file, tensors, metadata, carried);
   });
   return digest;
 }

@@ -91,10 +91,16 @@ MODELS = {  # class, what differs from COMMON, batch, time, tokens of a row's fi
         17,
         0,
     ),
-    "bamba_a": ("Bamba", dict(ATTENTION, **MAMBA, num_hidden_layers=3, attn_layer_indices=[1]), 1, 33, 13),
+    "bamba_a": (
+        "Bamba",
+        dict(ATTENTION, **MAMBA, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=3, attn_layer_indices=[1]),
+        1,
+        33,
+        13,
+    ),
     "qwen3_5_text": (
         "Qwen3_5Text",
-        dict(DELTA, num_hidden_layers=4, tie_word_embeddings=True, rope_parameters=QUARTER),
+        dict(DELTA, num_hidden_layers=4, tie_word_embeddings=True, max_position_embeddings=96, rope_parameters=QUARTER),
         1,
         70,
         29,

@@ -52,6 +52,8 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ra
     "positions": ("gpt2_c", dict(r=2, lora_alpha=6, fan_in_fan_out=True, target_modules=["c_attn", "wpe"]), "auto"),
     "hybrid": ("granite_hybrid_a", dict(r=3, lora_alpha=6, target_modules="all-linear"), "auto"),
     "gated": ("qwen3_next_a", dict(r=3, lora_alpha=6, use_dora=True, target_modules=["q_proj", "v_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"]), "auto"),
+    "images": ("qwen3_5_images", dict(r=3, lora_alpha=6, target_modules=r".*\.language_model\..*\.(q_proj|in_proj_qkv|down_proj)",
+                                      rank_pattern={r"language_model\.layers\.1\.mlp\.down_proj": 2}), "auto"),
     "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
 }
 
@@ -140,7 +142,8 @@ def make_logits(name, base, settings, embedding_layers):
     torch.manual_seed(sum(map(ord, name)))
     folder = HERE / ("peft_" + name)
     shutil.rmtree(folder, ignore_errors=True)
-    load = lambda: transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+    kind = transformers.Qwen3_5ForConditionalGeneration if name == "images" else transformers.AutoModelForCausalLM
+    load = lambda: kind.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
     model = peft.get_peft_model(load(), peft.LoraConfig(task_type="CAUSAL_LM", **settings))
     with torch.no_grad():
         for key, value in model.named_parameters():
@@ -152,8 +155,8 @@ def make_logits(name, base, settings, embedding_layers):
             model.get_input_embeddings().weight.add_(torch.randn(model.get_input_embeddings().weight.shape) * 0.2)
     write_adapter(model, folder, save_embedding_layers=embedding_layers)
     again = peft.PeftModel.from_pretrained(load(), folder).eval()
-    tokens = torch.randint(model.config.vocab_size, (2, 9))
-    save_file({"tokens": tokens.int(), "logits": again(tokens).logits.detach().contiguous()}, folder / "expected.safetensors")
+    tokens = torch.randint(model.config.get_text_config().vocab_size, (2, 9))
+    save_file({"tokens": tokens.int(), "logits": again(input_ids=tokens).logits.detach().contiguous()}, folder / "expected.safetensors")
 
 
 only = sys.argv[1:]  # names of cases; none: all

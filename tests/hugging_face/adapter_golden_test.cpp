@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                                            "whole", "head", "table", "whole_head", "whole_table",
                                            "whole_tied", "embedding_layers", "tied", "tied_head",
                                            "tied_dora", "dora_head", "dora_table", "positions",
-                                           "hybrid", "gated"),
+                                           "hybrid", "gated", "images"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
 
@@ -82,10 +83,16 @@ TEST_P(HybridGolden, ExportHoldsTheBitsOfTheFolder) {
   const SafetensorsFile before(folder_ + "/model.safetensors"),
       after(scratch / "out/model.safetensors");
   ASSERT_EQ(after.entries().size(), before.entries().size());
-  for (const SafetensorsEntry& entry : before.entries())
-    EXPECT_TRUE(same_bits(after.load(entry.name, MemoryKind::kData, stream_),
-                          before.load(entry.name, MemoryKind::kData, stream_)))
-        << entry.name;
+  const auto bytes_of = [](const SafetensorsFile& file, const std::string& name) {
+    std::string bytes(file.entry(name).bytes, '\0');
+    file.read_bytes(name, 0, bytes.data(), bytes.size());
+    return bytes;
+  };
+  for (const auto& [name, dtype, shape, offset, bytes] : before.entries()) {
+    EXPECT_EQ(after.entry(name).shape, shape) << name;
+    EXPECT_EQ(after.entry(name).dtype, dtype) << name;
+    EXPECT_TRUE(bytes_of(after, name) == bytes_of(before, name)) << name;
+  }
   EXPECT_EQ(config_json(read_hugging_face_model_config(scratch / "out", 0)),
             config_json(read_hugging_face_model_config(folder_, 0)));
 }
@@ -95,6 +102,18 @@ INSTANTIATE_TEST_SUITE_P(Folders, HybridGolden,
                                            "granite_hybrid_rope", "granite_attention", "bamba_a",
                                            "qwen3_5_text", "qwen3_5_images", "qwen3_next_a"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
+  const Stream stream = test_stream();
+  const std::string folder = concat(HT_TEST_DATA_DIR, "/granite_hybrid_a");
+  ModelConfig config = read_hugging_face_model_config(folder, 0);
+  EXPECT_EQ(config.mixers, "ma") << "of three layers";
+  config.mixers = "mam";
+  EXPECT_NO_THROW(read_hugging_face_weights(folder, *make_model(config, 1, stream), stream));
+  config.mixers = "mma";
+  EXPECT_THROW(read_hugging_face_weights(folder, *make_model(config, 1, stream), stream),
+               DataError);
+}
 
 /// The folder of a model of texts and images.
 class FolderOfImages : public ::testing::Test {
@@ -142,6 +161,32 @@ TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
   EXPECT_EQ(after.entry("lm_head.weight").dtype, "BF16");
   EXPECT_EQ(after.entry("model.language_model.layers.1.linear_attn.A_log").dtype, "F32")
       << "as the folder has this vector";
+  EXPECT_EQ(after.entry("model.language_model.norm.weight").dtype, "BF16");
+  EXPECT_EQ(dtype_of_hugging_face_weights(folder_), DType::kF32);
+}
+
+/// Qwen's folders have heads that predict more tokens.
+TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
+  const fs::path folder = scratch_ / "more";
+  fs::copy(folder_, folder);
+  const SafetensorsFile before(folder_ / "model.safetensors");
+  std::vector<CarriedTensor> all;
+  for (const SafetensorsEntry& entry : before.entries()) all.push_back({&before, entry.name});
+  const Tensor more = normal_tensor({2, 3}, 1, stream_);
+  write_safetensors(folder / "model.safetensors", {{"mtp.fc.weight", more}}, {}, all);
+  EXPECT_NO_THROW(read_hugging_face_weights(folder, *model_, stream_));
+  const SafetensorsFile after(exported(folder) / "model.safetensors");
+  EXPECT_TRUE(same_bits(after.load("mtp.fc.weight", MemoryKind::kData, stream_), more));
+}
+
+TEST_F(FolderOfImages, IsQuantizedButForWhatItCarries) {
+  const TrainedRun opened = load_hugging_face_folder(folder_, "int8", stream_);
+  export_hugging_face(*opened.model, nullptr, scratch_ / "codes", stream_, model_families(),
+                      DType::kF32, "", folder_);
+  const auto config = config_in(scratch_ / "codes").at("quantization_config");
+  EXPECT_EQ(config.at("llm_int8_skip_modules"),
+            (boost::json::array{"lm_head", "mtp", "model.visual"}));
+  EXPECT_EQ(quantization_of_hugging_face(scratch_ / "codes"), "int8");
 }
 
 TEST_F(FolderOfImages, KeepsItsProcessors) {

@@ -28,14 +28,15 @@ class HybridKeys : public ::testing::Test {
                                more.empty() ? "" : ", ", more, "}"));
   }
   ModelConfig granite(const std::string& more) {
-    return read_text_of(concat(R"({"model_type": "granitemoehybrid", "vocab_size": 41,
-        "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4,
-        "num_local_experts": 0, "mamba_n_heads": 6)",
-                               more.empty() ? "" : ", ", more, "}"));
+    return read_text_of(
+        concat(R"({"model_type": "granitemoehybrid", "vocab_size": 41,
+        "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4, "mamba_n_heads": 6)",
+               more.find("num_local_experts") == more.npos ? R"(, "num_local_experts": 0)" : "",
+               more.empty() ? "" : ", ", more, "}"));
   }
   ModelConfig bamba(const std::string& more) {
     return read_text_of(concat(R"({"model_type": "bamba", "vocab_size": 41, "hidden_size": 24,
-        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "num_hidden_layers": 4, "num_attention_heads": 3, "num_key_value_heads": 1,
         "mamba_n_heads": 6)",
                                more.empty() ? "" : ", ", more, "}"));
   }
@@ -111,7 +112,7 @@ TEST_F(HybridKeys, StepLimitsMayBeInfiniteInBothSpellings) {
 
 TEST_F(HybridKeys, LayersAreToldInTheWordsOfBothVersions) {
   const auto four = granite(R"("layer_types": ["mamba", "attention", "mamba", "mamba"])");
-  EXPECT_EQ(four.mixers, "mamm");
+  EXPECT_EQ(four.mixers, "mam") << "repeated over four layers";
   const auto five = granite(R"("layer_types": ["linear_attention", "full_attention",
                                               "linear_attention", "linear_attention"])");
   EXPECT_EQ(config_json(five), config_json(four));
@@ -159,6 +160,12 @@ TEST_F(HybridKeys, FactorsAreReadAndWrittenAsTheyWere) {
     EXPECT_NE(written(model).find(line), std::string::npos) << line << written(model);
   expect_kept(model);
   expect_kept(granite(R"("attention_multiplier": 0.3, "logits_scaling": 7.1)"));
+  ModelConfig own = model;
+  for (const double scalar : {32.0, 24.0, 7.0}) {
+    own.query_scalar = scalar;
+    own.logit_scale = 1 / scalar;
+    expect_kept(own);
+  }
   EXPECT_EQ(granite(R"("position_embedding_type": "rope")").rotary_share, 1);
   expect_refused(&HybridKeys::granite, R"("logits_scaling": 0)", "want a number above 0");
   expect_refused(&HybridKeys::granite, R"("position_embedding_type": "alibi")",
@@ -166,13 +173,37 @@ TEST_F(HybridKeys, FactorsAreReadAndWrittenAsTheyWere) {
 }
 
 TEST_F(HybridKeys, MixturesOfExpertsAreRefused) {
-  expect_refused(&HybridKeys::granite, R"("num_local_experts": null)",
-                 "num_local_experts: is missing, which means 8");
-  EXPECT_THROW(qwen("", "qwen3_next"), DataError);
+  expect_refused(&HybridKeys::granite, R"("num_local_experts": 8)",
+                 "num_local_experts: got 8, want 0: mixtures");
+  try {
+    qwen("", "qwen3_next");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("num_experts: is missing, which means 512, want 0"),
+              std::string::npos)
+        << error.what();
+  }
   EXPECT_NO_THROW(qwen(R"("num_experts": 0)", "qwen3_next"));
   EXPECT_NO_THROW(qwen(R"("mlp_only_layers": [0, 1, 2, 3, 4, 5, 6, 7])", "qwen3_next"));
   EXPECT_THROW(qwen(R"("mlp_only_layers": [0, 1, 2, 3, 4, 5, 6])", "qwen3_next"), DataError);
   EXPECT_NO_THROW(qwen(R"("decoder_sparse_step": 9)", "qwen3_next"));
+}
+
+TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
+  mamba(R"("norm_before_gate": true, "rms_norm": true, "residual_in_fp32": true, "chunk_size": 256,
+      "rescale_prenorm_residual": false, "time_step_floor": 0.0001, "time_step_max": 0.1,
+      "time_step_min": 0.001, "time_step_rank": 48, "time_step_limit": [0.0, Infinity],
+      "time_step_scale": 1.0, "time_step_init_scheme": "random", "A_initializer_range": [1, 16],
+      "conv_initializer_range": null, "emb_initializer_range": null, "intermediate_size": 48,
+      "use_mamba_kernels": true, "torch_dtype": "float32", "tie_embeddings": false)");
+  granite(R"("init_method": "mup", "normalization_function": "rmsnorm", "num_experts_per_tok": 0,
+      "output_router_logits": false, "router_aux_loss_coef": 0.01, "mamba_chunk_size": 256,
+      "intermediate_size": 2048, "rope_scaling": null, "rope_theta": 10000)");
+  bamba(R"("attn_rotary_emb": 4, "num_logits_to_keep": 1, "z_loss_coefficient": 0.0,
+      "mamba_ssm_cache_dtype": "float32", "partial_rotary_factor": 0.5)");
+  EXPECT_EQ(said_.str(), "");
+  expect_refused(&HybridKeys::bamba, R"("partial_rotary_factor": 1.0)",
+                 "partial_rotary_factor: got 1, want 0.5");
 }
 
 TEST_F(HybridKeys, ATextConfigIsReadInsideItsModel) {

@@ -98,6 +98,34 @@ TEST_F(Safetensors, TheOrderOfTensorsDoesNotChangeTheBytes) {
   EXPECT_EQ(write_safetensors(path_, {b, a}), first);
 }
 
+TEST_F(Safetensors, CarriesTensorsOfOtherFilesWhateverTheyAre) {
+  const SafetensorsFile from =
+      open(file_bytes(R"({"five":{"dtype":"F16","shape":[1,1,1,1,3],"data_offsets":[0,6]},)"
+                      R"("eight":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[6,8]},)"
+                      R"("none":{"dtype":"F32","shape":[0],"data_offsets":[8,8]},)"
+                      R"("whole":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})",
+                      "abcdefghijklmnop"));
+  const std::string to = folder_ / "carried.safetensors";
+  const std::map<std::string, std::string> names{
+      {"five", "abcdef"}, {"eight", "gh"}, {"none", ""}, {"whole", "ijklmnop"}};
+  std::vector<CarriedTensor> carried;
+  for (const auto& [name, bytes] : names) carried.push_back({&from, name});
+  write_safetensors(to, {{"own", tensor_of<float>({1}, {1}, stream_)}}, {}, carried);
+  const SafetensorsFile file(to);
+  EXPECT_EQ(file.entries().size(), 5u);
+  EXPECT_EQ(file.entries().front().name, "whole") << "larger elements come first";
+  EXPECT_EQ(file.load("own", MemoryKind::kParameters, stream_).data<float>()[0], 1);
+  for (const auto& [name, wanted] : names) {
+    std::string bytes(file.entry(name).bytes, '\0');
+    file.read_bytes(name, 0, bytes.data(), bytes.size());
+    EXPECT_EQ(bytes, wanted) << name;
+    EXPECT_EQ(file.entry(name).dtype, from.entry(name).dtype);
+    EXPECT_EQ(file.entry(name).shape, from.entry(name).shape);
+  }
+  carried.push_back(carried.front());
+  EXPECT_THROW(write_safetensors(to, {}, {}, carried), Error) << "twice";
+}
+
 TEST_F(Safetensors, ConvertsWhatAnotherDtypeCanHold) {
   const std::string header =
       R"({"f64":{"dtype":"F64","shape":[2],"data_offsets":[0,16]},"i64":{"dtype":"I64","shape":[],"data_offsets":[16,24]},)"

@@ -235,8 +235,23 @@ TEST(DeltaRuleScan, ADecayThatOverflowsLeavesNothing) {
   const Tensor& gates = gradients.gates;
   for (std::int64_t h = 0; h < 2; ++h) EXPECT_EQ(gates.data<float>()[10 * columns - 2 + h], 0);
   expect_oracle(scan, input, up, gradients, 1e-6);
-  input.log_rate.data<float>()[0] = 200;
-  EXPECT_TRUE(std::isfinite(run_forward(scan, input, stream).y.data<float>()[100]));
+  input.log_rate.data<float>()[0] = 200;  // e^200 is infinite
+  const DeltaRuleGradients of_infinite = run_backward(scan, input, up, stream);
+  EXPECT_TRUE(std::isfinite(run_forward(scan, input, stream).y.data<float>()[0]));
+  EXPECT_TRUE(std::isfinite(of_infinite.qkv.data<float>()[0]));
+  EXPECT_EQ(of_infinite.gates.data<float>()[columns - 2], 0);
+  EXPECT_EQ(of_infinite.log_rate.data<float>()[0], 0);
+}
+
+TEST(DeltaRuleScan, TakesKeysAndQueriesNextToNothing) {
+  const Stream stream = cpu_stream();
+  const DeltaCase scan{.batch = 1, .length = 20, .spec = {1, 1, 16, 8}};
+  const DeltaRuleInput input = scan.input(stream);
+  for (std::int64_t i = 0; i < 20 * scan.spec.columns(); ++i)
+    input.qkv.data<float>()[i] *= i < 200 ? 0.0f : 1e-4f;
+  const DeltaUpstream up(scan, stream);
+  expect_oracle(scan, input, run_forward(scan, input, stream), 2e-6);
+  expect_oracle(scan, input, up, run_backward(scan, input, up, stream), 1e-6);
 }
 
 TEST(DeltaRuleScan, NaNReachesWhatFollows) {

@@ -376,7 +376,7 @@ constexpr Case kCases[] = {
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},
-    {"DeltaRuleMixer", delta_rule_mixer, {.step = 4e-3, .relative = 1e-3}},
+    {"DeltaRuleMixer", delta_rule_mixer, {.step = 1e-2, .relative = 4e-3}},
     {"CausalSemiseparableMixer", causal_semiseparable_mixer},
     {"TwoWaySemiseparableMixer", two_way_semiseparable_mixer},
     {"SemiseparableMixerByPosition", semiseparable_mixer_by_position},

@@ -12,14 +12,6 @@
 
 namespace hybrid_trainer {
 
-/// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
-/// and metadata give the same bytes, in whatever order they are given. `metadata` should hold
-/// {"format", "pt"}: Hugging Face's readers require it. Throws IoError, and then leaves an old file
-/// at `path` as it was; Error if a name occurs twice or a tensor has no memory.
-FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
-                             const std::map<std::string, std::string>& metadata = {
-                                 {"format", "pt"}});
-
 /// One tensor as the file's header states it.
 struct SafetensorsEntry {
   std::string name;
@@ -48,6 +40,10 @@ class SafetensorsFile {
   /// Throws DataError with the nearest name.
   const SafetensorsEntry& entry(const std::string& name) const;
 
+  /// Gives each tensor whose name begins with `from` a name that begins with `to` in its place, unless
+  /// another one has that. Returns whether there was any.
+  bool rename(const std::string& from, const std::string& to);
+
   /// Reads into a tensor of the same shape: as it is where the dtypes are equal; F32, BF16, F16,
   /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
   /// another shape or dtype, IoError.
@@ -55,6 +51,11 @@ class SafetensorsFile {
   /// Reads elements from `first` on, in row-major order: as many as `into`, of the file's dtype,
   /// has. Throws DataError where the tensor has another dtype or ends before, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;
+  /// Reads `bytes` of the tensor's own from byte `begin` on. Throws DataError where there is no such
+  /// tensor, IoError.
+  void read_bytes(const std::string& name, std::size_t begin, void* to, std::size_t bytes) const {
+    file_.read_at(to, bytes, entry(name).offset + begin);
+  }
   /// A new tensor with the file's dtype, or F32 if a Tensor cannot have that dtype.
   Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;
 
@@ -64,5 +65,21 @@ class SafetensorsFile {
   std::map<std::string, std::size_t> index_;
   std::map<std::string, std::string> metadata_;
 };
+
+/// A tensor of another file, which must outlive it.
+struct CarriedTensor {
+  const SafetensorsFile* file;
+  std::string name;
+};
+
+/// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
+/// and metadata give the same bytes, in whatever order they are given. `metadata` should hold
+/// {"format", "pt"}: Hugging Face's readers require it. Tensors of other files are copied as they
+/// are, whatever their dtype and rank. Throws IoError, and then leaves an old file at `path` as it
+/// was; Error if a name occurs twice or a tensor has no memory.
+FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
+                             const std::map<std::string, std::string>& metadata = {{"format",
+                                                                                    "pt"}},
+                             const std::vector<CarriedTensor>& carried = {});
 
 }  // namespace hybrid_trainer

@@ -17,15 +17,18 @@ std::vector<Fixed> written_of_mamba(const ModelConfig& config) {
   return {{"initializer_range", {config.initializer_range.value_or(0.1)}}};
 }
 
-const Fixed kSilu{"hidden_act", {std::string("silu"), std::string("swish")}};
+Fixed silu() { return {"hidden_act", {std::string("silu"), std::string("swish")}}; }
 
 /// Keys of checkpoints on the Hub beside those of the classes.
-const std::vector<std::string> kMambaExtras{
-    "A_init_range",       "A_initializer_range",   "conv_init",        "conv_initializer_range",
-    "init_method",        "mamba_ssm_cache_dtype", "norm_before_gate", "normalization_function",
-    "num_logits_to_keep", "residual_in_fp32",      "rms_norm",         "tie_embeddings",
-    "time_step_floor",    "time_step_init_scheme", "time_step_max",    "time_step_min",
-    "time_step_rank",     "time_step_scale",       "use_mamba_kernels"};
+std::vector<std::string> mamba_extras() {
+  return {"A_init_range",           "A_initializer_range",   "conv_init",
+          "conv_initializer_range", "emb_initializer_range", "init_method",
+          "mamba_ssm_cache_dtype",  "norm_before_gate",      "normalization_function",
+          "num_logits_to_keep",     "residual_in_fp32",      "rms_norm",
+          "tie_embeddings",         "time_step_floor",       "time_step_init_scheme",
+          "time_step_max",          "time_step_min",         "time_step_rank",
+          "time_step_scale",        "use_mamba_kernels"};
+}
 
 void add(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
@@ -42,7 +45,7 @@ HuggingFaceLayout with_attention(const char* model_type, const char* architectur
                       {"vocab_size", &ModelConfig::vocabulary},
                       {"tie_word_embeddings", &ModelConfig::tied_head, 0},
                       {"attention_bias", &ModelConfig::attention_bias, 0}},
-          .fixed = {kSilu},
+          .fixed = {silu()},
           .derived = no_derived_keys,
           .written = written_of_attention,
           .tied_head = "embed_tokens.weight",
@@ -62,7 +65,7 @@ void add_mamba_keys(HuggingFaceLayout& layout) {
   layout.head_size_key = "mamba_d_head";
   layout.expand_key = "mamba_expand";
   add(layout.inert, {"mamba_chunk_size"});
-  add(layout.inert, kMambaExtras);
+  add(layout.inert, mamba_extras());
 }
 
 /// Gated DeltaNet's mixers, gated attention, and a quarter of each head rotated.
@@ -103,7 +106,7 @@ HuggingFaceLayout mamba2_layout() {
                                        {"conv_kernel", &StateSpaceConfig::taps, 4},
                                        {"use_bias", &StateSpaceConfig::biases, 0},
                                        {"use_conv_bias", &StateSpaceConfig::convolution_bias, 1}},
-                           .fixed = {kSilu},
+                           .fixed = {silu()},
                            .derived = no_derived_keys,
                            .written = written_of_mamba,
                            .tied_head = "embeddings.weight"};
@@ -112,7 +115,7 @@ HuggingFaceLayout mamba2_layout() {
   layout.missing_head_size = 64;
   layout.expand_key = "expand";
   layout.inert = {"chunk_size", "intermediate_size", "rescale_prenorm_residual"};
-  add(layout.inert, kMambaExtras);
+  add(layout.inert, mamba_extras());
   return layout;
 }
 

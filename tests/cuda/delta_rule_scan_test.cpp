@@ -1,0 +1,97 @@
+#include "hybrid_trainer/kernels/delta_rule_scan.h"
+
+#include "kernels/delta_rule_case.h"
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+DeltaRuleSpec delta_spec(std::int64_t key_heads, std::int64_t value_heads, std::int64_t key_size,
+                         std::int64_t value_size) {
+  return {.key_heads = key_heads,
+          .value_heads = value_heads,
+          .key_size = key_size,
+          .value_size = value_size};
+}
+
+/// Chunks that are full, cut or one token; tiles of keys and values that are full, cut and several.
+const std::vector<DeltaCase> kDeltaCases{
+    {.length = 130, .spec = delta_spec(1, 2, 8, 12)},
+    {.length = 1, .spec = delta_spec(2, 2, 3, 5)},
+    {.batch = 1, .length = 64, .spec = delta_spec(1, 1, 66, 70), .first_state = false},
+    {.length = 75, .spec = delta_spec(2, 4, 5, 6), .document = 21, .place = 4},
+    {.batch = 1, .length = 70, .spec = delta_spec(1, 1, 6, 4), .log_rate = 6},
+    {.batch = 1, .length = 80, .spec = delta_spec(1, 2, 72, 20), .dtype = DType::kBF16,
+     .document = 50},
+};
+
+std::string text_of(const DeltaCase& one) {
+  return concat("T ", one.length, ", V ", one.spec.value_heads, " of ", one.spec.value_size, ", K ",
+                one.spec.key_heads, " of ", one.spec.key_size, " ", name_of(one.dtype));
+}
+
+/// {qkv, gates, log_rate, step_bias, first_state, positions}.
+Tensors delta_tensors(const DeltaCase& one, const Stream& host) {
+  const DeltaRuleInput input = one.input(host);
+  return {input.qkv,       input.gates,       input.log_rate,
+          input.step_bias, input.first_state, input.positions};
+}
+
+DeltaRuleInput delta_input(const Tensors& t) { return {t[0], t[1], t[2], t[3], t[4], t[5]}; }
+
+double delta_tolerance(DType dtype) { return dtype == DType::kF32 ? 3e-5 : 3e-2; }
+
+TEST(CudaDeltaRuleScan, ForwardIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const DeltaCase& one : kDeltaCases) {
+    Tensors tensors = delta_tensors(one, host);
+    tensors.push_back(random_tensor(one.output_shape(), one.dtype, 7, host));
+    tensors.push_back(random_tensor(one.state_shape(), DType::kF32, 8, host));
+    expect_like_cpu(tensors, delta_tolerance(one.dtype), text_of(one),
+                    [&](const Tensors& t, const Stream& s) {
+                      delta_rule_scan_forward(t[6], t[7], delta_input(t), one.spec, s);
+                    });
+  }
+}
+
+TEST(CudaDeltaRuleScan, BackwardIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const DeltaCase& one : kDeltaCases) {
+    Tensors tensors = delta_tensors(one, host);
+    tensors.push_back(random_tensor(one.output_shape(), one.dtype, 7, host));
+    tensors.push_back(
+        one.first_state ? random_tensor(one.state_shape(), DType::kF32, 8, host) : Tensor{});
+    for (std::size_t i = 0; i < 5; ++i) {
+      tensors.push_back(
+          tensors[i] ? random_tensor(tensors[i].shape(), tensors[i].dtype(), 20 + i, host)
+                     : Tensor{});
+    }
+    const GradientMode mode =
+        one.length == 130 ? GradientMode::kAccumulate : GradientMode::kOverwrite;
+    expect_like_cpu(tensors, delta_tolerance(one.dtype), text_of(one),
+                    [&](const Tensors& t, const Stream& s) {
+                      delta_rule_scan_backward({t[8], t[9], t[10], t[11], t[12], mode}, t[6], t[7],
+                                               delta_input(t), one.spec, s);
+                    });
+  }
+}
+
+TEST(CudaDeltaRuleScan, StepIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const DeltaRuleSpec spec = delta_spec(2, 4, 9, 35);
+    expect_like_cpu({random_tensor({2, spec.values()}, dtype, 1, host),
+                     random_tensor({3, 4, 9, 35}, DType::kF32, 2, host),
+                     random_tensor({2, spec.columns()}, dtype, 3, host),
+                     random_tensor({2, 11}, dtype, 4, host),
+                     random_tensor({4}, DType::kF32, 5, host),
+                     random_tensor({4}, DType::kF32, 6, host),
+                     tensor_of({2, 0}, {2}, DType::kI32, host)},
+                    delta_tolerance(dtype), name_of(dtype), [&](const Tensors& t, const Stream& s) {
+                      delta_rule_scan_step(t[0], t[1], t[2], t[3], t[4], t[5], t[6], spec, s);
+                    });
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels

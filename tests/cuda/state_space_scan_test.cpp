@@ -1,0 +1,135 @@
+#include "hybrid_trainer/kernels/state_space_scan.h"
+
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+/// Two sequences of T tokens; where packed, documents of 45 tokens, of which the first began 20
+/// tokens before the sequence.
+struct StateSpaceCase {
+  std::int64_t length;
+  StateSpaceSpec spec;
+  bool decays = true, has_states = true, packed = false;
+  DType dtype = DType::kF32;
+
+  std::string text() const {
+    return concat("T ", length, ", H ", spec.heads, " of ", spec.head_size, ", G ", spec.groups,
+                  " of ", spec.state_size, spec.reversed ? ", reversed" : "",
+                  spec.shifted ? ", shifted" : "", packed ? ", packed " : " ", name_of(dtype));
+  }
+  Shape states() const { return {kBatch, spec.heads, spec.head_size, spec.state_size}; }
+  Tensor real(std::int64_t columns, std::uint64_t seed, const Stream& host, double size = 1) const {
+    return random_tensor({kBatch, length, columns}, dtype, seed, host, size);
+  }
+  Tensor positions(const Stream& host) const {
+    if (!packed) return {};
+    Values places;
+    for (std::int64_t i = 0; i < kBatch * length; ++i)
+      places.push_back(static_cast<double>((i % length + 20) % 45));
+    return tensor_of(places, {kBatch, length}, DType::kI32, host);
+  }
+  /// {values, steps, skip, first_state, positions, log_rate, step_bias}.
+  Tensors inputs(const Stream& host) const {
+    const auto of_heads = [&](std::uint64_t seed) {
+      return random_tensor({spec.heads}, DType::kF32, seed, host, 0.5);
+    };
+    return {real(spec.columns(), 1, host, 0.5),
+            decays ? real(spec.heads + 3, 2, host) : Tensor{},
+            decays ? of_heads(3) : Tensor{},
+            has_states ? random_tensor(states(), DType::kF32, 4, host) : Tensor{},
+            positions(host),
+            decays ? of_heads(5) : Tensor{},
+            decays ? of_heads(6) : Tensor{}};
+  }
+  static StateSpaceInput input(const Tensors& t) { return {t[0], t[1], t[2], t[3], t[4]}; }
+  static StateSpaceDecay decay(const Tensors& t) { return {t[5], t[6]}; }
+  static constexpr std::int64_t kBatch = 2;
+};
+
+StateSpaceSpec spec_of(std::int64_t heads, std::int64_t head_size, std::int64_t groups,
+                       std::int64_t state_size) {
+  return {.heads = heads, .head_size = head_size, .groups = groups, .state_size = state_size};
+}
+
+/// Chunks that are full, cut or one token; tiles of heads and states that are full, cut and several.
+std::vector<StateSpaceCase> state_space_cases() {
+  StateSpaceSpec reversed = spec_of(2, 5, 1, 7), shifted = spec_of(4, 3, 2, 9);
+  reversed.reversed = true;
+  reversed.least_step = 0.2f;
+  reversed.most_step = 1.5f;
+  shifted.shifted = true;
+  StateSpaceSpec both = reversed;
+  both.shifted = true;
+  return {{.length = 130, .spec = spec_of(4, 8, 2, 8)},
+          {.length = 1, .spec = spec_of(2, 3, 2, 5)},
+          {.length = 64, .spec = spec_of(1, 66, 1, 65), .has_states = false},
+          {.length = 97, .spec = spec_of(2, 4, 1, 6), .packed = true},
+          {.length = 70, .spec = spec_of(3, 4, 1, 6), .decays = false},
+          {.length = 100, .spec = reversed, .packed = true},
+          {.length = 67, .spec = shifted},
+          {.length = 90, .spec = both, .has_states = false, .packed = true},
+          {.length = 80, .spec = spec_of(2, 20, 1, 72), .packed = true, .dtype = DType::kBF16},
+          {.length = 50, .spec = spec_of(2, 72, 2, 16), .dtype = DType::kBF16}};
+}
+
+double scan_tolerance(DType dtype) { return dtype == DType::kF32 ? 3e-5 : 2e-2; }
+
+TEST(CudaStateSpaceScan, ForwardIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const StateSpaceCase& one : state_space_cases()) {
+    Tensors tensors = one.inputs(host);
+    tensors.push_back(one.real(one.spec.values(), 7, host));
+    tensors.push_back(one.has_states ? random_tensor(one.states(), DType::kF32, 8, host)
+                                     : Tensor{});
+    expect_like_cpu(tensors, scan_tolerance(one.dtype), one.text(),
+                    [&](const Tensors& t, const Stream& s) {
+                      state_space_scan_forward(t[7], t[8], one.input(t), one.decay(t), one.spec, s);
+                    });
+  }
+}
+
+TEST(CudaStateSpaceScan, BackwardIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const StateSpaceCase& one : state_space_cases()) {
+    Tensors tensors = one.inputs(host);
+    tensors.push_back(one.real(one.spec.values(), 7, host));
+    const auto gradient_of = [&](const Tensor& tensor, std::uint64_t seed) {
+      return tensor ? random_tensor(tensor.shape(), tensor.dtype(), seed, host) : Tensor{};
+    };
+    tensors.push_back(gradient_of(tensors[3], 8));  // of the last state
+    for (const std::size_t i : {0, 1, 2, 5, 6, 3})
+      tensors.push_back(gradient_of(tensors[i], 20 + i));
+    const GradientMode mode =
+        one.length == 67 ? GradientMode::kAccumulate : GradientMode::kOverwrite;
+    expect_like_cpu(
+        tensors, scan_tolerance(one.dtype), one.text(), [&](const Tensors& t, const Stream& s) {
+          state_space_scan_backward({t[9], t[10], t[11], t[12], t[13], t[14], mode}, t[7], t[8],
+                                    one.input(t), one.decay(t), one.spec, s);
+        });
+  }
+}
+
+TEST(CudaStateSpaceScan, StepIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const bool decays : {true, false}) {
+      const StateSpaceSpec spec = spec_of(4, 5, 2, 70);
+      const auto of_heads = [&](std::uint64_t seed) {
+        return decays ? random_tensor({4}, DType::kF32, seed, host) : Tensor{};
+      };
+      expect_like_cpu(
+          {random_tensor({2, spec.values()}, dtype, 1, host),
+           random_tensor({3, 4, 5, 70}, DType::kF32, 2, host),
+           random_tensor({2, spec.columns()}, dtype, 3, host),
+           decays ? random_tensor({2, 6}, dtype, 4, host) : Tensor{}, of_heads(5), of_heads(6),
+           of_heads(7), tensor_of({2, 0}, {2}, DType::kI32, host)},
+          scan_tolerance(dtype), name_of(dtype), [&](const Tensors& t, const Stream& s) {
+            state_space_scan_step(t[0], t[1], t[2], t[3], t[4], {t[5], t[6]}, t[7], spec, s);
+          });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels
