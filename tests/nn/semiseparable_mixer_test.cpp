@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
@@ -177,6 +178,30 @@ TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
   const Table second = whole(part(begin, kTime));
   alone.insert(alone.end(), second.begin(), second.end());
   EXPECT_LT(relative_error(together, alone), 2e-6);
+}
+
+/// y, the gradient of x, and those of all weights.
+TEST_P(SemiseparableMixerTest, InBFloat16GivesNearlyTheSame) {
+  const auto visit = [&](const ParameterVisitor& each) { mixer_.visit_parameters(each); };
+  StepGradients step(visit, stream_);
+  const auto results = [&](DType dtype) {
+    visit([&](Parameter& parameter) { parameter.compute_in(dtype, stream_); });
+    step.begin();
+    PlainTape tape(Pass{.dtype = dtype});
+    const auto as = [&](const Tensor& from) {
+      const Tensor to = Tensor::empty(from.shape(), dtype, MemoryKind::kActivations, stream_);
+      kernels::cast(to, from, stream_);
+      return to;
+    };
+    std::vector<Table> all{values_of(mixer_.forward(as(x_), Tensor{}, tape, stream_))};
+    all.push_back(
+        values_of(mixer_.backward(as(normal_tensor(x_.shape(), 2, stream_)), tape, stream_)));
+    visit([&](Parameter& parameter) { all.push_back(values_of(parameter.gradient())); });
+    return all;
+  };
+  const auto wanted = results(DType::kF32), got = results(DType::kBF16);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_LT(relative_error(got[i], wanted[i]), 0.02);
 }
 
 TEST_P(SemiseparableMixerTest, RefusesMoreTokensThanItsTablesHave) {
