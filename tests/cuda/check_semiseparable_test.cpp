@@ -9,7 +9,7 @@ namespace {
 constexpr TokenTapsSpec kTwoHeads{.heads = 2};
 
 TokenTapsInput taps_input(const Tensors& t, std::size_t first) {
-  return {t[first], t[first + 1], {t[first + 2]}, {t[first + 3]}, t[first + 4]};
+  return {t[first], t[first + 1], {t[first + 2]}, {t[first + 3]}, t[first + 4], t[first + 5]};
 }
 
 const std::vector<DeviceCase> kSemiseparable{
@@ -70,7 +70,8 @@ const std::vector<DeviceCase> kSemiseparable{
       {"more", kCube},
       {"x", {8, 4}},
       {"taps", {8, 4}},
-      {"positions", {2, 4}, DType::kI32}},
+      {"positions", {2, 4}, DType::kI32},
+      {"before", {2, 1, 4}}},
      [](const Tensors& t, const Stream& s) {
        token_taps_forward(t[0], taps_input(t, 1), kTwoHeads, s);
      }},

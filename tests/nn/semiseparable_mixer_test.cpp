@@ -44,8 +44,8 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
   Tensor part(std::int64_t begin, std::int64_t end) const {
     return x_.as_rows().rows(begin, end).view({1, end - begin, kWidth});
   }
-  /// Tokens [begin, end) of text 1, which begins or goes on.
-  Table decoded(std::int64_t begin, std::int64_t end) {
+  /// Tokens [begin, end) of text 1, which begins or goes on; `alone`: told to be of one text.
+  Table decoded(std::int64_t begin, std::int64_t end, bool alone = false) {
     if (begin == 0)
       return values_of(
           mixer_.decode(part(0, end), Tensor{}, {.begun = 1}, state_.get(), pass_, stream_));
@@ -56,8 +56,9 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
       texts.data<std::int32_t>()[t - begin] = 1;
       pass.positions.data<std::int32_t>()[t - begin] = static_cast<std::int32_t>(t);
     }
-    return values_of(
-        mixer_.decode(part(begin, end), Tensor{}, {.each = texts}, state_.get(), pass, stream_));
+    DecodeTexts where{.each = texts};
+    if (alone) where.alone = 1;
+    return values_of(mixer_.decode(part(begin, end), Tensor{}, where, state_.get(), pass, stream_));
   }
   /// Numbers [first, first + count) of what token t has: of c_in·x, or of a table.
   Table numbers(std::int64_t t, std::int64_t first, std::int64_t count) const {
@@ -156,6 +157,17 @@ TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) 
     }
     EXPECT_LT(relative_error(got, whole(x_)), 2e-6) << prompt;
   }
+}
+
+TEST_P(SemiseparableMixerTest, GoesOnInPartsWhereItIsCausal) {
+  if (GetParam().two_way) return;
+  Table got = decoded(0, 3);
+  for (const auto& [begin, end] :
+       {std::pair{3, 40}, std::pair{40, 43}, std::pair{43, 69}, std::pair{69, 70}}) {
+    const Table more = decoded(begin, end, true);
+    got.insert(got.end(), more.begin(), more.end());
+  }
+  EXPECT_LT(relative_error(got, whole(x_)), 2e-6);
 }
 
 TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
