@@ -1,6 +1,7 @@
 #include "hybrid_trainer/kernels/semiseparable.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend.h"
