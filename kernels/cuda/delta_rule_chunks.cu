@@ -17,8 +17,8 @@ __global__ void delta_factors_kernel(float* factors, DeltaTensors<T> at, DeltaSi
       (static_cast<std::int64_t>(blockIdx.x) * kFactorThreads + threadIdx.x) / kWarp;
   if (item >= sizes.rows() * heads) return;
   const int head = static_cast<int>(item % heads);
-  const T* const from = at.qkv + item / heads * sizes.columns +
-                        static_cast<std::int64_t>(head) * sizes.key_size;
+  const T* const from =
+      at.qkv + item / heads * sizes.columns + static_cast<std::int64_t>(head) * sizes.key_size;
   float squares = 0;
   for (int i = lane; i < sizes.key_size; i += kWarp) {
     const float value = load(from + i);
@@ -47,9 +47,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   const TokenRows<T> keys = keys_of(at.qkv, sizes, chunk, item.head);
   BlockProduct<T> product;
   product.set_zero();
-  product.add(
-      along_depth(with_queries ? queries_of(at.qkv, sizes, chunk, item.head) : keys),
-      along_depth(keys), sizes.key_size);
+  product.add(along_depth(with_queries ? queries_of(at.qkv, sizes, chunk, item.head) : keys),
+              along_depth(keys), sizes.key_size);
   float* const to = scores + (blockIdx.y * sizes.key_items() + blockIdx.x) * kChunkScores;
   product.each([&](int, int row, int column, float sum) {
     to[row * kChunkTokens + column] = sum * of_left[row] * of_right[column];
@@ -108,8 +107,8 @@ __global__ void invert_chunk_kernel(float* inverses, const float* scores, DeltaT
   const DeltaItem item(sizes, sizes.value_heads, blockIdx.x);
   decay.fill(at, sizes, item.tokens(sizes), item.head);
   const float* const of_keys =
-      scores + (sizes.key_items() + key_item(sizes, item.sequence, item.head / sizes.sharing(),
-                                             item.chunk)) *
+      scores + (sizes.key_items() +
+                key_item(sizes, item.sequence, item.head / sizes.sharing(), item.chunk)) *
                    kChunkScores;
   const int thread = static_cast<int>(threadIdx.x);
   for (int at_score = thread; at_score < kChunkScores; at_score += kProductThreads) {

@@ -70,8 +70,7 @@ class DeltaKeyGradients {
         add_keys_of_states(head);
       } else {
         const TokenRows<T> dy = outputs_of(to_.dy, sizes_, tokens_, head);
-        add_state(head, to_.states,
-                  [&](int i, int v) { return decay_.carried[i] * dy(i, v); });
+        add_state(head, to_.states, [&](int i, int v) { return decay_.carried[i] * dy(i, v); });
       }
     }
     const float* const of_queries =
@@ -99,9 +98,8 @@ class DeltaKeyGradients {
     const float* const state =
         states + value_item(sizes_, item_.sequence, head, item_.chunk) * sizes_.state_elements();
     product_.add(along_depth(left), along_depth([&](int d, int v) {
-                   return first_ + d < sizes_.key_size
-                              ? state[(first_ + d) * sizes_.value_size + v]
-                              : 0.0f;
+                   return first_ + d < sizes_.key_size ? state[(first_ + d) * sizes_.value_size + v]
+                                                       : 0.0f;
                  }),
                  sizes_.value_size);
   }
@@ -109,9 +107,8 @@ class DeltaKeyGradients {
     const TokenRows<float> deltas = outputs_of(to_.deltas, sizes_, tokens_, head);
     const TokenRows<float> dright = outputs_of(to_.dright, sizes_, tokens_, head);
     add_state(head, to_.dstates, [&](int j, int v) { return decay_.rest[j] * deltas(j, v); });
-    add_state(head, to_.states, [&](int i, int v) {
-      return -decay_.beta[i] * decay_.carried[i] * dright(i, v);
-    });
+    add_state(head, to_.states,
+              [&](int i, int v) { return -decay_.beta[i] * decay_.carried[i] * dright(i, v); });
   }
   /// Adds the scores' gradients, which belong to keys as the right side and, of keys, as the left one.
   __device__ void add_scores_of_keys(const float* of_queries, const float* of_keys) {
@@ -120,8 +117,7 @@ class DeltaKeyGradients {
                  }),
                  columns(queries_of(at_.qkv, sizes_, tokens_, item_.head)), kChunkTokens);
     product_.add(across_depth([&](int i, int j) {
-                   const float both =
-                       of_keys[i * kChunkTokens + j] + of_keys[j * kChunkTokens + i];
+                   const float both = of_keys[i * kChunkTokens + j] + of_keys[j * kChunkTokens + i];
                    return both * decay_.key_factor[j];
                  }),
                  columns(keys_of(at_.qkv, sizes_, tokens_, item_.head)), kChunkTokens);
@@ -181,8 +177,7 @@ __global__ void key_norm_backward_kernel(T* dqkv, const float* dkeys, DeltaTenso
 void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, const Tensor& dy,
                            const DeltaChunks& chunks, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream) {
-  const Tensor dscores =
-      empty_workspace(2 * sizes.key_items() * kChunkScores, DType::kF32, stream);
+  const Tensor dscores = empty_workspace(2 * sizes.key_items() * kChunkScores, DType::kF32, stream);
   const Tensor dkeys = empty_workspace(sizes.rows() * 2 * sizes.keys(), DType::kF32, stream);
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);

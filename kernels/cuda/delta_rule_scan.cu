@@ -40,8 +40,7 @@ class DeltaPass {
         at_(at),
         sizes_(sizes),
         decay_(decay),
-        state_(reinterpret_cast<float*>(dynamic_shared<unsigned char>() +
-                                        BlockProduct<T>::kBytes)),
+        state_(reinterpret_cast<float*>(dynamic_shared<unsigned char>() + BlockProduct<T>::kBytes)),
         deltas_(state_ + sizes.key_size * kProductSide),
         head_(static_cast<int>(blockIdx.x) % sizes.value_heads),
         key_head_(head_ / sizes.sharing()),
@@ -67,9 +66,8 @@ class DeltaPass {
     }
     __syncthreads();
     if (to_.last_state == nullptr) return;
-    copy_state([&](std::int64_t at, float& state) {
-      to_.last_state[of_head(sequence_) + at] = state;
-    });
+    copy_state(
+        [&](std::int64_t at, float& state) { to_.last_state[of_head(sequence_) + at] = state; });
   }
 
  private:
@@ -95,9 +93,8 @@ class DeltaPass {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> values = values_of(at_.qkv, sizes_, tokens, head_);
     product_.set_zero();
-    product_.add(along_depth(keys), across_depth([&](int v, int d) {
-                   return state_[d * kProductSide + v];
-                 }),
+    product_.add(along_depth(keys),
+                 across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
                  sizes_.key_size);
     product_.each([&](int, int i, int v, float sum) {
       const float before = decay_.carried[i] * decay_.key_factor[i] * sum;
@@ -122,13 +119,11 @@ class DeltaPass {
     const float* const scores =
         from_.scores + key_item(sizes_, sequence_, key_head_, chunk) * kChunkScores;
     product_.set_zero();
-    product_.add(along_depth(queries), across_depth([&](int v, int d) {
-                   return state_[d * kProductSide + v];
-                 }),
+    product_.add(along_depth(queries),
+                 across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
                  sizes_.key_size);
-    product_.each([&](int, int i, int, float& sum) {
-      sum *= decay_.carried[i] * decay_.query_factor[i];
-    });
+    product_.each(
+        [&](int, int i, int, float& sum) { sum *= decay_.carried[i] * decay_.query_factor[i]; });
     product_.add(along_depth([&](int i, int j) {
                    return decay_.between(i, j, false) * scores[i * kChunkTokens + j];
                  }),
@@ -188,7 +183,8 @@ struct DeltaStep {
 
 /// The sum over the warps of a block, in each of them, for each lane. All threads call it.
 __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps][kStepColumns]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
   __syncthreads();
   of_warp[warp][lane] = value;
   __syncthreads();
@@ -204,12 +200,14 @@ __global__ void delta_step_kernel(DeltaStep<T> step, DeltaTensors<T> at, DeltaSi
   const std::int64_t n = blockIdx.x / sizes.value_heads;
   const int head = static_cast<int>(blockIdx.x) % sizes.value_heads;
   const int key_head = head / sizes.sharing();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
   const int column = static_cast<int>(blockIdx.y) * kStepColumns + lane;
   const bool exists = column < sizes.value_size;
   const DeltaGate gate = delta_gate(at, sizes, n, head);
   const float kept = expf(gate.exponent);
-  const T* const query = at.qkv + n * sizes.columns + static_cast<std::int64_t>(key_head) * sizes.key_size;
+  const T* const query =
+      at.qkv + n * sizes.columns + static_cast<std::int64_t>(key_head) * sizes.key_size;
   const T* const key = query + sizes.keys();
   const float* const factors = at.factors + n * 2 * sizes.key_heads + key_head;
   const float of_key = factors[sizes.key_heads];
@@ -241,8 +239,7 @@ float* optional(const Tensor& tensor) { return tensor ? tensor.data<float>() : n
 }  // namespace
 
 void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
-                       const DeltaRuleInput& input, const DeltaSizes& sizes,
-                       const Stream& stream) {
+                       const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream) {
   visit_real(input.qkv.dtype(), [&](auto real) {
     using T = decltype(real);
     launch(stream, "delta_pass", delta_pass_kernel<T>,

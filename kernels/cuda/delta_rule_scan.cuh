@@ -137,8 +137,8 @@ __device__ TokenRows<T> keys_of(const T* matrix, const DeltaSizes& sizes, const 
           sizes.keys() + static_cast<std::int64_t>(key_head) * sizes.key_size, sizes.key_size};
 }
 template <class T>
-__device__ TokenRows<T> values_of(const T* matrix, const DeltaSizes& sizes,
-                                  const TokenChunk& chunk, int head) {
+__device__ TokenRows<T> values_of(const T* matrix, const DeltaSizes& sizes, const TokenChunk& chunk,
+                                  int head) {
   return {matrix, chunk, sizes.columns,
           2 * sizes.keys() + static_cast<std::int64_t>(head) * sizes.value_size, sizes.value_size};
 }

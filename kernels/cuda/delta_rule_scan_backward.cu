@@ -36,8 +36,7 @@ class DeltaReturn {
         at_(at),
         sizes_(sizes),
         decay_(decay),
-        state_(reinterpret_cast<float*>(dynamic_shared<unsigned char>() +
-                                        BlockProduct<T>::kBytes)),
+        state_(reinterpret_cast<float*>(dynamic_shared<unsigned char>() + BlockProduct<T>::kBytes)),
         right_(state_ + sizes.key_size * kProductSide),
         head_(static_cast<int>(blockIdx.x) % sizes.value_heads),
         key_head_(head_ / sizes.sharing()),
@@ -84,13 +83,11 @@ class DeltaReturn {
     const float* const scores =
         to_.scores + key_item(sizes_, sequence_, key_head_, chunk) * kChunkScores;
     product_.set_zero();
-    product_.add(along_depth(keys), across_depth([&](int v, int d) {
-                   return state_[d * kProductSide + v];
-                 }),
+    product_.add(along_depth(keys),
+                 across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
                  sizes_.key_size);
-    product_.each([&](int, int j, int, float& sum) {
-      sum *= decay_.rest[j] * decay_.key_factor[j];
-    });
+    product_.each(
+        [&](int, int j, int, float& sum) { sum *= decay_.rest[j] * decay_.key_factor[j]; });
     product_.add(across_depth([&](int j, int i) {
                    return decay_.between(i, j, false) * scores[i * kChunkTokens + j];
                  }),
@@ -208,7 +205,8 @@ class DeltaGateGradients {
   /// What token i sees of the state before, and leaves in the one behind.
   __device__ void add_states(int first) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens_, key_head_);
-    const TokenRows<T> dy = rows_of(to_.dy), values = values_of(at_.qkv, sizes_, tokens_, item_.head);
+    const TokenRows<T> dy = rows_of(to_.dy),
+                       values = values_of(at_.qkv, sizes_, tokens_, item_.head);
     const TokenRows<float> dright = rows_of<float>(to_.dright), deltas = rows_of(to_.deltas);
     multiply_state(queries_of(at_.qkv, sizes_, tokens_, key_head_), to_.states, first);
     product_.add_row_sums(parts_.in, [&](int i, int v, float sum) {
@@ -236,8 +234,7 @@ class DeltaGateGradients {
     for (int at = static_cast<int>(threadIdx.x); at < kChunkScores; at += kProductThreads) {
       const int i = at / kProductSide, v = at % kProductSide;
       if (i < tokens_.tokens && first + v < sizes_.value_size) {
-        store(dvalues + tokens_.row(i) * sizes_.columns + v,
-              decay_.beta[i] * dright(i, first + v));
+        store(dvalues + tokens_.row(i) * sizes_.columns + v, decay_.beta[i] * dright(i, first + v));
       }
     }
   }
@@ -330,10 +327,9 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
     return empty_workspace(elements, DType::kF32, stream);
   };
   const DeltaChunks chunks(sizes, stream);
-  const DeltaBackward passed{space(sizes.items() * sizes.state_elements()),
-                             space(sizes.rows() * sizes.values()),
-                             space(sizes.items() * sizes.state_elements()),
-                             space(sizes.rows() * sizes.values())};
+  const DeltaBackward passed{
+      space(sizes.items() * sizes.state_elements()), space(sizes.rows() * sizes.values()),
+      space(sizes.items() * sizes.state_elements()), space(sizes.rows() * sizes.values())};
   const Tensor lines = space(2 * sizes.items());
   prepare_delta_chunks(chunks, input, sizes, stream);
   pass_delta_chunks({{}, {}, passed.states, passed.deltas}, chunks, input, sizes, stream);
@@ -356,8 +352,7 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
   if (gradients.step_bias)
     column_sums<float>(gradients.step_bias.data<float>(), lines.data<float>() + sizes.items(), rows,
                        spec.value_heads, adds, stream);
-  if (gradients.qkv)
-    compute_key_gradients(gradients.qkv, passed, dy, chunks, input, sizes, stream);
+  if (gradients.qkv) compute_key_gradients(gradients.qkv, passed, dy, chunks, input, sizes, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

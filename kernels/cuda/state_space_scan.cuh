@@ -113,25 +113,26 @@ struct ScanDecay : ChunkDecay {
 
 template <class T>
 __device__ TokenRows<T> x_of(const T* values, const ScanSizes& sizes, const TokenChunk& chunk,
-                            int head) {
+                             int head) {
   return {values, chunk, sizes.columns, static_cast<std::int64_t>(head) * sizes.head_size,
           sizes.head_size};
 }
 /// Of y or dy.
 template <class T>
-__device__ TokenRows<T> y_of(const T* y, const ScanSizes& sizes, const TokenChunk& chunk, int head) {
+__device__ TokenRows<T> y_of(const T* y, const ScanSizes& sizes, const TokenChunk& chunk,
+                             int head) {
   return {y, chunk, sizes.values(), static_cast<std::int64_t>(head) * sizes.head_size,
           sizes.head_size};
 }
 template <class T>
 __device__ TokenRows<T> keys_of(const T* values, const ScanSizes& sizes, const TokenChunk& chunk,
-                               int group) {
+                                int group) {
   return {values, chunk, sizes.columns,
           sizes.values() + static_cast<std::int64_t>(group) * sizes.state_size, sizes.state_size};
 }
 template <class T>
 __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, const TokenChunk& chunk,
-                                  int group) {
+                                   int group) {
   return {values, chunk, sizes.columns,
           sizes.values() + static_cast<std::int64_t>(sizes.groups + group) * sizes.state_size,
           sizes.state_size};

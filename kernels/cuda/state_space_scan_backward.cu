@@ -114,7 +114,7 @@ class ScanHeadGradients {
         sizes_(sizes),
         decay_(decay),
         parts_(*reinterpret_cast<HeadParts*>(dynamic_shared<unsigned char>() +
-                                                 BlockProduct<T>::kBytes)),
+                                             BlockProduct<T>::kBytes)),
         item_(item),
         chunk_(sizes.length, item.sequence, item.chunk, sizes.reversed),
         group_(item.head / sizes.heads_of_group()) {}

@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_scores_kernel(float* scores, ScanTensors<T> at, ScanSizes sizes) {
   const std::int64_t item = blockIdx.x;
   const int group = static_cast<int>(item / sizes.chunks % sizes.groups);
-  const TokenChunk chunk(sizes.length, item / sizes.chunks / sizes.groups, item % sizes.chunks, sizes.reversed);
+  const TokenChunk chunk(sizes.length, item / sizes.chunks / sizes.groups, item % sizes.chunks,
+                         sizes.reversed);
   const TokenRows<T> keys = keys_of(at.values, sizes, chunk, group);
   const TokenRows<T> queries = queries_of(at.values, sizes, chunk, group);
   BlockProduct<T> product;
@@ -104,8 +105,8 @@ Grid grid_of_states(const ScanSizes& sizes, std::size_t shared_bytes) {
 }  // namespace
 
 ScanStates::ScanStates(const ScanSizes& sizes, const Stream& stream)
-    : scores(empty_workspace(sizes.batch * sizes.groups * sizes.chunks * kChunkScores,
-                             DType::kF32, stream)),
+    : scores(empty_workspace(sizes.batch * sizes.groups * sizes.chunks * kChunkScores, DType::kF32,
+                             stream)),
       states(empty_workspace(sizes.items() * sizes.state_elements(), DType::kF32, stream)),
       totals(empty_workspace(sizes.items(), DType::kF32, stream)) {}
 

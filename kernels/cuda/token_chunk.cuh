@@ -71,12 +71,12 @@ __device__ V scan_tokens(V value, const Combine& combine) {
 /// A head's decay within a chunk, in shared memory. The sums are kept as two floats each, so that
 /// differences of large ones are exact enough; what leaves nothing in f32 begins anew.
 struct ChunkDecay {
-  static constexpr float kNothing = -104;             // e^−104 is 0 in f32
+  static constexpr float kNothing = -104;            // e^−104 is 0 in f32
   float sum[kChunkTokens], remainder[kChunkTokens];  // c_i
-  float carried[kChunkTokens];  // of the state before, that token i sees
-  float rest[kChunkTokens];     // of token j, in the state behind; 0 beyond the last token
-  int begin[kChunkTokens];      // the first token whose document is i's
-  float total;                  // of the state before, in the state behind
+  float carried[kChunkTokens];                       // of the state before, that token i sees
+  float rest[kChunkTokens];  // of token j, in the state behind; 0 beyond the last token
+  int begin[kChunkTokens];   // the first token whose document is i's
+  float total;               // of the state before, in the state behind
 
   /// All threads of the block call it; thread i with token i's exponent. What decays into the first
   /// token of a document is not seen by any.
@@ -111,8 +111,8 @@ struct ChunkDecay {
 
 /// What the gradient of a token's exponent is summed from, in shared memory.
 struct ExponentParts {
-  float in[kChunkTokens];   // what token i sees of the state before
-  float out[kChunkTokens];  // what token j leaves in the state behind
+  float in[kChunkTokens];                         // what token i sees of the state before
+  float out[kChunkTokens];                        // what token j leaves in the state behind
   float between[kChunkTokens][kChunkTokens + 1];  // what token i sees of token j
 
   /// The gradient of the exponent of the thread's token t: of all that goes from before t to t or

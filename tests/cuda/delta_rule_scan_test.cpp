@@ -21,7 +21,10 @@ const std::vector<DeltaCase> kDeltaCases{
     {.batch = 1, .length = 64, .spec = delta_spec(1, 1, 66, 70), .first_state = false},
     {.length = 75, .spec = delta_spec(2, 4, 5, 6), .document = 21, .place = 4},
     {.batch = 1, .length = 70, .spec = delta_spec(1, 1, 6, 4), .log_rate = 6},
-    {.batch = 1, .length = 80, .spec = delta_spec(1, 2, 72, 20), .dtype = DType::kBF16,
+    {.batch = 1,
+     .length = 80,
+     .spec = delta_spec(1, 2, 72, 20),
+     .dtype = DType::kBF16,
      .document = 50},
 };
 
@@ -59,12 +62,12 @@ TEST(CudaDeltaRuleScan, BackwardIsLikeTheProcessors) {
   for (const DeltaCase& one : kDeltaCases) {
     Tensors tensors = delta_tensors(one, host);
     tensors.push_back(random_tensor(one.output_shape(), one.dtype, 7, host));
-    tensors.push_back(
-        one.first_state ? random_tensor(one.state_shape(), DType::kF32, 8, host) : Tensor{});
+    tensors.push_back(one.first_state ? random_tensor(one.state_shape(), DType::kF32, 8, host)
+                                      : Tensor{});
     for (std::size_t i = 0; i < 5; ++i) {
-      tensors.push_back(
-          tensors[i] ? random_tensor(tensors[i].shape(), tensors[i].dtype(), 20 + i, host)
-                     : Tensor{});
+      tensors.push_back(tensors[i]
+                            ? random_tensor(tensors[i].shape(), tensors[i].dtype(), 20 + i, host)
+                            : Tensor{});
     }
     const GradientMode mode =
         one.length == 130 ? GradientMode::kAccumulate : GradientMode::kOverwrite;
@@ -80,16 +83,15 @@ TEST(CudaDeltaRuleScan, StepIsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const DeltaRuleSpec spec = delta_spec(2, 4, 9, 35);
-    expect_like_cpu({random_tensor({2, spec.values()}, dtype, 1, host),
-                     random_tensor({3, 4, 9, 35}, DType::kF32, 2, host),
-                     random_tensor({2, spec.columns()}, dtype, 3, host),
-                     random_tensor({2, 11}, dtype, 4, host),
-                     random_tensor({4}, DType::kF32, 5, host),
-                     random_tensor({4}, DType::kF32, 6, host),
-                     tensor_of({2, 0}, {2}, DType::kI32, host)},
-                    delta_tolerance(dtype), name_of(dtype), [&](const Tensors& t, const Stream& s) {
-                      delta_rule_scan_step(t[0], t[1], t[2], t[3], t[4], t[5], t[6], spec, s);
-                    });
+    expect_like_cpu(
+        {random_tensor({2, spec.values()}, dtype, 1, host),
+         random_tensor({3, 4, 9, 35}, DType::kF32, 2, host),
+         random_tensor({2, spec.columns()}, dtype, 3, host), random_tensor({2, 11}, dtype, 4, host),
+         random_tensor({4}, DType::kF32, 5, host), random_tensor({4}, DType::kF32, 6, host),
+         tensor_of({2, 0}, {2}, DType::kI32, host)},
+        delta_tolerance(dtype), name_of(dtype), [&](const Tensors& t, const Stream& s) {
+          delta_rule_scan_step(t[0], t[1], t[2], t[3], t[4], t[5], t[6], spec, s);
+        });
   }
 }
 
