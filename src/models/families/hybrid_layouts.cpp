@@ -110,7 +110,7 @@ HuggingFaceLayout mamba2_layout() {
                            .derived = no_derived_keys,
                            .written = written_of_mamba,
                            .tied_head = "embeddings.weight"};
-  layout.mixer_keys = MixerKeys::kNone;
+  layout.not_adapted = {"out_proj"};
   layout.head_size_key = "head_dim";
   layout.missing_head_size = 64;
   layout.expand_key = "expand";
