@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
@@ -27,8 +25,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),
-      head_(head_table(), config.vocabulary, spec.logit_cap),
-      logit_scale_(static_cast<float>(spec.logit_scale)) {
+      head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale)) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (own_head_) own_head_->set_in_files({{own_head_->name(), table, false, /*prefixed=*/false}});
@@ -114,14 +111,7 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
   }
   tape.set_rebuild(Rebuild::kNothing);
   const MemoryLabel norm_label("ln_f");
-  x = final_norm_->forward(x, tape, stream);
-  scale_logits(x, stream);
-  return x;
-}
-
-/// Of the final norm's result, or its gradient: as if all logits were multiplied.
-void Decoder::scale_logits(const Tensor& x, const Stream& stream) const {
-  if (logit_scale_ != 1) kernels::scale(x, x, logit_scale_, stream);
+  return final_norm_->forward(x, tape, stream);
 }
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
@@ -140,7 +130,6 @@ void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& s
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
-  scale_logits(dx, stream);
   dx = final_norm_->backward(dx, tape, stream);
   const Recomputation again = recomputation(tape);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
@@ -205,7 +194,7 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
                       {"texts", places.rows(0, 1).view(tokens.shape())},
                       {"positions", places.rows(1, 2).view(tokens.shape())}},
                      time);
-    const bool is_many = batch == 1 && time > kernels::kFewRows;
+    const bool is_many = batch == 1 && time > kMostSingly;
     logits = is_many ? decode_many(next, texts.front(), states, last, pass, stream)
                      : decode_next(next, states, last, pass, stream);
   }
@@ -243,9 +232,7 @@ Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const Blo
     x = blocks_[i]->decode(x, texts, states.blocks[i], pass, stream);
   ForwardOnlyTape tape(pass);
   const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : rows - last, rows);
-  const Tensor normal = final_norm_->forward(wanted, tape, stream);
-  scale_logits(normal, stream);
-  return head_.logits(normal, stream);
+  return head_.logits(final_norm_->forward(wanted, tape, stream), stream);
 }
 
 std::int64_t Decoder::parameter_count() {

@@ -21,6 +21,7 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor,
                           float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = table_.shape()[0];
+  if (scale_ != 1) kernels::scale(x, x, scale_, stream);
   const std::int64_t step =
       chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())), stream);
   const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kLogits, stream);
@@ -50,6 +51,7 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor
       kernels::linear_backward_weight(dtable.gradient(), part, x_part, dtable.next_mode(), stream);
     }
   }
+  if (tape.keeps() && scale_ != 1) kernels::scale(dx, dx, scale_, stream);
   if (tape.keeps()) tape.save({ActivationRole::kLossGradient, dx}, stream);
   Tensor loss = kernels::empty_result(stream);
   kernels::quotient(loss, losses, divisor, stream);
@@ -57,6 +59,7 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor
 }
 
 Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
+  if (scale_ != 1) kernels::scale(x, x, scale_, stream);
   Tensor logits =
       Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kLogits, stream);
   kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);

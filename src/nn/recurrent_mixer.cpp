@@ -99,7 +99,7 @@ Tensor RecurrentMixer::go_on_at_once(const Tensor& product, std::int64_t text, B
 /// Tokens that follow others.
 Tensor RecurrentMixer::go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                              const Pass& pass, const Stream& stream) {
-  if (texts.alone && product.size(1) > kernels::kFewRows)
+  if (texts.alone && product.size(1) > kMostSingly)
     return go_on_at_once(product, *texts.alone, state, pass, stream);
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const std::int64_t batch = product.size(0), time = product.size(1);

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/delta_rule_scan.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/loss.h"
@@ -280,6 +281,34 @@ void generation(Benchmark& b) {
             [&] { attention_decode(x, keys, values, qkv, text, last, kHeads, b.stream()); });
 }
 
+/// Qwen3.5-0.8B's heads. Products as they are done: all of a chunk of 64 tokens.
+void delta_rule(Benchmark& b) {
+  const DeltaRuleSpec spec{.key_heads = 16, .value_heads = 16, .key_size = 128, .value_size = 128};
+  const Tensor y = b.real({kBatch, b.length(), spec.values()}), dy = b.real(y.shape());
+  const DeltaRuleInput input{.qkv = b.real({kBatch, b.length(), spec.columns()}),
+                             .gates = b.real({kBatch, b.length(), 2 * spec.value_heads}),
+                             .log_rate = b.f32({spec.value_heads}),
+                             .step_bias = b.f32({spec.value_heads})};
+  const DeltaRuleGradients gradients{.qkv = b.real(input.qkv.shape()),
+                                     .gates = b.real(input.gates.shape()),
+                                     .log_rate = b.f32({spec.value_heads}),
+                                     .step_bias = b.f32({spec.value_heads})};
+  const double with_state = product_of(b.rows(), spec.values(), spec.key_size),
+               within_chunk = product_of(b.rows(), spec.values(), 64);
+  b.product("delta_rule_scan_forward", 0, 3 * with_state + 4 * within_chunk,
+            [&] { delta_rule_scan_forward(y, Tensor(), input, spec, b.stream()); });
+  b.product("delta_rule_scan_backward", 0, 8 * with_state + 11 * within_chunk,
+            [&] { delta_rule_scan_backward(gradients, dy, Tensor(), input, spec, b.stream()); });
+  const Tensor state = b.f32({1, spec.value_heads, spec.key_size, spec.value_size}),
+               text = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, b.stream()),
+               qkv = b.real({1, spec.columns()}), gates = b.real({1, 2 * spec.value_heads}),
+               out = b.real({1, spec.values()});
+  b.traffic("one token: delta_rule_scan_step", 0, 2 * bytes_of({state}), [&] {
+    delta_rule_scan_step(out, state, qkv, gates, input.log_rate, input.step_bias, text, spec,
+                         b.stream());
+  });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -297,5 +326,6 @@ int main(int count, char** arguments) {
   orthogonalizer(benchmark);
   benchmark.print_total();
   generation(benchmark);
+  delta_rule(benchmark);
   return 0;
 }

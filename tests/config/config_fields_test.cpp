@@ -81,6 +81,20 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.query_scalar", {{"model.query_scalar", "100"}}},
       {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
       {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
+      {"model.mixers", {{"model.mixers", "am"}}},
+      {"model.state_space.heads", {{"model.state_space.heads", "2"}}},
+      {"model.state_space.head_size", {{"model.state_space.head_size", "4"}}},
+      {"model.state_space.groups", {{"model.state_space.groups", "2"}}},
+      {"model.state_space.state_size", {{"model.state_space.state_size", "4"}}},
+      {"model.state_space.taps", {{"model.state_space.taps", "2"}}},
+      {"model.state_space.biases", {{"model.state_space.biases", "true"}}},
+      {"model.state_space.convolution_bias", {{"model.state_space.convolution_bias", "false"}}},
+      {"model.state_space.least_step", {{"model.state_space.least_step", "0.5"}}},
+      {"model.state_space.most_step", {{"model.state_space.most_step", "0.01"}}},
+      {"model.rotary_share", {{"model.rotary_share", "0"}}},
+      {"model.embedding_scale", {{"model.embedding_scale", "12"}}},
+      {"model.residual_scale", {{"model.residual_scale", "0.3"}}},
+      {"model.logit_scale", {{"model.logit_scale", "0.3"}}},
       {"lora.rank", {{"lora.rank", "2"}}},
       {"lora.alpha", {{"lora.alpha", "8"}}},
       {"lora.dropout", {{"lora.dropout", "0.2"}}},
@@ -186,6 +200,15 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
        {"window_layers", "window_rope_theta", "query_scalar", "attention_cap", "logit_cap"}) {
     if (field == concat("model.", key)) return {{"model.family", "gemma3"}, {"model.window", "3"}};
   }
+  for (const char* key :
+       {"mixers", "rotary_share", "embedding_scale", "residual_scale", "logit_scale"}) {
+    if (field == concat("model.", key))
+      return {{"model.family", "granitemoehybrid"}, {"model.layers", "2"}, {"model.mixers", "ma"}};
+  }
+  if (field.starts_with("model.state_space."))
+    return {{"model.family", "mamba2"},
+            {"model.state_space.heads", "4"},
+            {"model.state_space.head_size", "8"}};
   if (field == "model.window") return {{"model.family", "mistral"}};
   if (field.starts_with("lora.") && field != "lora.rank") return {{"lora.rank", "2"}};
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};

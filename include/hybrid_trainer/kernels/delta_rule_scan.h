@@ -20,11 +20,11 @@ struct DeltaRuleSpec {
 struct DeltaRuleInput {
   Tensor qkv;    // (B, T, columns()) f32 or bf16: queries (K·D_k), keys (K·D_k), values (V·D_v)
   Tensor gates;  // (B, T, any) of that dtype: its last 2·V columns are b_t (V), then a_t (V)
-  Tensor log_rate;     // "A_log", (V) f32
-  Tensor step_bias;    // "dt_bias", (V) f32
-  Tensor first_state;  // (B, V, D_k, D_v) f32, or undefined: zeros
-  Tensor
-      positions;  // (B, T) i32, or undefined; see attention_forward. Where it is 0 the state is 0
+  Tensor log_rate;       // "A_log", (V) f32
+  Tensor step_bias;      // "dt_bias", (V) f32
+  Tensor first_state{};  // (B, V, D_k, D_v) f32, or undefined: zeros
+  /// (B, T) i32, or undefined; see attention_forward. Where it is 0 the state is 0.
+  Tensor positions{};
 };
 
 /// The gated delta rule, by chunks of 64 tokens with one solve of a unit triangular system each:
@@ -32,18 +32,20 @@ struct DeltaRuleInput {
 ///   g_t = −exp(log_rate)·softplus(a_t + step_bias),
 ///   S ← e^{g_t}·S;  S ← S + k_t·(β_t·(v_t − Sᵀ·k_t))ᵀ;  y_t = Sᵀ·q_t.
 /// y: (B, T, V·D_v) of the input's dtype. last_state: (B, V, D_k, D_v) f32, S behind the last token;
-/// undefined where not wanted. Sums and states in f32; any T from 1 on. Source: Yang et al. 2024,
-/// "Gated Delta Networks", section 3.3.
+/// undefined where not wanted. Sums and states in f32; any T from 1 on. An e^{g_t} that is 0 in f32
+/// (g_t < −87.3) gives the state 0, and a_t no gradient. Source: Yang et al. 2024, "Gated Delta
+/// Networks", section 3.3.
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream);
 
 /// Where the gradients of a scan go. Undefined: not wanted.
 struct DeltaRuleGradients {
-  Tensor qkv;    // as DeltaRuleInput::qkv; overwritten
-  Tensor gates;  // as DeltaRuleInput::gates: its last 2·V columns are overwritten, the others stay
-  Tensor log_rate;     // (V) f32, (+)= as `mode` says, like the next
-  Tensor step_bias;    // (V) f32
-  Tensor first_state;  // (B, V, D_k, D_v) f32; overwritten
+  Tensor qkv{};  // as DeltaRuleInput::qkv; overwritten
+  /// As DeltaRuleInput::gates: its last 2·V columns are overwritten, the others stay.
+  Tensor gates{};
+  Tensor log_rate{};     // (V) f32, (+)= as `mode` says, like the next
+  Tensor step_bias{};    // (V) f32
+  Tensor first_state{};  // (B, V, D_k, D_v) f32; overwritten
   GradientMode mode = GradientMode::kOverwrite;
 };
 

@@ -50,7 +50,6 @@ class Decoder final : public LanguageModel {
   Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
-  void scale_logits(const Tensor& x, const Stream& stream) const;
   void read_documents(const Pass& pass, const Stream& stream);
   Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
                 std::int64_t last, const Pass& pass, const Stream& stream);
@@ -66,7 +65,6 @@ class Decoder final : public LanguageModel {
   std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;
-  float logit_scale_;
 };
 
 /// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.

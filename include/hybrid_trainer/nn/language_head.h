@@ -11,9 +11,10 @@ namespace hybrid_trainer {
 class LanguageHead {
  public:
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and are ignored.
-  /// `cap`: logits z become c·tanh(z/c); 0: as they are.
-  LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0)
-      : table_(table), vocabulary_(vocabulary), cap_(cap) {}
+  /// `cap`: logits z become c·tanh(z/c); 0: as they are. `scale`: of the logits before that; where it
+  /// is not 1, x is multiplied by it in place.
+  LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0, float scale = 1)
+      : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale) {}
   /// The losses of all rows of x (N, C) with targets (N) i32, kNoTarget's 0, summed and divided by
   /// `divisor`, as (1) f64. Where the tape keeps, also writes the table's gradient and saves dx; both
   /// are multiplied by `gradient_scale`.
@@ -27,7 +28,7 @@ class LanguageHead {
  private:
   Parameter& table_;
   std::int64_t vocabulary_;
-  float cap_;
+  float cap_, scale_;
 };
 
 }  // namespace hybrid_trainer

@@ -32,6 +32,9 @@ struct BranchState {
   virtual bool can_record() const { return false; }
 };
 
+/// Most tokens that follow together whose results each have the bits of its coming alone.
+inline constexpr std::int64_t kMostSingly = kernels::kFewRows;
+
 /// What a state has room for.
 struct TextRoom {
   std::int64_t texts = 1;
