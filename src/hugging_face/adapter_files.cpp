@@ -1,8 +1,11 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <set>
 
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/files/pretty_json.h"
@@ -40,6 +43,18 @@ bool lies_transposed(LanguageModel& model) {
   return transposed;
 }
 
+void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
+                     const fs::path& folder) {
+  const json::array targets = target_modules(model, {.targets = kAllLinear});
+  for (const std::string& module : layout.not_adapted) {
+    if (std::ranges::find(targets, json::value(module)) == targets.end()) continue;
+    warn(folder.string(),
+         concat("PEFT does not open adapters of ", module, " over a ", layout.model_type,
+                " model; merge them into it for other programs (--merge), or train with ",
+                "lora.targets that leave it out"));
+  }
+}
+
 std::string config_text(LanguageModel& model, const LoraConfig& config, const std::string& base) {
   return pretty_json(json::object{{"peft_type", "LORA"},
                                   {"task_type", "CAUSAL_LM"},
@@ -65,7 +80,8 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
 }  // namespace
 
 void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
-                   const fs::path& folder, const Stream& stream) {
+                   const fs::path& folder, const Stream& stream, const ModelRegistry& registry) {
+  warn_of_modules(model, find_family(model.config().family, registry).hugging_face, folder);
   std::vector<NamedTensor> tensors;
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);

@@ -62,7 +62,8 @@ void read_mixers(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayo
     if (types != nullptr && !types->is_null())
       letters = letters_of_types(reader, *types, layers, layout.mixer);
   }
-  model.mixers = period_of(letters);
+  const std::string period = period_of(letters);
+  model.mixers = 2 * period.size() > letters.size() ? letters : period;
 }
 
 /// Heads times their channels are what expand makes of the width.

@@ -46,10 +46,12 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
     return {from.rows, EightBitTensors{move(eight->codes), move(eight->magnitudes)}};
   const auto& four = std::get<FourBitTensors>(from.tensors);
   if (columns % kFourBitRowBlock != 0) {
+    const char* const way_out = side == RowsTo::kHere
+                                    ? "give the folder that it was quantized from"
+                                    : "quantize to int8, in which each row is by itself";
     throw DataError(concat(name, ": its 4-bit codes have blocks of ", kFourBitRowBlock,
-                           " numbers, which its ", "rows of ", columns,
-                           " cut, and the rows have another order here; give ",
-                           "the folder that it was quantized from"));
+                           " numbers, which its rows of ", columns,
+                           " cut, and the rows have another order in the files; ", way_out));
   }
   return {from.rows, FourBitTensors{.codes = move(four.codes),
                                     .levels = {},

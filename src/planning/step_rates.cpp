@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <vector>
 
 #include "hybrid_trainer/config/phase_precision.h"
@@ -34,10 +35,14 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
     model.heads = kHeads;
     model.head_size = 0;
     model.inner_width = model.inner_width * kWidest / model.width;
+    StateSpaceConfig& mixer = model.state_space;
+    mixer.heads = mixer.heads * kWidest / model.width;
+    if (mixer.heads > 0) mixer.groups = std::gcd(mixer.groups, mixer.heads);
     model.width = kWidest;
   }
   model.layers = 1;
   model.window_layers = model.window_layers.substr(0, 1);
+  model.mixers = model.mixers.substr(0, 1);
   model.vocabulary = 256;
   sample.memory = {};
   sample.data.sequence_length = std::min<std::int64_t>(config.data.sequence_length, 256);

@@ -185,6 +185,47 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                                            "hybrid", "gated", "images"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(AdapterFolders, AreWrittenInTheirFilesOrderOfRows) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const fs::path folder = golden("peft_gated");
+  const auto model = adapted(folder, golden("qwen3_next_a"), stream);
+  write_adapter(*model, read_adapter_config(folder).config, "base", scratch / "again", stream);
+  const SafetensorsFile before(folder / kAdapterTensors),
+      after(scratch / "again" / kAdapterTensors);
+  ASSERT_EQ(after.entries().size(), before.entries().size());
+  for (const SafetensorsEntry& entry : before.entries())
+    EXPECT_TRUE(same_bits(after.load(entry.name, MemoryKind::kData, stream),
+                          before.load(entry.name, MemoryKind::kData, stream)))
+        << entry.name;
+}
+
+TEST(AdapterFolders, SayWhichModulesPeftDoesNotOpen) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  std::ostringstream said;
+  send_warnings_to(&said);
+  for (const char* targets : {"in_proj", kAllLinear}) {
+    const auto model = make_model(read_hugging_face_model_config(golden("mamba2_a"), 0), 1, stream);
+    const LoraConfig config{.rank = 2, .targets = targets};
+    add_adapters(*model, config, 1, stream);
+    EXPECT_EQ(said.str(), "");
+    write_adapter(*model, config, "base", scratch / targets, stream);
+  }
+  send_warnings_to(&std::cerr);
+  EXPECT_NE(said.str().find("PEFT does not open adapters of out_proj over a mamba2 model"),
+            std::string::npos)
+      << said.str();
+}
+
+TEST(AdapterFolders, OfAConvolutionAreRefusedByName) {
+  const Stream stream = test_stream();
+  const auto model = make_model(read_hugging_face_model_config(golden("mamba2_a"), 0), 1, stream);
+  const std::string message = message_of<ConfigError>(
+      [&] { add_adapters(*model, {.rank = 2, .targets = "in_proj,conv1d"}, 1, stream); });
+  EXPECT_TRUE(contains(message, "lora.targets: got conv1d, which names no linear map")) << message;
+}
+
 TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {
   EXPECT_FALSE(read_adapter_config(golden("peft_tied")).unties_head);
   EXPECT_FALSE(read_adapter_config(golden("peft_tied_head")).unties_head);

@@ -112,7 +112,7 @@ TEST_F(HybridKeys, StepLimitsMayBeInfiniteInBothSpellings) {
 
 TEST_F(HybridKeys, LayersAreToldInTheWordsOfBothVersions) {
   const auto four = granite(R"("layer_types": ["mamba", "attention", "mamba", "mamba"])");
-  EXPECT_EQ(four.mixers, "mam") << "repeated over four layers";
+  EXPECT_EQ(four.mixers, "mamm") << "mam is not there twice";
   const auto five = granite(R"("layer_types": ["linear_attention", "full_attention",
                                               "linear_attention", "linear_attention"])");
   EXPECT_EQ(config_json(five), config_json(four));
@@ -204,6 +204,52 @@ TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
   EXPECT_EQ(said_.str(), "");
   expect_refused(&HybridKeys::bamba, R"("partial_rotary_factor": 1.0)",
                  "partial_rotary_factor: got 1, want 0.5");
+}
+
+/// What the configurations on the Hub say of sizes.
+TEST_F(HybridKeys, PublishedModelsAreThePresetsOfTheirNames) {
+  const auto preset = [](const std::string& family, const std::string& name) {
+    for (const ModelPreset& one : find_family(family).presets) {
+      if (one.name != name) continue;
+      ModelConfig model = one.model;
+      model.vocabulary = one.vocabulary;
+      return config_json(resolved_model_config(model));
+    }
+    return "no preset " + name;
+  };
+  EXPECT_EQ(config_json(read_text_of(R"({"model_type": "mamba2", "hidden_size": 768,
+      "num_hidden_layers": 24, "num_heads": 24, "head_dim": 64, "n_groups": 1, "state_size": 128,
+      "conv_kernel": 4, "expand": 2, "layer_norm_epsilon": 1e-05, "use_bias": false,
+      "use_conv_bias": true, "time_step_limit": [0.0, Infinity], "tie_word_embeddings": true,
+      "vocab_size": 50288, "chunk_size": 256})")),
+            preset("mamba2", "mamba2-130m"));
+  EXPECT_EQ(config_json(read_text_of(R"({"model_type": "granitemoehybrid", "hidden_size": 768,
+      "num_hidden_layers": 32, "num_attention_heads": 12, "num_key_value_heads": 4,
+      "shared_intermediate_size": 2048, "intermediate_size": 2048, "attention_multiplier": 0.015625,
+      "embedding_multiplier": 12, "residual_multiplier": 0.246, "logits_scaling": 3,
+      "mamba_n_heads": 48, "mamba_d_head": 32, "mamba_d_state": 128, "mamba_n_groups": 1,
+      "mamba_d_conv": 4, "mamba_expand": 2, "num_local_experts": 0, "num_experts_per_tok": 0,
+      "position_embedding_type": "nope", "rms_norm_eps": 1e-05, "rope_theta": 10000,
+      "max_position_embeddings": 32768, "tie_word_embeddings": true, "vocab_size": 100352,
+      "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "mamba", "attention", "mamba", "mamba", "attention", "mamba", "mamba", "mamba",
+        "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+        "mamba", "attention", "mamba", "mamba", "mamba", "mamba"]})")),
+            preset("granitemoehybrid", "granite-4.0-h-350m"));
+  EXPECT_EQ(config_json(read_text_of(R"({"model_type": "qwen3_5", "tie_word_embeddings": true,
+      "image_token_id": 248056, "vision_config": {"depth": 12}, "text_config": {
+        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 1024,
+        "intermediate_size": 3584, "num_hidden_layers": 24, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 256, "attention_bias": false,
+        "attn_output_gate": true, "linear_num_key_heads": 16, "linear_num_value_heads": 16,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+        "rms_norm_eps": 1e-06, "full_attention_interval": 4, "max_position_embeddings": 262144,
+        "tie_word_embeddings": true, "mtp_num_hidden_layers": 1, "mlp_only_layers": [],
+        "eos_token_id": 248044, "rope_parameters": {"mrope_interleaved": true,
+          "mrope_section": [11, 11, 10], "rope_type": "default", "rope_theta": 10000000,
+          "partial_rotary_factor": 0.25}}})")),
+            preset("qwen3_5", "qwen3.5-0.8b"));
+  EXPECT_EQ(said_.str(), "");
 }
 
 TEST_F(HybridKeys, ATextConfigIsReadInsideItsModel) {

@@ -250,6 +250,20 @@ TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
   }
 }
 
+TEST(StepRates, AreMeasuredOnBlocksOfRecurrences) {
+  const Stream stream(MemoryPool::create("device"));
+  HybridTrainerConfig config = four_layers();
+  config.data.sequence_length = 16;
+  for (const auto& [family, name] :
+       {std::pair("granitemoehybrid", "granite-4.0-h-1b"), {"qwen3_5", "qwen3.5-0.8b"}}) {
+    for (const ModelPreset& preset : find_family(family).presets) {
+      if (preset.name != name) continue;
+      config.model = preset.model;
+      EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e7) << name;
+    }
+  }
+}
+
 TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();

@@ -15,9 +15,11 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 
 /// Writes a folder that PEFT opens over `base`, a Hugging Face folder or name. The folder appears
-/// whole or not at all. `config`: of the model's adapters. Throws CannotCreate, IoError.
+/// whole or not at all. `config`: of the model's adapters. Warns of modules over which PEFT opens none.
+/// Throws CannotCreate, IoError.
 void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
-                   const std::filesystem::path& folder, const Stream& stream);
+                   const std::filesystem::path& folder, const Stream& stream,
+                   const ModelRegistry& registry = model_families());
 
 /// Whether the folder holds an adapter.
 bool holds_adapter(const std::filesystem::path& folder);

@@ -105,6 +105,8 @@ struct HuggingFaceLayout {
   struct Outer {
     std::string model_type{}, prefix{};
   } outer{};
+  /// Modules of linear maps over which PEFT opens no adapters in such folders.
+  std::vector<std::string> not_adapted{};
   /// What names of tensors begin with that the model does not have and export takes over from the
   /// folder that the model began with.
   std::vector<std::string> carried{};

@@ -110,7 +110,7 @@ HuggingFaceLayout mamba2_layout() {
                            .derived = no_derived_keys,
                            .written = written_of_mamba,
                            .tied_head = "embeddings.weight"};
-  layout.mixer_keys = MixerKeys::kNone;
+  layout.not_adapted = {"out_proj"};
   layout.head_size_key = "head_dim";
   layout.missing_head_size = 64;
   layout.expand_key = "expand";
@@ -164,7 +164,7 @@ HuggingFaceLayout qwen3_5_layout() {
   layout.members.push_back({"num_key_value_heads", &ModelConfig::key_heads, 4});
   layout.fixed.push_back({"attn_output_gate", {true}});
   layout.inert = {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-                  "num_experts", "num_experts_per_tok"};
+                  "mlp_only_layers", "num_experts",           "num_experts_per_tok"};
   layout.outer = {.model_type = "qwen3_5", .prefix = "model.language_model."};
   layout.carried.push_back("model.visual.");
   return layout;
