@@ -52,6 +52,8 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
   check_taps(call, y, input, spec);
   check_alike(call, {{"y", y}, {"low", input.low}});
   if (input.more) check_alike(call, {{"y", y}, {"more", input.more}});
+  if (input.before)
+    check_shape(call, {"before", input.before}, {y.size(0), 1, y.size(2)}, y.dtype());
   dispatch_with_workspace<cpu::token_taps_forward, cuda::token_taps_forward>(
       call, Work::kElementwise, y, input, spec);
 }
@@ -61,6 +63,8 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
                          const Stream& stream) {
   const KernelCall call{"token_taps_backward", stream};
   check_taps(call, dy, input, spec);
+  if (input.before)
+    throw Error(ExitCode::kInternal, "token_taps_backward: has no gradient of x before a sequence");
   if (dlow) check_alike(call, {{"dy", dy}, {"dlow", dlow}});
   if (dx.rows || dtaps.rows) {
     const std::int64_t rows = dy.size(0) * dy.size(1);

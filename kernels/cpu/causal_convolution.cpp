@@ -34,7 +34,7 @@ class TapWeights {
 
 /// The rows that the taps of one token read; null: of another document, or not there.
 template <class T>
-struct TapRows {
+struct RowsOfTaps {
   const T* row[kMostTaps];
 };
 
@@ -63,8 +63,8 @@ struct ConvolvedRows {
     if (places == nullptr || t + std::max<std::int64_t>(offset, 0) >= time) return true;
     return places[sequence * time + t + std::max<std::int64_t>(offset, 0)] >= std::abs(offset);
   }
-  TapRows<T> read_by(std::int64_t sequence, std::int64_t t) const {
-    TapRows<T> result;
+  RowsOfTaps<T> read_by(std::int64_t sequence, std::int64_t t) const {
+    RowsOfTaps<T> result;
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       const std::int64_t offset = tap - back;
       result.row[tap] = joined(sequence, t, offset) ? at(sequence, t + offset) : nullptr;
@@ -79,7 +79,7 @@ struct ConvolvedRows {
 
 /// sums[c] = bias + what the taps read of channels [begin, begin + count).
 template <class T>
-inline void sum_taps(float* sums, const TapRows<T>& read, const TapWeights& weights,
+inline void sum_taps(float* sums, const RowsOfTaps<T>& read, const TapWeights& weights,
                      const float* bias, std::int64_t begin, std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) sums[c] = bias != nullptr ? bias[begin + c] : 0.0f;
   for (std::int64_t tap = 0; tap < weights.taps; ++tap) {
@@ -92,15 +92,18 @@ inline void sum_taps(float* sums, const TapRows<T>& read, const TapWeights& weig
 }
 
 template <class T>
-inline void convolve_row(T* y, const TapRows<T>& read, const TapWeights& weights, const float* bias,
-                         bool silu) {
+inline void convolve_row(T* y, const RowsOfTaps<T>& read, const TapWeights& weights,
+                         const float* bias, bool silu) {
   for (std::int64_t begin = 0; begin < weights.channels; begin += kChannels) {
     const std::int64_t count = std::min(kChannels, weights.channels - begin);
     float sums[kChannels];
     sum_taps(sums, read, weights, bias, begin, count);
+    if (silu) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < count; ++c)
-      store(y + begin + c, silu ? sums[c] * sigmoid(sums[c]) : sums[c]);
+      for (std::int64_t c = 0; c < count; ++c) sums[c] *= sigmoid(sums[c]);
+    }
+#pragma omp simd
+    for (std::int64_t c = 0; c < count; ++c) store(y + begin + c, sums[c]);
   }
 }
 
@@ -119,7 +122,7 @@ class BlockGradients {
   void add_sequence(std::int64_t sequence, const T* dy, const float* bias, bool silu) {
     for (auto& line : open_) std::fill_n(line, kChannels, 0.0f);
     for (std::int64_t t = 0; t < x_.time; ++t) {
-      const TapRows<T> read = x_.read_by(sequence, t);
+      const RowsOfTaps<T> read = x_.read_by(sequence, t);
       float dsum[kChannels];
       sum_taps(dsum, read, weights_, bias, begin_, count_);
       differentiate(dsum, dy + (sequence * x_.time + t) * x_.channels + begin_, silu);
@@ -145,13 +148,18 @@ class BlockGradients {
  private:
   /// The sums become their gradients.
   void differentiate(float* sums, const T* dy, bool silu) {
+    if (silu) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < count_; ++c) {
-      const float gate = sigmoid(sums[c]);
-      const float slope = silu ? gate * (1.0f + sums[c] * (1.0f - gate)) : 1.0f;
-      sums[c] = load(dy + c) * slope;
-      dbias_[c] += sums[c];
+      for (std::int64_t c = 0; c < count_; ++c) {
+        const float gate = sigmoid(sums[c]);
+        sums[c] = load(dy + c) * (gate * (1.0f + sums[c] * (1.0f - gate)));
+      }
+    } else {
+      for (std::int64_t c = 0; c < count_; ++c) sums[c] = load(dy + c);
     }
+    float* const to = dbias_;
+#pragma omp simd
+    for (std::int64_t c = 0; c < count_; ++c) to[c] += sums[c];
   }
   void add_weight_gradient(std::int64_t tap, const float* dsum, const T* x) {
     float* const to = dweight_[tap];
@@ -248,7 +256,7 @@ void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor&
     parallel_rows(x.size(0), channels, [=, &weights](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         T* const old = states + text[row] * kept * channels;
-        TapRows<T> read;
+        RowsOfTaps<T> read;
         for (std::int64_t tap = 0; tap < kept; ++tap) read.row[tap] = old + tap * channels;
         read.row[kept] = in + row * stride;
         convolve_row(out + row * channels, read, weights, shift, spec.silu);

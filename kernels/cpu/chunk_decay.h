@@ -8,12 +8,12 @@
 namespace hybrid_trainer::kernels::cpu {
 
 /// Tokens of a scan that are computed together.
-inline constexpr std::int64_t kChunk = 64;
+inline constexpr std::int64_t kDeltaChunk = 64;
 /// A decay e^x below this exponent is 0: f32 ends there.
 inline constexpr float kLeastExponent = -87.3f;
 
 /// e^log for log <= 0, 0 where f32 has no room for it.
-inline float decay_of(double log) {
+inline float decay_of_log(double log) {
   return log < static_cast<double>(kLeastExponent) ? 0.0f : exponential(static_cast<float>(log));
 }
 
@@ -22,10 +22,11 @@ inline float decay_of(double log) {
 /// their neighbours.
 struct ChunkDecay {
   std::int64_t rows = 0;
-  double sums[kChunk];          // c_i = Σ_{j ≤ i} of the logarithms
-  std::int32_t begins[kChunk];  // the row at which what row i knows begins; -1: before the chunk
-  float from_start[kChunk];     // e^{c_i}: what row i has of the state before the chunk
-  float to_end[kChunk];         // e^{c_last − c_j}: what the state after the chunk has of row j
+  double sums[kDeltaChunk];  // c_i = Σ_{j ≤ i} of the logarithms
+  std::int32_t
+      begins[kDeltaChunk];        // the row at which what row i knows begins; -1: before the chunk
+  float from_start[kDeltaChunk];  // e^{c_i}: what row i has of the state before the chunk
+  float to_end[kDeltaChunk];      // e^{c_last − c_j}: what the state after the chunk has of row j
   float whole() const { return from_start[rows - 1]; }
   /// Whether the row begins with no state: a document begins, or the decay leaves nothing.
   bool resets(std::int64_t row) const { return begins[row] == row; }
@@ -45,8 +46,8 @@ struct ChunkDecay {
       begins[i] = begin;
     }
     for (std::int64_t i = 0; i < rows; ++i) {
-      from_start[i] = begins[i] < 0 ? decay_of(sums[i]) : 0.0f;
-      to_end[i] = begins[i] == begin ? decay_of(sum - sums[i]) : 0.0f;
+      from_start[i] = begins[i] < 0 ? decay_of_log(sums[i]) : 0.0f;
+      to_end[i] = begins[i] == begin ? decay_of_log(sum - sums[i]) : 0.0f;
     }
   }
 
@@ -57,7 +58,7 @@ struct ChunkDecay {
       std::fill(row, row + rows, 0.0f);
       const double sum = sums[i];
 #pragma omp simd
-      for (std::int64_t j = first(i); j <= i; ++j) row[j] = decay_of(sum - sums[j]);
+      for (std::int64_t j = first(i); j <= i; ++j) row[j] = decay_of_log(sum - sums[j]);
     }
   }
 };

@@ -27,7 +27,7 @@ struct DeltaRuleSizes {
         stride(spec.columns()),
         gate_stride(input.gates.size(2)) {}
   std::int64_t items() const { return batch * key_heads; }
-  std::int64_t chunks() const { return (length + kChunk - 1) / kChunk; }
+  std::int64_t chunks() const { return (length + kDeltaChunk - 1) / kDeltaChunk; }
   std::int64_t state() const { return key_size * value_size; }
   std::int64_t row(std::int64_t item, std::int64_t t) const {
     return item / key_heads * length + t;
@@ -101,25 +101,25 @@ inline float query_scale(std::int64_t key_size) {
   return 1.0f / std::sqrt(static_cast<float>(key_size));
 }
 
-/// Scratch of one chunk. Where n tokens are fewer than kChunk, n stands in its place: arrays are
+/// Scratch of one chunk. Where n tokens are fewer than kDeltaChunk, n stands in its place: arrays are
 /// contiguous.
 struct DeltaRuleScratch {
   DeltaRuleScratch(ScratchCutter& cutter, const DeltaRuleSizes& sizes) {
-    keys = cutter.take<float>(2 * kChunk * sizes.key_size);
-    norms = cutter.take<float>(2 * kChunk);
-    scores = cutter.take<float>(2 * kChunk * kChunk);
-    weights = cutter.take<float>(kChunk * kChunk);
-    matrix = cutter.take<float>(kChunk * kChunk);
-    reads = cutter.take<float>(2 * kChunk * sizes.value_size);
-    scaled = cutter.take<float>(kChunk * sizes.value_size);
+    keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
+    norms = cutter.take<float>(2 * kDeltaChunk);
+    scores = cutter.take<float>(2 * kDeltaChunk * kDeltaChunk);
+    weights = cutter.take<float>(kDeltaChunk * kDeltaChunk);
+    matrix = cutter.take<float>(kDeltaChunk * kDeltaChunk);
+    reads = cutter.take<float>(2 * kDeltaChunk * sizes.value_size);
+    scaled = cutter.take<float>(kDeltaChunk * sizes.value_size);
   }
-  float* keys;     // (2, kChunk, key_size): keys, then queries, normalised
-  float* norms;    // (2, kChunk): the factors that normalise them
-  float* scores;   // (2, kChunk, kChunk): of keys and queries with keys
-  float* weights;  // (kChunk, kChunk): L, the decay from one token to another
-  float* matrix;   // (kChunk, kChunk): M below its diagonal
-  float* reads;    // (2, kChunk, value_size): what keys and queries read from the state
-  float* scaled;   // (kChunk, value_size)
+  float* keys;     // (2, kDeltaChunk, key_size): keys, then queries, normalised
+  float* norms;    // (2, kDeltaChunk): the factors that normalise them
+  float* scores;   // (2, kDeltaChunk, kDeltaChunk): of keys and queries with keys
+  float* weights;  // (kDeltaChunk, kDeltaChunk): L, the decay from one token to another
+  float* matrix;   // (kDeltaChunk, kDeltaChunk): M below its diagonal
+  float* reads;    // (2, kDeltaChunk, value_size): what keys and queries read from the state
+  float* scaled;   // (kDeltaChunk, value_size)
 };
 
 /// A chunk of an item and one of its members at a time. With S the state before, N = K·S and
@@ -142,8 +142,8 @@ class DeltaRuleChunk {
 
   /// Keys, normalised, and their scores; queries too where they are wanted.
   void read_keys(std::int64_t chunk, bool with_queries) {
-    first_ = chunk * kChunk;
-    rows_ = std::min(kChunk, sizes_.length - first_);
+    first_ = chunk * kDeltaChunk;
+    rows_ = std::min(kDeltaChunk, sizes_.length - first_);
     const std::int64_t size = sizes_.key_size, keys = sizes_.keys_at(item_, first_);
     read_rows(0, arrays_.qkv + keys, 1.0f);
     if (with_queries)
@@ -156,7 +156,7 @@ class DeltaRuleChunk {
   void read_gates(std::int64_t member) {
     member_ = member;
     const std::int64_t head = sizes_.value_head(item_, member);
-    float logs[kChunk];
+    float logs[kDeltaChunk];
     for (std::int64_t i = 0; i < rows_; ++i) {
       const T* const at = arrays_.gates + sizes_.gates_at(item_, member, first_ + i);
       gates_[i] = delta_rule_gate(load(at), load(at + sizes_.value_heads), arrays_.log_rate[head],
@@ -245,7 +245,7 @@ class DeltaRuleChunk {
   /// Columns [begin, begin + kLanes) of M⁻¹: row i = e_i − Σ_{j < i} M_ij·(row j).
   void invert_columns(float* inverse, std::int64_t begin) const {
     typedef float Lanes [[gnu::vector_size(4 * kLanes)]];
-    Lanes columns[kChunk];
+    Lanes columns[kDeltaChunk];
     const auto bytes = static_cast<std::size_t>(std::min(kLanes, rows_ - begin)) * sizeof(float);
     for (std::int64_t i = begin; i < rows_; ++i) {
       const float* const row = scratch_.matrix + i * rows_;
@@ -268,7 +268,7 @@ class DeltaRuleChunk {
   const DeltaRuleScratch& scratch_;
   std::int64_t item_, member_ = 0, first_ = 0, rows_ = 0;
   ChunkDecay decay_;
-  DeltaRuleGate gates_[kChunk];
+  DeltaRuleGate gates_[kDeltaChunk];
 };
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -9,8 +9,8 @@ namespace {
 struct DeltaRuleForwardScratch {
   DeltaRuleForwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
-    inverse = cutter.take<float>(kChunk * kChunk);
-    deltas = cutter.take<float>(kChunk * sizes.value_size);
+    inverse = cutter.take<float>(kDeltaChunk * kDeltaChunk);
+    deltas = cutter.take<float>(kDeltaChunk * sizes.value_size);
     states = cutter.take<float>(sizes.group * sizes.state());
   }
   ScratchCutter cutter;
@@ -125,7 +125,7 @@ struct DeltaRuleStep {
 #pragma omp simd
       for (std::int64_t i = 0; i < values; ++i) value[i] = load(from + i);
       advance(state + (text * all + h) * keys * values, y + (row * all + h) * values, value, sums,
-              key, query, gate.beta, decay_of(static_cast<double>(gate.log_decay)));
+              key, query, gate.beta, decay_of_log(static_cast<double>(gate.log_decay)));
     }
   }
 };

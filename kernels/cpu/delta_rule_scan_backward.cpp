@@ -8,18 +8,18 @@ namespace {
 struct DeltaRuleBackwardScratch {
   DeltaRuleBackwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
-    const std::int64_t kept = sizes.chunks() * sizes.group, values = kChunk * sizes.value_size;
+    const std::int64_t kept = sizes.chunks() * sizes.group, values = kDeltaChunk * sizes.value_size;
     states = cutter.take<float>(kept * sizes.state());
-    inverses = cutter.take<float>(kept * kChunk * kChunk);
+    inverses = cutter.take<float>(kept * kDeltaChunk * kDeltaChunk);
     deltas = cutter.take<float>(kept * values);
     dstates = cutter.take<float>(sizes.group * sizes.state());
     rows = cutter.take<float>(2 * values);
     ddeltas = cutter.take<float>(values);
-    dscores = cutter.take<float>(2 * kChunk * kChunk);
-    score_sums = cutter.take<float>(2 * kChunk * kChunk);
-    outputs = cutter.take<float>(kChunk * kChunk);
-    dkeys = cutter.take<float>(2 * kChunk * sizes.key_size);
-    dkeys_of_state = cutter.take<float>(2 * kChunk * sizes.key_size);
+    dscores = cutter.take<float>(2 * kDeltaChunk * kDeltaChunk);
+    score_sums = cutter.take<float>(2 * kDeltaChunk * kDeltaChunk);
+    outputs = cutter.take<float>(kDeltaChunk * kDeltaChunk);
+    dkeys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
+    dkeys_of_state = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
   }
   ScratchCutter cutter;
   DeltaRuleScratch chunk;
@@ -88,10 +88,10 @@ class DeltaRuleBackward {
     return scratch_.states + kept_at(chunk, member) * sizes_.state();
   }
   float* inverse(std::int64_t chunk, std::int64_t member) const {
-    return scratch_.inverses + kept_at(chunk, member) * kChunk * kChunk;
+    return scratch_.inverses + kept_at(chunk, member) * kDeltaChunk * kDeltaChunk;
   }
   float* deltas(std::int64_t chunk, std::int64_t member) const {
-    return scratch_.deltas + kept_at(chunk, member) * kChunk * sizes_.value_size;
+    return scratch_.deltas + kept_at(chunk, member) * kDeltaChunk * sizes_.value_size;
   }
 
   void sweep_forward() {
@@ -296,7 +296,7 @@ class DeltaRuleBackward {
   const DeltaRuleBackwardScratch& scratch_;
   DeltaRuleChunk<T> chunk_;
   std::int64_t item_;
-  double dlogs_[kChunk] = {};  // of the sums of logarithms, c
+  double dlogs_[kDeltaChunk] = {};  // of the sums of logarithms, c
 };
 
 /// target[h] (+)= Σ over the sequences of column `column` of vectors (B, V, 2).

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/kernels/resolvent.h"
 
+#include <type_traits>
+
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/kernels/semiseparable.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend.h"
@@ -16,11 +17,11 @@ decltype(kernels::cast) cast;
 
 namespace {
 
-constexpr int kTileRows = 8;
-constexpr std::int64_t kTileLanes = 16;
-typedef float TileVector [[gnu::vector_size(4 * kTileLanes)]];
+constexpr int kRowsAtOnce = 8;
+constexpr std::int64_t kColumnLanes = 16;
+typedef float ColumnVector [[gnu::vector_size(4 * kColumnLanes)]];
 
-inline void load_vector(TileVector& vector, const float* from) {
+inline void load_vector(ColumnVector& vector, const float* from) {
   std::memcpy(&vector, from, sizeof vector);
 }
 
@@ -30,10 +31,10 @@ inline void load_vector(TileVector& vector, const float* from) {
 struct PackedSemiseparable {
   std::int64_t size, rank;
   float *in, *out;
-  std::int64_t vectors() const { return (size + kTileLanes - 1) / kTileLanes; }
-  std::int64_t padded() const { return (vectors() + 2) * kTileLanes; }  // of a row in scratch
-  std::int64_t in_step() const { return rank * kTileLanes; }
-  std::int64_t out_step() const { return (rank + 3) * kTileLanes; }
+  std::int64_t vectors() const { return (size + kColumnLanes - 1) / kColumnLanes; }
+  std::int64_t padded() const { return (vectors() + 2) * kColumnLanes; }  // of a row in scratch
+  std::int64_t in_step() const { return rank * kColumnLanes; }
+  std::int64_t out_step() const { return (rank + 3) * kColumnLanes; }
   std::int64_t floats() const { return vectors() * (in_step() + out_step()); }
 };
 
@@ -50,7 +51,7 @@ void pack_row(float* packed, std::int64_t step, std::int64_t k, const T* row, st
     } else {
       value = load(row + n);
     }
-    packed[n / kTileLanes * step + k * kTileLanes + n % kTileLanes] = value;
+    packed[n / kColumnLanes * step + k * kColumnLanes + n % kColumnLanes] = value;
   }
 }
 
@@ -69,7 +70,7 @@ void pack_factor(float* packed, std::int64_t step, const Tensor& factor, const T
 template <int kRows, class T>
 void pad_rows(float* padded, const T* x, const PackedSemiseparable& h) {
   for (int row = 0; row < kRows; ++row) {
-    float* const to = padded + row * h.padded() + kTileLanes;
+    float* const to = padded + row * h.padded() + kColumnLanes;
     const T* const from = x + row * h.size;
 #pragma omp simd
     for (std::int64_t n = 0; n < h.size; ++n) to[n] = load(from + n);
@@ -80,16 +81,16 @@ void pad_rows(float* padded, const T* x, const PackedSemiseparable& h) {
 template <int kRows, int kCount>
 inline void project_some(float* sums, std::int64_t first, const float* padded,
                          const PackedSemiseparable& h) {
-  TileVector parts[kRows][kCount] = {};
-  const float* in = h.in + first * kTileLanes;
-  const float* x = padded + kTileLanes;
-  for (std::int64_t i = 0; i < h.vectors(); ++i, in += h.in_step(), x += kTileLanes) {
-    TileVector factor[kCount];
+  ColumnVector parts[kRows][kCount] = {};
+  const float* in = h.in + first * kColumnLanes;
+  const float* x = padded + kColumnLanes;
+  for (std::int64_t i = 0; i < h.vectors(); ++i, in += h.in_step(), x += kColumnLanes) {
+    ColumnVector factor[kCount];
 #pragma GCC unroll 8
-    for (int k = 0; k < kCount; ++k) load_vector(factor[k], in + k * kTileLanes);
+    for (int k = 0; k < kCount; ++k) load_vector(factor[k], in + k * kColumnLanes);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
-      TileVector value;
+      ColumnVector value;
       load_vector(value, x + row * h.padded());
 #pragma GCC unroll 8
       for (int k = 0; k < kCount; ++k) parts[row][k] += value * factor[k];
@@ -97,7 +98,7 @@ inline void project_some(float* sums, std::int64_t first, const float* padded,
   }
   for (int row = 0; row < kRows; ++row) {
     for (int k = 0; k < kCount; ++k) {
-      float lanes[kTileLanes], sum = 0;
+      float lanes[kColumnLanes], sum = 0;
       std::memcpy(lanes, &parts[row][k], sizeof lanes);
       for (const float lane : lanes) sum += lane;
       sums[row * h.rank + first + k] = sum;
@@ -113,44 +114,44 @@ inline void project_tile(float* sums, const float* padded, const PackedSemisepar
   if (h.rank - k == 1) project_some<kRows, 1>(sums, k, padded, h);
 }
 
-inline void put_some(float* to, const TileVector& vector, std::int64_t count) {
+inline void put_some(float* to, const ColumnVector& vector, std::int64_t count) {
   std::memcpy(to, &vector, static_cast<std::size_t>(count) * sizeof(float));
 }
-inline void put_some(BFloat16* to, const TileVector& vector, std::int64_t count) {
-  float lanes[kTileLanes];
+inline void put_some(BFloat16* to, const ColumnVector& vector, std::int64_t count) {
+  float lanes[kColumnLanes];
   std::memcpy(lanes, &vector, sizeof lanes);
-  if (count < kTileLanes) {
+  if (count < kColumnLanes) {
     for (std::int64_t i = 0; i < count; ++i) store(to + i, lanes[i]);
     return;
   }
 #pragma omp simd
-  for (std::int64_t i = 0; i < kTileLanes; ++i) store(to + i, lanes[i]);
+  for (std::int64_t i = 0; i < kColumnLanes; ++i) store(to + i, lanes[i]);
 }
 
 /// Of kVectors vectors of each row of y from vector `first` on, `count` columns.
 template <int kRows, int kVectors, class T>
 inline void expand_some(T* y, const float* sums, const float* padded, std::int64_t first,
                         std::int64_t count, const PackedSemiseparable& h) {
-  TileVector total[kRows][kVectors];
+  ColumnVector total[kRows][kVectors];
   const float* const out = h.out + first * h.out_step();
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 2
     for (int i = 0; i < kVectors; ++i) {
-      const float* const x = padded + row * h.padded() + (1 + first + i) * kTileLanes;
-      TileVector before, own, behind, left, middle, right;
+      const float* const x = padded + row * h.padded() + (1 + first + i) * kColumnLanes;
+      ColumnVector before, own, behind, left, middle, right;
       load_vector(before, x - 1), load_vector(own, x), load_vector(behind, x + 1);
       load_vector(left, out + i * h.out_step());
-      load_vector(middle, out + i * h.out_step() + kTileLanes);
-      load_vector(right, out + i * h.out_step() + 2 * kTileLanes);
+      load_vector(middle, out + i * h.out_step() + kColumnLanes);
+      load_vector(right, out + i * h.out_step() + 2 * kColumnLanes);
       total[row][i] = left * before + middle * own + right * behind;
     }
   }
   for (std::int64_t k = 0; k < h.rank; ++k) {
-    TileVector factor[kVectors];
+    ColumnVector factor[kVectors];
 #pragma GCC unroll 2
     for (int i = 0; i < kVectors; ++i)
-      load_vector(factor[i], out + i * h.out_step() + (3 + k) * kTileLanes);
+      load_vector(factor[i], out + i * h.out_step() + (3 + k) * kColumnLanes);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
       const float sum = sums[row * h.rank + k];
@@ -162,10 +163,10 @@ inline void expand_some(T* y, const float* sums, const float* padded, std::int64
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 2
     for (int i = 0; i < kVectors; ++i) {
-      const std::int64_t left = std::min(kTileLanes, count - i * kTileLanes);
-      T* const to = y + row * h.size + (first + i) * kTileLanes;
-      left == kTileLanes ? put_some(to, total[row][i], kTileLanes)
-                         : put_some(to, total[row][i], left);
+      const std::int64_t left = std::min(kColumnLanes, count - i * kColumnLanes);
+      T* const to = y + row * h.size + (first + i) * kColumnLanes;
+      left == kColumnLanes ? put_some(to, total[row][i], kColumnLanes)
+                           : put_some(to, total[row][i], left);
     }
   }
 }
@@ -173,18 +174,18 @@ inline void expand_some(T* y, const float* sums, const float* padded, std::int64
 template <int kRows, class T>
 inline void expand_tile(T* y, const float* sums, const float* padded,
                         const PackedSemiseparable& h) {
-  const std::int64_t whole = h.size / (2 * kTileLanes) * 2;
+  const std::int64_t whole = h.size / (2 * kColumnLanes) * 2;
   for (std::int64_t i = 0; i < whole; i += 2)
-    expand_some<kRows, 2>(y, sums, padded, i, 2 * kTileLanes, h);
+    expand_some<kRows, 2>(y, sums, padded, i, 2 * kColumnLanes, h);
   for (std::int64_t i = whole; i < h.vectors(); ++i)
-    expand_some<kRows, 1>(y, sums, padded, i, std::min(kTileLanes, h.size - i * kTileLanes), h);
+    expand_some<kRows, 1>(y, sums, padded, i, std::min(kColumnLanes, h.size - i * kColumnLanes), h);
 }
 
 /// `sums`, (rows, r), and from them y, which may be null.
 template <class T>
 void multiply_rows(T* y, float* sums, const T* x, std::int64_t rows, float* scratch,
                    const PackedSemiseparable& h) {
-  std::fill_n(scratch, kTileRows * h.padded(), 0.0f);
+  std::fill_n(scratch, kRowsAtOnce * h.padded(), 0.0f);
   const auto tile = [&]<int kRows>(std::integral_constant<int, kRows>) {
     pad_rows<kRows>(scratch, x, h);
     project_tile<kRows>(sums, scratch, h);
@@ -193,7 +194,7 @@ void multiply_rows(T* y, float* sums, const T* x, std::int64_t rows, float* scra
     sums += kRows * h.rank;
     if (y != nullptr) y += kRows * h.size;
   };
-  for (; rows >= kTileRows; rows -= kTileRows) tile(std::integral_constant<int, kTileRows>{});
+  for (; rows >= kRowsAtOnce; rows -= kRowsAtOnce) tile(std::integral_constant<int, kRowsAtOnce>{});
   for (; rows > 0; --rows) tile(std::integral_constant<int, 1>{});
 }
 
@@ -204,14 +205,14 @@ void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transp
   const Tensor& right = transposed ? h.below : h.above;
   pack_factor(packed.in, packed.in_step(), transposed ? h.u : h.v,
               transposed ? h.u_scales : h.v_scales);
-  pack_factor(packed.out + 3 * kTileLanes, packed.out_step(), transposed ? h.v : h.u,
+  pack_factor(packed.out + 3 * kColumnLanes, packed.out_step(), transposed ? h.v : h.u,
               transposed ? h.v_scales : h.u_scales);
   const std::int64_t size = packed.size, step = packed.out_step();
   for (std::int64_t n = 0; n < size; ++n) {
-    float* const to = packed.out + n / kTileLanes * step + n % kTileLanes;
+    float* const to = packed.out + n / kColumnLanes * step + n % kColumnLanes;
     to[0] = n > 0 ? left.data<float>()[n - 1] : 0.0f;
-    to[kTileLanes] = h.diagonal.data<float>()[n];
-    to[2 * kTileLanes] = n + 1 < size ? right.data<float>()[n] : 0.0f;
+    to[kColumnLanes] = h.diagonal.data<float>()[n];
+    to[2 * kColumnLanes] = n + 1 < size ? right.data<float>()[n] : 0.0f;
   }
 }
 
@@ -219,8 +220,8 @@ void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transp
 void multiply_semiseparable(const Tensor& y, const Tensor& sums, const Tensor& x,
                             const Semiseparable& h, Transpose transpose, const Stream& stream) {
   PackedSemiseparable packed{h.size(), h.rank(), nullptr, nullptr};
-  const std::int64_t batch = x.size(0), tiles = (batch + kTileRows - 1) / kTileRows;
-  const std::int64_t room = kTileRows * packed.padded();
+  const std::int64_t batch = x.size(0), tiles = (batch + kRowsAtOnce - 1) / kRowsAtOnce;
+  const std::int64_t room = kRowsAtOnce * packed.padded();
   const Tensor factors = empty_workspace(packed.floats(), DType::kF32, stream);
   const Tensor scratch =
       empty_workspace(std::min<std::int64_t>(threads(), tiles) * room, DType::kF32, stream);
@@ -234,9 +235,9 @@ void multiply_semiseparable(const Tensor& y, const Tensor& sums, const Tensor& x
     T* const to = y ? y.data<T>() : nullptr;
     const T* const from = x.data<T>();
     parallel_shares(
-        tiles, min_rows_per_thread(kTileRows * h.size()),
+        tiles, min_rows_per_thread(kRowsAtOnce * h.size()),
         [=](std::int64_t share, std::int64_t begin, std::int64_t end) {
-          const std::int64_t first = begin * kTileRows, last = std::min(end * kTileRows, batch);
+          const std::int64_t first = begin * kRowsAtOnce, last = std::min(end * kRowsAtOnce, batch);
           multiply_rows(to == nullptr ? to : to + first * packed.size, sum + first * packed.rank,
                         from + first * packed.size, last - first, pads + share * room, packed);
         });

@@ -101,6 +101,13 @@ FactorMatrix range_of(const FactorMatrix& matrix, std::int64_t columns,
   return range;
 }
 
+void check_host(const char* function, const Stream& stream) {
+  if (stream.device().type != DeviceType::kCpu)
+    throw Error(ExitCode::kInternal,
+                concat(function, ": computes on the host, and the stream is on ",
+                       name_of(stream.device()), "; copy what it returns"));
+}
+
 void check_factor_rank(std::int64_t rank, std::int64_t size) {
   if (rank >= 0 && rank <= size) return;
   throw Error(ExitCode::kConfig,
@@ -219,6 +226,7 @@ std::size_t semiseparable_bytes(const Semiseparable& h) {
 }
 
 Factorization factorize(const Tensor& matrix, const FactorizationSpec& spec, const Stream& stream) {
+  check_host("factorize", stream);
   const Tensor host = wait_for_host(matrix, stream);
   if (host.shape().rank() != 2 || host.size(0) != host.size(1) || host.size(0) == 0)
     throw ShapeMismatch(concat("factorize: the matrix is ", host.shape().text(), ", want (N, N)"));
@@ -253,6 +261,7 @@ Semiseparable truncated(const Semiseparable& h, std::int64_t rank) {
 }
 
 Semiseparable with_factors(const Semiseparable& h, FactorType type, const Stream& stream) {
+  check_host("with_factors", stream);
   Semiseparable rounded = h;
   if (type == FactorType::kI8) {
     rounded.u_scales = host_floats({h.rank()}, stream);

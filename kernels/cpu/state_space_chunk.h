@@ -19,8 +19,8 @@ inline std::int64_t rounded_to(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-/// e^x for x <= 0; 0 where that is below the normal numbers.
-inline float decay_of(float x) { return x < -87.0f ? 0.0f : exponential(x); }
+/// e^log for log <= 0; 0 where that is below the normal numbers.
+inline float decay_of(float log) { return log < -87.0f ? 0.0f : exponential(log); }
 
 /// log(1 + e^x) to a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)), z = e^−|x|.
 inline float softplus(float x) {
@@ -111,10 +111,24 @@ inline void fill_decay_matrix(float* l, const HeadDecay& decay, bool shifted) {
   }
 }
 
-/// to (columns, rows) = from (rows, columns).
+/// to (columns, rows) = from (rows, columns), both multiples of 4.
 inline void transpose(float* to, const float* from, std::int64_t rows, std::int64_t columns) {
-  for (std::int64_t c = 0; c < columns; ++c)
-    for (std::int64_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
+  typedef float Four [[gnu::vector_size(16)]];
+  for (std::int64_t r = 0; r < rows; r += 4) {
+    for (std::int64_t c = 0; c < columns; c += 4) {
+      Four line[4], column[4];
+      for (int i = 0; i < 4; ++i) std::memcpy(&line[i], from + (r + i) * columns + c, sizeof(Four));
+      const Four a = __builtin_shufflevector(line[0], line[1], 0, 4, 1, 5),
+                 b = __builtin_shufflevector(line[2], line[3], 0, 4, 1, 5),
+                 d = __builtin_shufflevector(line[0], line[1], 2, 6, 3, 7),
+                 e = __builtin_shufflevector(line[2], line[3], 2, 6, 3, 7);
+      column[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+      column[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+      column[2] = __builtin_shufflevector(d, e, 0, 1, 4, 5);
+      column[3] = __builtin_shufflevector(d, e, 2, 3, 6, 7);
+      for (int i = 0; i < 4; ++i) std::memcpy(to + (c + i) * rows + r, &column[i], sizeof(Four));
+    }
+  }
 }
 
 /// Reads chunks of a scan, in the order in which it runs.

@@ -4,7 +4,7 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 /// Sums over the tokens of one head.
-struct HeadSums {
+struct ScanHeadSums {
   double skip = 0, log_rate = 0, step_bias = 0;
 };
 
@@ -126,27 +126,24 @@ inline void add_key_gradient(float* dkeys, float* flows, const StatePassage& pas
                              std::int64_t depth) {
   using Tile = SumTile<kLanes>;
   typedef typename Tile::Floats Floats;
-  for_tiles<kLanes>(depth, kChunk, {passage.state, kPanelColumns, 1},
-                    {passage.panel_across, kChunk}, kPanelColumns,
-                    [=](std::int64_t row, std::int64_t column, const Tile& tile) {
-                      Floats factor[2], sums[2] = {}, old[2], other[2];
-                      std::memcpy(factor, passage.key_factors + column, sizeof factor);
+  for_tiles<kLanes>(
+      depth, kChunk, {passage.state, kPanelColumns, 1}, {passage.panel_across, kChunk},
+      kPanelColumns, [=](std::int64_t row, std::int64_t column, const Tile& tile) {
+        Floats left, right, first, second, sum_left = {}, sum_right = {};
+        Tile::load(left, right, passage.key_factors + column);
 #pragma GCC unroll 8
-                      for (int r = 0; r < Tile::kRows; ++r) {
-                        const std::int64_t at = (row + r) * kChunk + column;
-                        std::memcpy(old, dkeys + at, sizeof old);
-                        std::memcpy(other, passage.keys_across + at, sizeof other);
-                        for (int v = 0; v < 2; ++v) {
-                          old[v] += tile.sums[r][v] * factor[v];
-                          sums[v] += tile.sums[r][v] * other[v];
-                        }
-                        std::memcpy(dkeys + at, old, sizeof old);
-                      }
-                      std::memcpy(factor, passage.flow_factors + column, sizeof factor);
-                      std::memcpy(old, flows + column, sizeof old);
-                      for (int v = 0; v < 2; ++v) old[v] += sums[v] * factor[v];
-                      std::memcpy(flows + column, old, sizeof old);
-                    });
+        for (int r = 0; r < Tile::kRows; ++r) {
+          const std::int64_t at = (row + r) * kChunk + column;
+          Tile::load(first, second, passage.keys_across + at);
+          sum_left += tile.sums[r][0] * first;
+          sum_right += tile.sums[r][1] * second;
+          Tile::load(first, second, dkeys + at);
+          Tile::store(dkeys + at, first + tile.sums[r][0] * left, second + tile.sums[r][1] * right);
+        }
+        Tile::load(left, right, passage.flow_factors + column);
+        Tile::load(first, second, flows + column);
+        Tile::store(flows + column, first + sum_left * left, second + sum_right * right);
+      });
 }
 
 /// dvalues of a panel = Δ ∘ (weightsᵀ·dy + e^(c_63 − c) ∘ B·dstate) + skip·dy.
@@ -198,7 +195,7 @@ inline double dot_of(const float* x, const float* y, std::int64_t count) {
 /// Gradients of the steps, and what of them all tokens share.
 inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader& reader,
                          const HeadBlock& block, std::int64_t head, std::int64_t chunk,
-                         const HeadDecay& decay, const TokenFlows& flows, HeadSums& sums) {
+                         const HeadDecay& decay, const TokenFlows& flows, ScanHeadSums& sums) {
   const std::int64_t of_all = block.first_head + head;
   const float rate = reader.rate(of_all);
   const bool decays = rate != -std::numeric_limits<float>::infinity();
@@ -227,7 +224,7 @@ template <int kLanes>
 inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& dy,
                            const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
                            std::int64_t chunk, const float* scores, const KeyGradients& of_keys,
-                           const BackwardScanScratch& scratch, HeadSums& sums) {
+                           const BackwardScanScratch& scratch, ScanHeadSums& sums) {
   const ScanSizes& sizes = reader.sizes;
   const HeadDecay decay = reader.decay(block, head, chunk);
   const std::int64_t panel_state = sizes.depth * kPanelColumns;
@@ -304,7 +301,7 @@ struct BackwardScan {
   const StateSpaceInput& input;
   const ChunkReader& reader;
   const ChunkScores& scores;
-  HeadSums* sums;  // (batch, heads)
+  ScanHeadSums* sums;  // (batch, heads)
 };
 
 /// One block of heads of a sequence; adds to the gradients of the group's keys at `of_keys`.
@@ -313,7 +310,7 @@ inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                                 const HeadBlock& block, float* of_keys,
                                 const BackwardScanScratch& scratch) {
   const ScanSizes& sizes = scan.reader.sizes;
-  HeadSums* const sums = scan.sums + block.sequence * sizes.spec.heads + block.first_head;
+  ScanHeadSums* const sums = scan.sums + block.sequence * sizes.spec.heads + block.first_head;
   compute_states<kLanes>(scan.input, scan.reader, block, scratch);
   for (std::int64_t head = 0; head < block.heads; ++head) {
     sums[head] = {};
@@ -342,6 +339,7 @@ template <int kLanes>
 inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader& reader,
                         std::int64_t group, std::int64_t chunk, float* tasks, std::int64_t shares,
                         float* scratch) {
+  if (!gradients.values) return;
   const ScanSizes& sizes = reader.sizes;
   const std::int64_t of_keys = sizes.key_elements(), depth = sizes.depth;
   float *const keys = scratch, *const queries = keys + of_keys, *const result = queries + of_keys;
@@ -365,9 +363,9 @@ inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader&
 }
 
 /// Adds up the heads' sums over the sequences.
-void finish_heads(const StateSpaceGradients& gradients, const HeadSums* sums,
+void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums,
                   const ScanSizes& sizes) {
-  const auto finish = [&](const Tensor& target, double HeadSums::*sum) {
+  const auto finish = [&](const Tensor& target, double ScanHeadSums::*sum) {
     if (!target) return;
     for (std::int64_t head = 0; head < sizes.spec.heads; ++head) {
       float& to = target.data<float>()[head];
@@ -377,12 +375,12 @@ void finish_heads(const StateSpaceGradients& gradients, const HeadSums* sums,
       to = static_cast<float>(all);
     }
   };
-  finish(gradients.skip, &HeadSums::skip);
-  finish(gradients.log_rate, &HeadSums::log_rate);
-  finish(gradients.step_bias, &HeadSums::step_bias);
+  finish(gradients.skip, &ScanHeadSums::skip);
+  finish(gradients.log_rate, &ScanHeadSums::log_rate);
+  finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
-/// Tasks of one group of a sequence: as many as keep all threads busy, each with a sum of its own.
+/// Tasks of one group of a sequence, each with sums of its own: as many as keep all threads busy.
 std::int64_t shares_of_group(const ScanSizes& sizes) {
   const std::int64_t wanted = (2 * threads() + sizes.groups() - 1) / sizes.groups();
   return std::clamp<std::int64_t>(wanted, 1, sizes.blocks_of_group);
@@ -397,29 +395,32 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   const ScanSizes sizes(input, spec);
   const std::int64_t of_worker = BackwardScanScratch::elements(sizes),
                      shares = shares_of_group(sizes), of_task = KeyGradients::elements(sizes);
-  constexpr std::int64_t kFloats = sizeof(HeadSums) / sizeof(float);
+  constexpr std::int64_t kFloats = sizeof(ScanHeadSums) / sizeof(float);
   const ChunkScores scores(sizes, stream);
   const Tensor scratch = empty_workspace(threads() * of_worker, DType::kF32, stream);
-  const Tensor keys = empty_workspace(sizes.groups() * shares * of_task, DType::kF32, stream);
+  const Tensor keys = empty_workspace((shares == 1 ? threads() : sizes.groups() * shares) * of_task,
+                                      DType::kF32, stream);
   const Tensor sums = empty_workspace(sizes.batch * spec.heads * kFloats, DType::kF32, stream);
   if (simulated(stream)) return;
   const ChunkReader reader(input, decay, sizes);
   scores.compute(reader);
-  auto* const head_sums = static_cast<HeadSums*>(sums.raw());
+  auto* const head_sums = static_cast<ScanHeadSums*>(sums.raw());
   const BackwardScan scan{gradients, dy, dlast_state, input, reader, scores, head_sums};
   parallel_items_by_lanes(
       sizes.groups() * shares, [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
         const std::int64_t group = item / shares, share = item % shares;
-        float* const of_keys = keys.data<float>() + item * of_task;
+        float* const own = scratch.data<float>() + worker * of_worker;
+        float* const of_keys = keys.data<float>() + (shares == 1 ? worker : item) * of_task;
         std::fill_n(of_keys, of_task, 0.0f);
         for (std::int64_t index = sizes.blocks_of_group * share / shares;
              index < sizes.blocks_of_group * (share + 1) / shares; ++index) {
-          backward_scan_block<lanes.kCount>(
-              scan, group, sizes.block(group, index), of_keys,
-              BackwardScanScratch(scratch.data<float>() + worker * of_worker, sizes));
+          backward_scan_block<lanes.kCount>(scan, group, sizes.block(group, index), of_keys,
+                                            BackwardScanScratch(own, sizes));
         }
+        for (std::int64_t chunk = 0; shares == 1 && chunk < sizes.chunks; ++chunk)
+          finish_keys<lanes.kCount>(gradients, reader, group, chunk, of_keys, 1, own);
       });
-  parallel_items_by_lanes(gradients.values ? sizes.groups() * sizes.chunks : 0,
+  parallel_items_by_lanes(shares > 1 ? sizes.groups() * sizes.chunks : 0,
                           [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
                             const std::int64_t group = item / sizes.chunks;
                             finish_keys<lanes.kCount>(gradients, reader, group, item % sizes.chunks,

@@ -59,16 +59,24 @@ struct SumTile {
   void add_to(float* to, std::int64_t stride, float scale) const {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      Floats old[2];
-      std::memcpy(old, to + r * stride, sizeof old);
-      old[0] = old[0] * scale + sums[r][0];
-      old[1] = old[1] * scale + sums[r][1];
-      std::memcpy(to + r * stride, old, sizeof old);
+      Floats left, right;
+      load(left, right, to + r * stride);
+      store(to + r * stride, left * scale + sums[r][0], right * scale + sums[r][1]);
     }
   }
   void write(float* to, std::int64_t stride) const {
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) std::memcpy(to + r * stride, sums[r], sizeof sums[r]);
+    for (int r = 0; r < kRows; ++r) store(to + r * stride, sums[r][0], sums[r][1]);
+  }
+
+  // One vector at a time: the compiler copies longer arrays by way of memory.
+  static void load(Floats& left, Floats& right, const float* from) {
+    std::memcpy(&left, from, sizeof left);
+    std::memcpy(&right, from + kLanes, sizeof right);
+  }
+  static void store(float* to, const Floats& left, const Floats& right) {
+    std::memcpy(to, &left, sizeof left);
+    std::memcpy(to + kLanes, &right, sizeof right);
   }
 
   Floats sums[kRows][2] = {};
@@ -78,17 +86,19 @@ struct SumTile {
   void add_products(const Element& element, const float* right, std::int64_t stride,
                     std::int64_t begin, std::int64_t end) {
     Floats own[kRows][2];
-    std::memcpy(own, sums, sizeof own);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) own[r][0] = sums[r][0], own[r][1] = sums[r][1];
     for (std::int64_t k = begin; k < end; ++k) {
-      Floats row[2];
-      std::memcpy(row, right + k * stride, sizeof row);
+      Floats first, second;
+      load(first, second, right + k * stride);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        own[r][0] += element(r, k) * row[0];
-        own[r][1] += element(r, k) * row[1];
+        own[r][0] += element(r, k) * first;
+        own[r][1] += element(r, k) * second;
       }
     }
-    std::memcpy(sums, own, sizeof own);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sums[r][0] = own[r][0], sums[r][1] = own[r][1];
   }
 };
 

@@ -30,6 +30,10 @@ struct TapRows {
     return at > 0 && at < batch * time && at % time != 0 &&
            (positions == nullptr || positions[at] != 0);
   }
+  /// Whether it is the first of its sequence, and goes on with a document.
+  bool goes_on(std::int64_t at) const {
+    return at % time == 0 && (positions == nullptr || positions[at] != 0);
+  }
   void fill_shares() const {
     for (std::int64_t begin = 0; begin < batch * time;) {
       std::int64_t end = begin + 1;
@@ -64,6 +68,37 @@ float dot_of(const T* x, const T* y, std::int64_t channels) {
   for (std::int64_t i = 0; i < channels; ++i) sum += load(x + i) * load(y + i);
   return sum;
 }
+
+template <class T>
+struct TapSums {
+  std::int64_t width, heads, count;
+  TapRows rows;
+  TapColumns<T> x, taps;
+  T* y;
+  const T *low, *more, *before;  // the last two or null
+
+  void write(std::int64_t at) const {
+    const T* left = rows.joined(at) ? x.row(at - 1) : nullptr;
+    if (before != nullptr && rows.goes_on(at)) left = before + at / rows.time * width;
+    const T* const right = count == 3 && rows.joined(at + 1) ? x.row(at + 1) : nullptr;
+    for (std::int64_t h = 0; h < heads; ++h) write(at, h, left, right);
+  }
+  void write(std::int64_t at, std::int64_t head, const T* left, const T* right) const {
+    const std::int64_t channels = width / heads, first = head * channels;
+    const T* const tap = taps.row(at) + head * count;
+    const float earlier = left != nullptr ? load(tap) : 0.0f, own = load(tap + 1),
+                later = right != nullptr ? load(tap + count - 1) : 0.0f, share = rows.shares[at];
+    const T *const middle = x.row(at) + first, *const before_it = left ? left + first : middle,
+                   *const behind_it = right ? right + first : middle;
+    const std::int64_t offset = at * width + first;
+#pragma omp simd
+    for (std::int64_t i = 0; i < channels; ++i) {
+      const float sum = load(low + offset + i) + (more != nullptr ? load(more + offset + i) : 0.0f);
+      store(y + offset + i, share * sum + own * load(middle + i) + earlier * load(before_it + i) +
+                                later * load(behind_it + i));
+    }
+  }
+};
 
 /// to = from·share of its row.
 template <class T>
@@ -118,36 +153,23 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
                         const Stream& stream) {
   const auto [room, rows] = tap_rows(y, input, spec, stream);
   if (simulated(stream)) return;
-  const std::int64_t width = y.size(2), channels = width / spec.heads, count = spec.taps();
   visit_real(y.dtype(), [&, rows = rows](auto real) {
     using T = decltype(real);
-    const auto x = tap_columns<T>(input.x), taps = tap_columns<T>(input.taps);
-    const T *const low = input.low.data<T>(), *const more =
-                                                  input.more ? input.more.data<T>() : nullptr;
-    T* const to = y.data<T>();
-    const std::int64_t heads = spec.heads;
-    parallel_rows(rows.batch * rows.time, 4 * width, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t at = begin; at < end; ++at) {
-        const bool before = rows.joined(at), behind = count == 3 && rows.joined(at + 1);
-        const float share = rows.shares[at];
-        for (std::int64_t h = 0; h < heads; ++h) {
-          const T* const tap = taps.row(at) + h * count;
-          const float first = before ? load(tap) : 0.0f, own = load(tap + 1),
-                      last = behind ? load(tap + count - 1) : 0.0f;
-          const T* const middle = x.row(at) + h * channels;
-          const T *const left = before ? x.row(at - 1) + h * channels : middle,
-                         *const right = behind ? x.row(at + 1) + h * channels : middle;
-          const std::int64_t offset = at * width + h * channels;
-#pragma omp simd
-          for (std::int64_t i = 0; i < channels; ++i) {
-            const float sum =
-                load(low + offset + i) + (more != nullptr ? load(more + offset + i) : 0.0f);
-            store(to + offset + i, share * sum + own * load(middle + i) + first * load(left + i) +
-                                       last * load(right + i));
-          }
-        }
-      }
-    });
+    const auto data = [](const Tensor& tensor) { return tensor ? tensor.data<T>() : nullptr; };
+    const TapSums<T> sums{.width = y.size(2),
+                          .heads = spec.heads,
+                          .count = spec.taps(),
+                          .rows = rows,
+                          .x = tap_columns<T>(input.x),
+                          .taps = tap_columns<T>(input.taps),
+                          .y = y.data<T>(),
+                          .low = data(input.low),
+                          .more = data(input.more),
+                          .before = data(input.before)};
+    parallel_rows(rows.batch * rows.time, 4 * y.size(2),
+                  [sums](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t at = begin; at < end; ++at) sums.write(at);
+                  });
   });
 }
 

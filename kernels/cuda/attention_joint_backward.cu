@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <map>
-#include <mutex>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "kernels/cuda/attention_tensor_core_backward.cuh"
+#include "kernels/cuda/processors.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
@@ -330,16 +328,6 @@ __global__ void __launch_bounds__(kCoreThreads, kBlocksPerProcessor)
       differentiate_keys<kPlain>(joint, first_key);
     }
   }
-}
-
-/// Multiprocessors of the stream's device.
-int processors_of(const Stream& stream) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  static auto* const all = new std::map<int, int>;
-  int& count = (*all)[stream.device().index];
-  if (count == 0) count = cuda_runtime().properties(stream.device().index).processors;
-  return count;
 }
 
 }  // namespace

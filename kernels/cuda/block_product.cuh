@@ -1,7 +1,7 @@
 #pragma once
 
 // Products of small matrices by one block of threads, whose operands are computed as they are read:
-// 64 rows and 64 columns of any depth. In f32 each thread multiplies for itself; in bf16 the
+// 64 rows and 64 or 32 columns of any depth. In f32 each thread multiplies for itself; in bf16 the
 // operands are rounded to bf16 and multiplied on tensor cores. Sums are f32, in the order of depth.
 
 #include "kernels/cuda/reduce.cuh"
@@ -15,7 +15,8 @@ constexpr int kProductBlocks = 4;  // at least, that share a multiprocessor: 128
 
 /// An operand: at(row of the left or column of the right one, depth). Neighbors in memory are
 /// neighbors along the depth, or across it. Outside of the matrix `at` gives 0, beyond the depth it
-/// is not called.
+/// is not called. `at` may have pair(line, element), two neighbors in bf16, where a line is a row or
+/// column if neighbors lie along the depth, else a place of the depth.
 template <bool kAlong, class At>
 struct ProductOperand {
   At at;
@@ -30,7 +31,7 @@ __device__ ProductOperand<false, At> across_depth(const At& at) {
 }
 
 /// The block's sums. Takes the first kBytes of the block's dynamic shared memory.
-template <class T>
+template <class T, int kWidth = kProductSide>
 class BlockProduct {
  public:
   static constexpr int kSlice = 16;  // of the depth, in shared memory
@@ -48,8 +49,8 @@ class BlockProduct {
 #pragma unroll 1
     for (int first = 0; first < depth; first += kSlice) {
       __syncthreads();
-      load_slice(of_left, left, first, depth);
-      load_slice(of_right, right, first, depth);
+      load_slice<kProductSide>(of_left, left, first, depth);
+      load_slice<kWidth>(of_right, right, first, depth);
       __syncthreads();
 #pragma unroll 4
       for (int k = 0; k < kSlice; ++k) {
@@ -84,21 +85,21 @@ class BlockProduct {
       if (threadIdx.x % kAcross == 0) sums[at] += sum;
     }
   }
-  static constexpr int kSums = 32;  // of a thread
+  static constexpr int kSums = kProductSide * kWidth / kProductThreads;  // of a thread
 
  private:
-  static constexpr int kAcross = 16, kRows = 8, kColumns = 4;  // of a thread
+  static constexpr int kAcross = 16, kRows = 8, kColumns = kSums / kRows;  // of a thread
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kAcross * kRows + i; }
   __device__ static int column(int j) {
     return static_cast<int>(threadIdx.x) % kAcross * kColumns + j;
   }
-  template <bool kAlong, class At>
+  template <int kSide, bool kAlong, class At>
   __device__ static void load_slice(float* slice, const ProductOperand<kAlong, At>& from, int first,
                                     int depth) {
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < kSlice * kProductSide; i += kProductThreads) {
-      const int k = kAlong ? i % kSlice : i / kProductSide;
-      const int outer = kAlong ? i / kSlice : i % kProductSide;
+    for (int i = static_cast<int>(threadIdx.x); i < kSlice * kSide; i += kProductThreads) {
+      const int k = kAlong ? i % kSlice : i / kSide;
+      const int outer = kAlong ? i / kSlice : i % kSide;
       slice[k * kStride + outer] = first + k < depth ? from.at(outer, first + k) : 0.0f;
     }
   }
@@ -108,8 +109,8 @@ class BlockProduct {
 /// A warp has 16 rows and all columns. Chunk c of eight elements of a slice's line lies at c ^ (line %
 /// 8), so that load_matrices meets each bank once; lines are rows or columns where neighbors lie
 /// along the depth, else places of the depth.
-template <>
-class BlockProduct<BFloat16> {
+template <int kWidth>
+class BlockProduct<BFloat16, kWidth> {
  public:
   static constexpr int kSlice = 64;
   static constexpr std::size_t kBytes = 2 * kSlice * kProductSide * sizeof(BFloat16);
@@ -128,8 +129,8 @@ class BlockProduct<BFloat16> {
     for (int first = 0; first < depth; first += kSlice) {
       const int steps = (depth - first < kSlice ? depth - first + 15 : kSlice) / 16;
       __syncthreads();
-      load_slice(of_left, left, first, depth, 16 * steps);
-      load_slice(of_right, right, first, depth, 16 * steps);
+      load_slice<kProductSide>(of_left, left, first, depth, 16 * steps);
+      load_slice<kWidth>(of_right, right, first, depth, 16 * steps);
       __syncthreads();
 #pragma unroll 1
       for (int k = 0; k < steps; ++k) {
@@ -166,36 +167,45 @@ class BlockProduct<BFloat16> {
       if (threadIdx.x % 4 == 0) sums[at] += sum;
     }
   }
-  static constexpr int kSums = 32;
+  static constexpr int kSums = kProductSide * kWidth / kProductThreads;
 
  private:
-  static constexpr int kTiles = kProductSide / 8;
+  static constexpr int kTiles = kWidth / 8;
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ static int warp_row() { return static_cast<int>(threadIdx.x) / kWarp * 16; }
   __device__ static int row(int half) { return warp_row() + 8 * half + lane() / 4; }
   __device__ static int column(int tile, int i) { return 8 * tile + lane() % 4 * 2 + i; }
 
+  /// In lines of so many elements.
+  template <int kLine>
   __device__ static int place(int line, int element) {
-    return line * kProductSide + ((element / 8) ^ (line & 7)) * 8 + element % 8;
+    const int turn = kLine == kSlice ? line & 7 : line >> 1 & 3;
+    return line * kLine + ((element / 8) ^ turn) * 8 + element % 8;
   }
+  template <int kLine>
   __device__ static SharedAddress address(const BFloat16* slice, int line, int element) {
-    return shared_address(slice + place(line, element));
+    return shared_address(slice + place<kLine>(line, element));
   }
   /// Places of the depth up to `end`.
-  template <bool kAlong, class At>
+  template <int kSide, bool kAlong, class At>
   __device__ static void load_slice(BFloat16* slice, const ProductOperand<kAlong, At>& from,
                                     int first, int depth, int end) {
+    constexpr int kLine = kAlong ? kSlice : kSide;
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < kSlice * kProductSide / 2;
-         i += kProductThreads) {
-      const int line = i / (kProductSide / 2), element = i % (kProductSide / 2) * 2;
+    for (int i = static_cast<int>(threadIdx.x); i < kSlice * kSide / 2; i += kProductThreads) {
+      const int line = i / (kLine / 2), element = i % (kLine / 2) * 2;
       if ((kAlong ? element : line) >= end) continue;
-      float pair[2];
-      for (int j = 0; j < 2; ++j) {
-        const int k = kAlong ? element + j : line, outer = kAlong ? line : element + j;
-        pair[j] = first + k < depth ? from.at(outer, first + k) : 0.0f;
+      auto* const to = reinterpret_cast<std::uint32_t*>(slice + place<kLine>(line, element));
+      if constexpr (requires { from.at.pair(0, 0); }) {
+        *to = from.at.pair(kAlong ? line : first + line, kAlong ? first + element : element);
+      } else {
+        float pair[2];
+        for (int j = 0; j < 2; ++j) {
+          const int k = kAlong ? element + j : line, outer = kAlong ? line : element + j;
+          pair[j] = first + k < depth ? from.at(outer, first + k) : 0.0f;
+        }
+        *to = pack_pair(pair[0], pair[1]);
       }
-      *reinterpret_cast<std::uint32_t*>(slice + place(line, element)) = pack_pair(pair[0], pair[1]);
     }
   }
   /// Rows of the warp, depth [k, k + 16).
@@ -203,10 +213,10 @@ class BlockProduct<BFloat16> {
   __device__ static void read_left(std::uint32_t (&to)[4], const BFloat16* slice, int k) {
     const int at = lane();
     if constexpr (kAlong) {
-      load_matrices(to, address(slice, warp_row() + at % 16, k + at / 16 * 8));
+      load_matrices(to, address<kSlice>(slice, warp_row() + at % 16, k + at / 16 * 8));
     } else {
       load_matrices_transposed(
-          to, address(slice, k + at / 16 * 8 + at % 8, warp_row() + at / 8 % 2 * 8));
+          to, address<kProductSide>(slice, k + at / 16 * 8 + at % 8, warp_row() + at / 8 % 2 * 8));
     }
   }
   /// Columns [column, column + 16), depth [k, k + 16).
@@ -215,9 +225,9 @@ class BlockProduct<BFloat16> {
                                     int k) {
     const int at = lane();
     if constexpr (kAlong) {
-      load_matrices(to, address(slice, column + at / 16 * 8 + at % 8, k + at / 8 % 2 * 8));
+      load_matrices(to, address<kSlice>(slice, column + at / 16 * 8 + at % 8, k + at / 8 % 2 * 8));
     } else {
-      load_matrices_transposed(to, address(slice, k + at % 16, column + at / 16 * 8));
+      load_matrices_transposed(to, address<kWidth>(slice, k + at % 16, column + at / 16 * 8));
     }
   }
   float sums_[kTiles][4];

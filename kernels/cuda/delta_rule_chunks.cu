@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   const TokenRows<T> keys = keys_of(at.qkv, sizes, chunk, item.head);
   BlockProduct<T> product;
   product.set_zero();
-  product.add(along_depth(with_queries ? queries_of(at.qkv, sizes, chunk, item.head) : keys),
-              along_depth(keys), sizes.key_size);
+  product.add(along_rows(with_queries ? queries_of(at.qkv, sizes, chunk, item.head) : keys),
+              along_rows(keys), sizes.key_size);
   float* const to = scores + (blockIdx.y * sizes.key_items() + blockIdx.x) * kChunkScores;
   product.each([&](int, int row, int column, float sum) {
     to[row * kChunkTokens + column] = sum * of_left[row] * of_right[column];

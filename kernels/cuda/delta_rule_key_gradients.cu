@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kProductThreads, 3)
     const TokenRows<float> dright = outputs_of(to.dright, sizes, tokens, head);
     product.set_zero();
     product.add(along_depth([&](int i, int v) { return of_keys ? dright(i, v) : dy(i, v); }),
-                along_depth(outputs_of(to.deltas, sizes, tokens, head)), sizes.value_size);
+                along_rows(outputs_of(to.deltas, sizes, tokens, head)), sizes.value_size);
     product.each([&](int s, int i, int j, float sum) {
       const float scale = of_keys ? -decay.beta[i] : 1.0f;
       sums[s] += decay.between(i, j, of_keys) * scale * sum;
@@ -123,7 +123,7 @@ class DeltaKeyGradients {
                  columns(keys_of(at_.qkv, sizes_, tokens_, item_.head)), kChunkTokens);
   }
   __device__ auto columns(const TokenRows<T>& rows) const {
-    return across_depth([rows, first = first_](int d, int i) { return rows(i, first + d); });
+    return across_rows(rows.from_column(first_));
   }
 
   const KeyGradientTensors<T>& to_;

@@ -1,5 +1,5 @@
 // A delta rule's scan, and its step. The state's columns go through the chunks each by itself: a block
-// keeps 64 of them of a head in shared memory and multiplies, for each chunk and D_k 128, 4.5 MFLOP
+// keeps 64 or 32 of them of a head in shared memory and multiplies, for each chunk and D_k 128, 4.5 MFLOP
 // on 80 kB, most of it from the second cache. So one block is bound by its multiprocessor, in bf16
 // about 4 µs a chunk, in f32 20 µs, and as many heads as multiprocessors take as long as one. A step
 // reads and writes the state, 8·D_k·D_v bytes a head: 32 heads of 128 take 4.2 MB, 1.4 µs at 3 TB/s.
@@ -24,15 +24,10 @@ struct DeltaStarts {
   const float* inverses;
 };
 
-/// 64 columns of a head's state, and of a chunk's δ.
-template <class T>
+/// A tile of columns of a head's state, and of a chunk's δ.
+template <class T, int kWidth>
 class DeltaPass {
  public:
-  static std::size_t shared_bytes(const DeltaSizes& sizes) {
-    return BlockProduct<T>::kBytes +
-           static_cast<std::size_t>(sizes.key_size + kChunkTokens) * kProductSide * sizeof(float);
-  }
-
   __device__ DeltaPass(const DeltaOutputs<T>& to, const DeltaStarts& from,
                        const DeltaTensors<T>& at, const DeltaSizes& sizes, DeltaDecay& decay)
       : to_(to),
@@ -41,10 +36,10 @@ class DeltaPass {
         sizes_(sizes),
         decay_(decay),
         state_(reinterpret_cast<float*>(dynamic_shared<unsigned char>() + BlockProduct<T>::kBytes)),
-        deltas_(state_ + sizes.key_size * kProductSide),
+        deltas_(state_ + sizes.key_size * kWidth),
         head_(static_cast<int>(blockIdx.x) % sizes.value_heads),
         key_head_(head_ / sizes.sharing()),
-        first_(static_cast<int>(blockIdx.y) * kProductSide),
+        first_(static_cast<int>(blockIdx.y) * kWidth),
         sequence_(blockIdx.x / sizes.value_heads) {}
 
   __device__ void run() {
@@ -78,9 +73,9 @@ class DeltaPass {
   /// Calls copy(place in the head's state, the element in shared memory, 0 outside).
   template <class Copy>
   __device__ void copy_state(const Copy& copy) {
-    for (int i = static_cast<int>(threadIdx.x); i < sizes_.key_size * kProductSide;
+    for (int i = static_cast<int>(threadIdx.x); i < sizes_.key_size * kWidth;
          i += kProductThreads) {
-      const int row = i / kProductSide, column = i % kProductSide;
+      const int row = i / kWidth, column = i % kWidth;
       if (inside(column)) {
         copy(static_cast<std::int64_t>(row) * sizes_.value_size + first_ + column, state_[i]);
       } else {
@@ -93,21 +88,20 @@ class DeltaPass {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> values = values_of(at_.qkv, sizes_, tokens, head_);
     product_.set_zero();
-    product_.add(along_depth(keys),
-                 across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
+    product_.add(along_rows(keys),
+                 across_depth([&](int v, int d) { return state_[d * kWidth + v]; }),
                  sizes_.key_size);
     product_.each([&](int, int i, int v, float sum) {
       const float before = decay_.carried[i] * decay_.key_factor[i] * sum;
-      deltas_[i * kProductSide + v] = decay_.beta[i] * (values(i, first_ + v) - before);
+      deltas_[i * kWidth + v] = decay_.beta[i] * (values(i, first_ + v) - before);
     });
     const float* const inverse = from_.inverses + item * kChunkScores;
     product_.set_zero();
     product_.add(along_depth([&](int i, int j) { return inverse[i * kChunkTokens + j]; }),
-                 across_depth([&](int v, int j) { return deltas_[j * kProductSide + v]; }),
-                 kChunkTokens);
+                 across_depth([&](int v, int j) { return deltas_[j * kWidth + v]; }), kChunkTokens);
     __syncthreads();
     product_.each([&](int, int i, int v, float sum) {
-      deltas_[i * kProductSide + v] = sum;
+      deltas_[i * kWidth + v] = sum;
       if (to_.deltas != nullptr && i < tokens.tokens && inside(v)) {
         to_.deltas[tokens.row(i) * sizes_.values() +
                    static_cast<std::int64_t>(head_) * sizes_.value_size + first_ + v] = sum;
@@ -119,16 +113,15 @@ class DeltaPass {
     const float* const scores =
         from_.scores + key_item(sizes_, sequence_, key_head_, chunk) * kChunkScores;
     product_.set_zero();
-    product_.add(along_depth(queries),
-                 across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
+    product_.add(along_rows(queries),
+                 across_depth([&](int v, int d) { return state_[d * kWidth + v]; }),
                  sizes_.key_size);
     product_.each(
         [&](int, int i, int, float& sum) { sum *= decay_.carried[i] * decay_.query_factor[i]; });
     product_.add(along_depth([&](int i, int j) {
                    return decay_.between(i, j, false) * scores[i * kChunkTokens + j];
                  }),
-                 across_depth([&](int v, int j) { return deltas_[j * kProductSide + v]; }),
-                 kChunkTokens);
+                 across_depth([&](int v, int j) { return deltas_[j * kWidth + v]; }), kChunkTokens);
     T* const y = to_.y + static_cast<std::int64_t>(head_) * sizes_.value_size + first_;
     product_.each([&](int, int i, int v, float sum) {
       if (i < tokens.tokens && inside(v)) store(y + tokens.row(i) * sizes_.values() + v, sum);
@@ -139,14 +132,13 @@ class DeltaPass {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     for (int first = 0; first < sizes_.key_size; first += kProductSide) {
       product_.set_zero();
-      product_.add(across_depth([&](int d, int i) { return keys(i, first + d); }),
-                   across_depth([&](int v, int i) {
-                     return decay_.rest[i] * decay_.key_factor[i] * deltas_[i * kProductSide + v];
+      product_.add(across_rows(keys.from_column(first)), across_depth([&](int v, int i) {
+                     return decay_.rest[i] * decay_.key_factor[i] * deltas_[i * kWidth + v];
                    }),
                    kChunkTokens);
       product_.each([&](int, int d, int v, float sum) {
         if (first + d >= sizes_.key_size) return;
-        float& state = state_[(first + d) * kProductSide + v];
+        float& state = state_[(first + d) * kWidth + v];
         state = decay_.total * state + sum;
       });
     }
@@ -160,15 +152,15 @@ class DeltaPass {
   float *state_, *deltas_;
   int head_, key_head_, first_;
   std::int64_t sequence_;
-  BlockProduct<T> product_;
+  BlockProduct<T, kWidth> product_;
 };
 
 /// Grid: sequences by heads of values, tiles of their columns.
-template <class T>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     delta_pass_kernel(DeltaOutputs<T> to, DeltaStarts from, DeltaTensors<T> at, DeltaSizes sizes) {
   __shared__ DeltaDecay decay;
-  DeltaPass<T>(to, from, at, sizes, decay).run();
+  DeltaPass<T, kWidth>(to, from, at, sizes, decay).run();
 }
 
 constexpr int kStepColumns = 32;  // of a block, a lane each
@@ -242,11 +234,10 @@ void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
                        const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream) {
   visit_real(input.qkv.dtype(), [&](auto real) {
     using T = decltype(real);
-    launch(stream, "delta_pass", delta_pass_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(sizes.batch * sizes.value_heads),
-                .y = product_tiles(sizes.value_size),
-                .threads = kProductThreads,
-                .shared_bytes = DeltaPass<T>::shared_bytes(sizes)},
+    const PassGrid pass(sizes, BlockProduct<T>::kBytes, stream);
+    launch(stream, "delta_pass",
+           pass.narrow ? delta_pass_kernel<T, kNarrow> : delta_pass_kernel<T, kProductSide>,
+           pass.grid,
            DeltaOutputs<T>{to.y ? to.y.data<T>() : nullptr, optional(to.last_state),
                            optional(to.states), optional(to.deltas)},
            DeltaStarts{optional(input.first_state), chunks.scores.data<float>(),

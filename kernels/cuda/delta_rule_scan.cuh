@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
+#include "kernels/cuda/processors.h"
 #include "kernels/cuda/sigmoid.cuh"
 #include "kernels/cuda/token_chunk.cuh"
 
@@ -160,6 +161,26 @@ void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream);
 void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
                           const DeltaSizes& sizes, const Stream& stream);
+
+/// The blocks of a pass over the chunks: sequences by heads of values, tiles of their columns. A block
+/// keeps a tile of the state and as many columns of a chunk in shared memory. Where wide tiles do not
+/// fill the device, they are narrow, with the same bits.
+struct PassGrid {
+  PassGrid(const DeltaSizes& sizes, std::size_t product_bytes, const Stream& stream) {
+    const std::int64_t heads = sizes.batch * sizes.value_heads;
+    const std::int64_t blocks = heads * product_tiles(sizes.value_size);
+    narrow = sizes.value_size <= kNarrow || blocks < 2 * processors_of(stream);
+    const int width = narrow ? kNarrow : kProductSide;
+    grid = {.x = static_cast<unsigned int>(heads),
+            .y = static_cast<unsigned int>((sizes.value_size + width - 1) / width),
+            .threads = kProductThreads,
+            .shared_bytes =
+                product_bytes +
+                static_cast<std::size_t>((sizes.key_size + kChunkTokens) * width) * sizeof(float)};
+  }
+  Grid grid;
+  bool narrow;
+};
 
 /// What a pass forward writes. Undefined: not wanted.
 struct DeltaPassed {

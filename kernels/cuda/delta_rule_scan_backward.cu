@@ -26,8 +26,8 @@ struct DeltaGradientTensors {
   float* dright;
 };
 
-/// Backward over the chunks: 64 columns of the gradient of a head's state.
-template <class T>
+/// Backward over the chunks: a tile of columns of the gradient of a head's state.
+template <class T, int kWidth>
 class DeltaReturn {
  public:
   __device__ DeltaReturn(const DeltaGradientTensors<T>& to, const DeltaTensors<T>& at,
@@ -37,10 +37,10 @@ class DeltaReturn {
         sizes_(sizes),
         decay_(decay),
         state_(reinterpret_cast<float*>(dynamic_shared<unsigned char>() + BlockProduct<T>::kBytes)),
-        right_(state_ + sizes.key_size * kProductSide),
+        right_(state_ + sizes.key_size * kWidth),
         head_(static_cast<int>(blockIdx.x) % sizes.value_heads),
         key_head_(head_ / sizes.sharing()),
-        first_(static_cast<int>(blockIdx.y) * kProductSide),
+        first_(static_cast<int>(blockIdx.y) * kWidth),
         sequence_(blockIdx.x / sizes.value_heads) {}
 
   __device__ void run() {
@@ -66,9 +66,9 @@ class DeltaReturn {
   __device__ bool inside(int column) const { return first_ + column < sizes_.value_size; }
   template <class Copy>
   __device__ void copy_state(const Copy& copy) {
-    for (int i = static_cast<int>(threadIdx.x); i < sizes_.key_size * kProductSide;
+    for (int i = static_cast<int>(threadIdx.x); i < sizes_.key_size * kWidth;
          i += kProductThreads) {
-      const int row = i / kProductSide, column = i % kProductSide;
+      const int row = i / kWidth, column = i % kWidth;
       if (inside(column)) {
         copy(static_cast<std::int64_t>(row) * sizes_.value_size + first_ + column, state_[i]);
       } else {
@@ -83,26 +83,25 @@ class DeltaReturn {
     const float* const scores =
         to_.scores + key_item(sizes_, sequence_, key_head_, chunk) * kChunkScores;
     product_.set_zero();
-    product_.add(along_depth(keys),
-                 across_depth([&](int v, int d) { return state_[d * kProductSide + v]; }),
+    product_.add(along_rows(keys),
+                 across_depth([&](int v, int d) { return state_[d * kWidth + v]; }),
                  sizes_.key_size);
     product_.each(
         [&](int, int j, int, float& sum) { sum *= decay_.rest[j] * decay_.key_factor[j]; });
     product_.add(across_depth([&](int j, int i) {
                    return decay_.between(i, j, false) * scores[i * kChunkTokens + j];
                  }),
-                 across_depth([&](int v, int i) { return dy(i, first_ + v); }), kChunkTokens);
-    product_.each([&](int, int j, int v, float sum) { right_[j * kProductSide + v] = sum; });
+                 across_rows(dy.from_column(first_)), kChunkTokens);
+    product_.each([&](int, int j, int v, float sum) { right_[j * kWidth + v] = sum; });
     const float* const inverse = to_.inverses + item * kChunkScores;
     product_.set_zero();
     product_.add(across_depth([&](int i, int j) { return inverse[j * kChunkTokens + i]; }),
-                 across_depth([&](int v, int j) { return right_[j * kProductSide + v]; }),
-                 kChunkTokens);
+                 across_depth([&](int v, int j) { return right_[j * kWidth + v]; }), kChunkTokens);
     __syncthreads();
     float* const dright =
         to_.dright + static_cast<std::int64_t>(head_) * sizes_.value_size + first_;
     product_.each([&](int, int i, int v, float sum) {
-      right_[i * kProductSide + v] = sum;
+      right_[i * kWidth + v] = sum;
       if (i < tokens.tokens && inside(v)) dright[tokens.row(i) * sizes_.values() + v] = sum;
     });
   }
@@ -113,20 +112,18 @@ class DeltaReturn {
     const TokenRows<T> dy = outputs_of(to_.dy, sizes_, tokens, head_);
     for (int first = 0; first < sizes_.key_size; first += kProductSide) {
       product_.set_zero();
-      product_.add(across_depth([&](int d, int i) { return queries(i, first + d); }),
-                   across_depth([&](int v, int i) {
+      product_.add(across_rows(queries.from_column(first)), across_depth([&](int v, int i) {
                      return decay_.carried[i] * decay_.query_factor[i] * dy(i, first_ + v);
                    }),
                    kChunkTokens);
-      product_.add(across_depth([&](int d, int i) { return keys(i, first + d); }),
-                   across_depth([&](int v, int i) {
+      product_.add(across_rows(keys.from_column(first)), across_depth([&](int v, int i) {
                      return -decay_.beta[i] * decay_.carried[i] * decay_.key_factor[i] *
-                            right_[i * kProductSide + v];
+                            right_[i * kWidth + v];
                    }),
                    kChunkTokens);
       product_.each([&](int, int d, int v, float sum) {
         if (first + d >= sizes_.key_size) return;
-        float& state = state_[(first + d) * kProductSide + v];
+        float& state = state_[(first + d) * kWidth + v];
         state = decay_.total * state + sum;
       });
     }
@@ -139,15 +136,15 @@ class DeltaReturn {
   float *state_, *right_;
   int head_, key_head_, first_;
   std::int64_t sequence_;
-  BlockProduct<T> product_;
+  BlockProduct<T, kWidth> product_;
 };
 
 /// Grid: sequences by heads of values, tiles of their columns.
-template <class T>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     delta_return_kernel(DeltaGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
   __shared__ DeltaDecay decay;
-  DeltaReturn<T>(to, at, sizes, decay).run();
+  DeltaReturn<T, kWidth>(to, at, sizes, decay).run();
 }
 
 /// What the gradients of a head's gates are summed from.
@@ -197,7 +194,7 @@ class DeltaGateGradients {
     const float* const state =
         states + static_cast<std::int64_t>(blockIdx.x) * sizes_.state_elements() + first;
     product_.set_zero();
-    product_.add(along_depth(rows), across_depth([&](int v, int d) {
+    product_.add(along_rows(rows), across_depth([&](int v, int d) {
                    return first + v < sizes_.value_size ? state[d * sizes_.value_size + v] : 0.0f;
                  }),
                  sizes_.key_size);
@@ -243,12 +240,12 @@ class DeltaGateGradients {
     const TokenRows<float> deltas = rows_of(to_.deltas);
     const float *const of_queries = scores(false), *const of_keys = scores(true);
     product_.set_zero();
-    product_.add(along_depth(rows_of(to_.dy)), along_depth(deltas), sizes_.value_size);
+    product_.add(along_rows(rows_of(to_.dy)), along_rows(deltas), sizes_.value_size);
     product_.each([&](int, int i, int j, float sum) {
       parts_.between[i][j] = decay_.between(i, j, false) * sum * of_queries[i * kChunkTokens + j];
     });
     product_.set_zero();
-    product_.add(along_depth(rows_of<float>(to_.dright)), along_depth(deltas), sizes_.value_size);
+    product_.add(along_rows(rows_of<float>(to_.dright)), along_rows(deltas), sizes_.value_size);
     product_.each([&](int, int i, int j, float& sum) {
       sum *= -decay_.between(i, j, true) * of_keys[i * kChunkTokens + j];
       parts_.between[i][j] += decay_.beta[i] * sum;
@@ -301,13 +298,10 @@ __global__ void __launch_bounds__(kProductThreads, 2)
 template <class T>
 void launch_delta_gradients(const DeltaGradientTensors<T>& to, const DeltaTensors<T>& at,
                             const DeltaSizes& sizes, const Stream& stream) {
-  const auto of_state = static_cast<std::size_t>(sizes.key_size + kChunkTokens) * kProductSide;
-  launch(stream, "delta_return", delta_return_kernel<T>,
-         Grid{.x = static_cast<unsigned int>(sizes.batch * sizes.value_heads),
-              .y = product_tiles(sizes.value_size),
-              .threads = kProductThreads,
-              .shared_bytes = BlockProduct<T>::kBytes + of_state * sizeof(float)},
-         to, at, sizes);
+  const PassGrid pass(sizes, BlockProduct<T>::kBytes, stream);
+  launch(stream, "delta_return",
+         pass.narrow ? delta_return_kernel<T, kNarrow> : delta_return_kernel<T, kProductSide>,
+         pass.grid, to, at, sizes);
   launch(stream, "delta_gate_gradients", delta_gate_gradients_kernel<T>,
          Grid{.x = static_cast<unsigned int>(sizes.items()),
               .threads = kProductThreads,

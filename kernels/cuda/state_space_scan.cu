@@ -10,7 +10,7 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// y of a chunk of a head; grid: items, tiles of the head.
-template <class T>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_output_kernel(T* y, ScanTensors<T> at, const float* scores, const float* states,
                        ScanSizes sizes) {
@@ -18,25 +18,25 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   const ScanItem item(sizes, blockIdx.x);
   const TokenChunk chunk(sizes.length, item.sequence, item.chunk, sizes.reversed);
   decay.fill(at, sizes, chunk, item.head);
-  const int first = static_cast<int>(blockIdx.y) * kProductSide;
+  const int first = static_cast<int>(blockIdx.y) * kWidth;
   const int group = item.head / sizes.heads_of_group();
   const TokenRows<T> x = x_of(at.values, sizes, chunk, item.head);
   const TokenRows<T> queries = queries_of(at.values, sizes, chunk, group);
   const float* const state = states + item.index * sizes.state_elements();
   const float* const of_group = scores + item.group_index(sizes) * kChunkScores;
-  BlockProduct<T> product;
+  BlockProduct<T, kWidth> product;
   product.set_zero();
-  product.add(along_depth([&](int i, int n) { return decay.carried[i] * queries(i, n); }),
-              along_depth([&](int p, int n) {
+  product.add(along_rows(queries), along_depth([&](int p, int n) {
                 return first + p < sizes.head_size ? state[(first + p) * sizes.state_size + n]
                                                    : 0.0f;
               }),
               sizes.state_size);
+  product.each([&](int, int i, int, float& sum) { sum *= decay.carried[i]; });
   product.add(along_depth([&](int i, int j) {
                 const float left = decay.between(i, j, sizes.shifted);
                 return left * of_group[i * kChunkTokens + j] * decay.delta[j];
               }),
-              across_depth([&](int p, int j) { return x(j, first + p); }), kChunkTokens);
+              across_rows(x.from_column(first)), kChunkTokens);
   const float skip = at.skip == nullptr ? 0.0f : at.skip[item.head];
   T* const to = y + static_cast<std::int64_t>(item.head) * sizes.head_size + first;
   product.each([&](int, int i, int p, float sum) {
@@ -94,7 +94,9 @@ void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
   compute_scan_states(states, last_state, input, decay, sizes, stream);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    launch(stream, "scan_output", scan_output_kernel<T>,
+    const bool narrow = sizes.head_size <= kNarrow;
+    launch(stream, "scan_output",
+           narrow ? scan_output_kernel<T, kNarrow> : scan_output_kernel<T, kProductSide>,
            Grid{.x = static_cast<unsigned int>(sizes.items()),
                 .y = product_tiles(sizes.head_size),
                 .threads = kProductThreads,

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kProductThreads, 3)
     const int head = group * sizes.heads_of_group() + h;
     decay.fill(at, sizes, chunk, head);
     product.set_zero();
-    product.add(along_depth(y_of(to.dy, sizes, chunk, head)),
-                along_depth(x_of(at.values, sizes, chunk, head)), sizes.head_size);
+    product.add(along_rows(y_of(to.dy, sizes, chunk, head)),
+                along_rows(x_of(at.values, sizes, chunk, head)), sizes.head_size);
     product.each([&](int s, int i, int j, float sum) {
       sums[s] += sum * decay.between(i, j, sizes.shifted) * decay.delta[j];
     });
@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   const TokenRows<T> of_queries = queries_of(at.values, sizes, chunk, group);
   if (queries) {
     product.add(along_depth([&](int i, int j) { return dscores[i * kChunkTokens + j]; }),
-                across_depth([&](int n, int j) { return keys(j, first + n); }), kChunkTokens);
+                across_rows(keys.from_column(first)), kChunkTokens);
   } else {
     product.add(across_depth([&](int j, int i) { return dscores[i * kChunkTokens + j]; }),
-                across_depth([&](int n, int i) { return of_queries(i, first + n); }), kChunkTokens);
+                across_rows(of_queries.from_column(first)), kChunkTokens);
   }
   const std::int64_t column =
       sizes.values() + (queries ? sizes.groups + group : group) * sizes.state_size + first;
@@ -104,7 +104,7 @@ struct HeadParts : ExponentParts {
 };
 
 /// A block for a chunk of a head: dx, and the gradients of its steps.
-template <class T>
+template <class T, int kWidth>
 class ScanHeadGradients {
  public:
   __device__ ScanHeadGradients(const ScanBackward<T>& to, const ScanTensors<T>& at,
@@ -123,7 +123,7 @@ class ScanHeadGradients {
     decay_.fill(at_, sizes_, chunk_, item_.head);
     for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens; i += kProductThreads)
       parts_.in[i] = parts_.out[i] = parts_.x_du[i] = 0;
-    for (int first = 0; first < sizes_.head_size; first += kProductSide) {
+    for (int first = 0; first < sizes_.head_size; first += kWidth) {
       compute_dx(first);
       if (at_.steps != nullptr) add_in(first);
     }
@@ -144,19 +144,19 @@ class ScanHeadGradients {
     const float* const dstate = to_.dstates + item_.index * sizes_.state_elements();
     const float* const of_group = scores();
     product_.set_zero();
-    product_.add(along_depth([&](int j, int n) { return decay_.rest[j] * keys(j, n); }),
-                 along_depth([&](int p, int n) {
+    product_.add(along_rows(keys), along_depth([&](int p, int n) {
                    return first + p < sizes_.head_size ? dstate[(first + p) * sizes_.state_size + n]
                                                        : 0.0f;
                  }),
                  sizes_.state_size);
+    product_.each([&](int, int j, int, float& sum) { sum *= decay_.rest[j]; });
     product_.add_row_sums(parts_.out, [&](int j, int p, float sum) {
       return decay_.delta[j] * x(j, first + p) * sum;
     });
     product_.add(across_depth([&](int j, int i) {
                    return decay_.between(i, j, sizes_.shifted) * of_group[i * kChunkTokens + j];
                  }),
-                 across_depth([&](int p, int i) { return dy(i, first + p); }), kChunkTokens);
+                 across_rows(dy.from_column(first)), kChunkTokens);
     product_.add_row_sums(parts_.x_du,
                           [&](int j, int p, float sum) { return x(j, first + p) * sum; });
     if (to_.dvalues == nullptr) return;
@@ -187,21 +187,22 @@ class ScanHeadGradients {
     const TokenRows<T> queries = queries_of(at_.values, sizes_, chunk_, group_);
     const float* const state = to_.states + item_.index * sizes_.state_elements();
     product_.set_zero();
-    product_.add(along_depth([&](int i, int n) { return decay_.carried[i] * queries(i, n); }),
-                 along_depth([&](int p, int n) {
+    product_.add(along_rows(queries), along_depth([&](int p, int n) {
                    return first + p < sizes_.head_size ? state[(first + p) * sizes_.state_size + n]
                                                        : 0.0f;
                  }),
                  sizes_.state_size);
-    product_.add_row_sums(parts_.in,
-                          [&](int i, int p, float sum) { return dy(i, first + p) * sum; });
+    product_.add_row_sums(parts_.in, [&](int i, int p, float sum) {
+      return decay_.carried[i] * dy(i, first + p) * sum;
+    });
   }
   __device__ void compute_between() {
-    product_.set_zero();
-    product_.add(along_depth(y_of(to_.dy, sizes_, chunk_, item_.head)),
-                 along_depth(x_of(at_.values, sizes_, chunk_, item_.head)), sizes_.head_size);
+    BlockProduct<T> product;
+    product.set_zero();
+    product.add(along_rows(y_of(to_.dy, sizes_, chunk_, item_.head)),
+                along_rows(x_of(at_.values, sizes_, chunk_, item_.head)), sizes_.head_size);
     const float* const of_group = scores();
-    product_.each([&](int, int i, int j, float sum) {
+    product.each([&](int, int i, int j, float sum) {
       parts_.between[i][j] = sum * decay_.between(i, j, sizes_.shifted) * decay_.delta[j] *
                              of_group[i * kChunkTokens + j];
     });
@@ -246,15 +247,15 @@ class ScanHeadGradients {
   const ScanItem& item_;
   TokenChunk chunk_;
   int group_;
-  BlockProduct<T> product_;
+  BlockProduct<T, kWidth> product_;
 };
 
-template <class T>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     scan_head_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
   __shared__ ScanDecay decay;
   const ScanItem item(sizes, blockIdx.x);
-  ScanHeadGradients<T>(to, at, sizes, decay, item).run();
+  ScanHeadGradients<T, kWidth>(to, at, sizes, decay, item).run();
 }
 
 template <class T>
@@ -264,7 +265,10 @@ void launch_gradients(const ScanBackward<T>& to, const ScanTensors<T>& at, const
   Grid grid{.x = static_cast<unsigned int>(sizes.items()),
             .threads = kProductThreads,
             .shared_bytes = BlockProduct<T>::kBytes + sizeof(HeadParts)};
-  launch(stream, "scan_head_gradients", scan_head_gradients_kernel<T>, grid, to, at, sizes);
+  launch(stream, "scan_head_gradients",
+         sizes.head_size <= kNarrow ? scan_head_gradients_kernel<T, kNarrow>
+                                    : scan_head_gradients_kernel<T, kProductSide>,
+         grid, to, at, sizes);
   if (to.dvalues == nullptr) return;
   grid.x = groups;
   grid.shared_bytes = BlockProduct<T>::kBytes;

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   const TokenRows<T> queries = queries_of(at.values, sizes, chunk, group);
   BlockProduct<T> product;
   product.set_zero();
-  product.add(along_depth(queries), along_depth(keys), sizes.state_size);
+  product.add(along_rows(queries), along_rows(keys), sizes.state_size);
   float* const to = scores + item * kChunkScores;
   product.each([&](int, int i, int j, float sum) { to[i * kChunkTokens + j] = sum; });
 }
@@ -45,13 +45,13 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     const TokenRows<T> g = y_of(dy, sizes, chunk, item.head);
     const TokenRows<T> queries = queries_of(at.values, sizes, chunk, group);
     product.add(across_depth([&](int p, int i) { return decay.carried[i] * g(i, row + p); }),
-                across_depth([&](int n, int i) { return queries(i, column + n); }), kChunkTokens);
+                across_rows(queries.from_column(column)), kChunkTokens);
   } else {
     const TokenRows<T> x = x_of(at.values, sizes, chunk, item.head);
     const TokenRows<T> keys = keys_of(at.values, sizes, chunk, group);
     product.add(
         across_depth([&](int p, int j) { return decay.rest[j] * decay.delta[j] * x(j, row + p); }),
-        across_depth([&](int n, int j) { return keys(j, column + n); }), kChunkTokens);
+        across_rows(keys.from_column(column)), kChunkTokens);
     if (blockIdx.y == 0 && threadIdx.x == 0) totals[item.index] = decay.total;
   }
   float* const to = states + item.index * sizes.state_elements();

@@ -45,13 +45,54 @@ struct TokenRows {
       : from(matrix + chunk.first_row * columns + first),
         stride(static_cast<int>(chunk.direction * columns)),
         tokens(chunk.tokens),
-        size(size) {}
+        size(size),
+        even((columns | size) % 2 == 0 &&
+             reinterpret_cast<std::uintptr_t>(from) % (2 * sizeof(T)) == 0) {}
   __device__ float operator()(int i, int column) const {
     return i < tokens && column < size ? load(from + i * stride + column) : 0.0f;
   }
+  /// Columns column, which is even, and column + 1 in bf16.
+  __device__ std::uint32_t pair(int i, int column) const {
+    if (!even) return pack_pair((*this)(i, column), (*this)(i, column + 1));
+    if (i >= tokens || column >= size) return 0;
+    float values[2];
+    load_pack(values, from + i * stride + column);
+    return pack_pair(values[0], values[1]);
+  }
+  /// The columns from a multiple of 64 on.
+  __device__ TokenRows from_column(int first) const {
+    TokenRows rows = *this;
+    rows.from += first;
+    rows.size -= first;
+    return rows;
+  }
   const T* from;
   int stride, tokens, size;
+  bool even;
 };
+
+/// Tokens as rows of the left operand, or as columns of the right one; their columns are the depth.
+template <class T>
+struct RowsAlong {
+  TokenRows<T> rows;
+  __device__ float operator()(int i, int column) const { return rows(i, column); }
+  __device__ std::uint32_t pair(int i, int column) const { return rows.pair(i, column); }
+};
+/// Tokens as the depth.
+template <class T>
+struct RowsAcross {
+  TokenRows<T> rows;
+  __device__ float operator()(int column, int i) const { return rows(i, column); }
+  __device__ std::uint32_t pair(int i, int column) const { return rows.pair(i, column); }
+};
+template <class T>
+__device__ ProductOperand<true, RowsAlong<T>> along_rows(const TokenRows<T>& rows) {
+  return {{rows}};
+}
+template <class T>
+__device__ ProductOperand<false, RowsAcross<T>> across_rows(const TokenRows<T>& rows) {
+  return {{rows}};
+}
 
 /// Combines the values of threads up to each one of the first 64. All threads of the block call it.
 template <class V, class Combine>
@@ -136,6 +177,8 @@ __device__ inline float dot_states(const float* x, const float* y, std::int64_t 
   for (std::int64_t i = threadIdx.x; i < elements; i += blockDim.x) sum += x[i] * y[i];
   return reduce_block(sum, Sum{}, 0.0f);
 }
+
+constexpr int kNarrow = 32;  // columns of a product where heads are small
 
 /// Blocks of 64 that cover so many rows or columns.
 inline unsigned int product_tiles(int size) {

@@ -57,13 +57,16 @@ template <class T>
 struct TapsForward {
   Taps<T> of;
   T* y;
-  const T *low, *more;
+  const T *low, *more, *before;  // the last two or null
   template <int N>
   __device__ void at(std::int64_t i) const {
     const std::int64_t row = i / of.width, column = i % of.width, head = column / of.channels;
     const float sum = load(low + i) + (more != nullptr ? load(more + i) : 0.0f);
     float value = of.share(row) * sum + of.tap(row, head, 1) * load(of.x.row(row) + column);
     if (of.joined(row)) value += of.tap(row, head, 0) * load(of.x.row(row - 1) + column);
+    if (before != nullptr && row % of.time == 0 &&
+        (of.positions == nullptr || of.positions[row] != 0))
+      value += of.tap(row, head, 0) * load(before + row / of.time * of.width + column);
     if (of.count == 3 && of.joined(row + 1))
       value += of.tap(row, head, 2) * load(of.x.row(row + 1) + column);
     store(y + i, value);
@@ -148,7 +151,8 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
     using T = decltype(real);
     for_packs<1>(stream, "token_taps_forward", y.elements(),
                  TapsForward<T>{taps_of<T>(y, input, spec), y.data<T>(), input.low.data<T>(),
-                                input.more ? input.more.data<T>() : nullptr});
+                                input.more ? input.more.data<T>() : nullptr,
+                                input.before ? input.before.data<T>() : nullptr});
   });
 }
 

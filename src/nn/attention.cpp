@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/attention.h"
 
-#include "hybrid_trainer/kernels/columns.h"
-
 namespace hybrid_trainer {
 namespace {
 
@@ -42,12 +40,12 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
                               stream, spec.output_bias)},
       heads_(spec.heads),
       head_size_(spec.head_size),
-      is_gated_(spec.gated),
       rotary_(spec.rotary),
       norm_(spec.query_key_norm) {
   const std::int64_t keys = heads_.keys * head_size_;
-  set_files(name, spec.files, {(is_gated_ ? 2 : 1) * inner(), keys, keys});
+  set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
+  if (spec.gated) gate_.emplace(inner());
   if (!norm_) return;
   query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
   key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
@@ -65,43 +63,17 @@ KeptNumbers Attention::kept() const {
   return {product + attended, product + attended, product + attended, product};
 }
 
-Tensor Attention::without_gates(const Tensor& product, const Stream& stream) const {
-  if (!is_gated_) return product;
-  const std::int64_t gates = inner(), others = heads_.all() * head_size_ - gates;
-  Tensor qkv = Tensor::empty({product.size(0), product.size(1), gates + others}, product.dtype(),
-                             MemoryKind::kActivations, stream);
-  const Tensor to = qkv.as_rows(), from = product.as_rows();
-  kernels::copy_columns({to, 0}, {from, 0}, gates, stream);
-  kernels::copy_columns({to, gates}, {from, 2 * gates}, others, stream);
-  return qkv;
-}
-
-Tensor Attention::gated(const Tensor& y, const Tensor& product, const Stream& stream) const {
-  if (!is_gated_) return y;
-  Tensor result = Tensor::empty_like(y, MemoryKind::kActivations, stream);
-  kernels::sigmoid_gate_forward(result.as_rows(), y.as_rows(), {product.as_rows(), inner()},
-                                stream);
-  return result;
-}
-
+/// The gradient of what the heads attended to, from that of the branch, with gates between.
 Tensor Attention::gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                                 const Tensor& product, const Pass& pass, const Stream& stream) {
-  Tensor dattention = gated(y, product, stream);  // whose memory is free after its last read
-  const Tensor rows = dattention.as_rows();
+  Tensor dattention = gate_->apply(y, product, stream);  // whose memory is free after its last read
   {
+    const Tensor rows = dattention.as_rows();
     const LinearGradients gradients(projection_, dy.as_rows(), rows, pass, stream);
     gradients.write_input_gradient(rows);
   }
-  kernels::sigmoid_gate_backward(rows, {dproduct.as_rows(), inner()}, rows, y.as_rows(),
-                                 {product.as_rows(), inner()}, stream);
+  gate_->backward(dproduct, dattention, y, product, stream);
   return dattention;
-}
-
-void Attention::copy_without_gates(const Tensor& dproduct, const Tensor& dqkv,
-                                   const Stream& stream) const {
-  const Tensor to = dproduct.as_rows(), from = dqkv.as_rows();
-  kernels::copy_columns({to, 0}, {from, 0}, inner(), stream);
-  kernels::copy_columns({to, 2 * inner()}, {from, inner()}, from.size(1) - inner(), stream);
 }
 
 Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
@@ -134,8 +106,8 @@ void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, con
 
 Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
                            const Pass& pass, bool in_place, const Stream& stream) {
-  Tensor qkv = without_gates(product, stream);
-  if (!in_place && !is_gated_) {
+  Tensor qkv = gate_ ? gate_->without_gates(product, stream) : product;
+  if (!in_place && !gate_) {
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     copy(qkv, product, stream);
   }
@@ -176,15 +148,15 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
   tape.can_rebuild(y, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
-  if (!is_gated_) return projection_.forward(y, residual, tape, stream);
-  return projection_.product(gated(y, product, stream), residual, tape.pass(), stream);
+  if (!gate_) return projection_.forward(y, residual, tape, stream);
+  return projection_.product(gate_->apply(y, product, stream), residual, tape.pass(), stream);
 }
 
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  Tensor dattention = is_gated_ ? Tensor{} : projection_.backward(dy, tape, stream);
+  Tensor dattention = gate_ ? Tensor{} : projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
   Tensor dproduct;
-  if (is_gated_) {
+  if (gate_) {
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     dattention = gate_backward(dproduct, dy, y, product, tape.pass(), stream);
   }
@@ -195,9 +167,10 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
                               stream);
   rotate(dqkv, turns, tape.pass(), kernels::Rotation::kBackward, stream);
-  if (query_norm_) norm_backward(dqkv, without_gates(product, stream), stream);
-  if (!is_gated_) return first_.backward(dqkv, tape, stream);
-  copy_without_gates(dproduct, dqkv, stream);
+  if (query_norm_)
+    norm_backward(dqkv, gate_ ? gate_->without_gates(product, stream) : product, stream);
+  if (!gate_) return first_.backward(dqkv, tape, stream);
+  gate_->put_without_gates(dproduct, dqkv, stream);
   return first_.backward(dproduct, tape, stream);
 }
 
@@ -227,7 +200,7 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
                                 of(positions), heads_, stream);
     }
   }
-  return projection_.product(gated(y, product, stream), residual, pass, stream);
+  return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }
 
 std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,

@@ -83,25 +83,28 @@ kernels::TokenTapsInput SemiseparableMixer::taps_input(const Parts& parts, const
   return {.x = {parts.values.as_rows(), 0}, .taps = parts.taps, .positions = pass.positions};
 }
 
-Tensor SemiseparableMixer::multiplied(const Parts& parts, const Tensor& last_state,
-                                      const Pass& pass, const Stream& stream) {
+Tensor SemiseparableMixer::multiplied(const Parts& parts, const Ends& ends, const Pass& pass,
+                                      const Stream& stream) {
   const Tensor& values = parts.values;
-  const auto scanned = [&](const kernels::StateSpaceSpec& scan, const Tensor& last) {
+  const auto scanned = [&](const kernels::StateSpaceSpec& scan) {
     Tensor y = Tensor::empty({values.size(0), values.size(1), scan_.values()}, values.dtype(),
                              MemoryKind::kActivations, stream);
-    kernels::state_space_scan_forward(y, last, {.values = values, .positions = pass.positions}, {},
-                                      scan, stream);
+    kernels::state_space_scan_forward(
+        y, ends.last_state,
+        {.values = values, .first_state = ends.first_state, .positions = pass.positions}, {}, scan,
+        stream);
     return y;
   };
   kernels::TokenTapsInput input = taps_input(parts, pass);
-  input.low = scanned(scan_, last_state);
-  if (taps_.ahead) input.more = scanned(back_, Tensor{});
+  input.before = ends.value;
+  input.low = scanned(scan_);
+  if (taps_.ahead) input.more = scanned(back_);
   kernels::token_taps_forward(input.low, input, taps_, stream);
   return input.low;
 }
 
 Tensor SemiseparableMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  return multiplied(parts_of(source, pass.positions, stream), Tensor{}, pass, stream);
+  return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
 }
 
 Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -148,9 +151,42 @@ Tensor SemiseparableMixer::backward(const Tensor& dy, ActivationTape& tape, cons
   return first_.backward(dproduct, tape, stream);
 }
 
-/// One token after the other.
+/// x of the last token becomes what the next one reads.
+void SemiseparableMixer::remember_value(const Tensor& kept, const Parts& parts,
+                                        const Stream& stream) const {
+  const Tensor rows = parts.values.as_rows();
+  kernels::copy_columns({kept.view({1, scan_.values()}), 0},
+                        {rows.rows(rows.size(0) - 1, rows.size(0)), 0}, scan_.values(), stream);
+}
+
+Tensor SemiseparableMixer::begin_text(const Tensor& product, std::int64_t text, BranchState& state,
+                                      const Pass& pass, const Stream& stream) {
+  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
+  const Parts parts = parts_of(product, pass.positions, stream);
+  const Tensor y = multiplied(parts, {.last_state = recurrent.scan(text)}, pass, stream);
+  remember_value(recurrent.convolution(text), parts, stream);
+  return y;
+}
+
+/// Many tokens of one text that follow others, in chunks.
+Tensor SemiseparableMixer::go_on_at_once(const Tensor& product, std::int64_t text,
+                                         BranchState& state, const Pass& pass,
+                                         const Stream& stream) {
+  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
+  const Tensor first = recurrent.scan(text), value = recurrent.convolution(text);
+  const Tensor last = Tensor::empty_like(first, MemoryKind::kActivations, stream);
+  const Parts parts = parts_of(product, pass.positions, stream);
+  const Tensor y = multiplied(parts, {first, last, value}, pass, stream);
+  copy(first, last, stream);
+  remember_value(value, parts, stream);
+  return y;
+}
+
+/// Tokens that follow others.
 Tensor SemiseparableMixer::go_on(const Tensor& product, const DecodeTexts& texts,
                                  BranchState& state, const Pass& pass, const Stream& stream) {
+  if (texts.alone && product.size(1) > kernels::kFewRows)
+    return go_on_at_once(product, *texts.alone, state, pass, stream);
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const std::int64_t batch = product.size(0), time = product.size(1);
   const Tensor y = Tensor::empty({batch, time, scan_.values()}, product.dtype(),
@@ -178,14 +214,8 @@ Tensor SemiseparableMixer::decode(const Tensor& x, const Tensor& residual, const
                 "on later ones; use it in an encoder, or a causal one");
   ForwardOnlyTape tape(pass);
   const Tensor product = first_.forward(x, tape, stream);
-  if (texts.each)
-    return projection_.product(go_on(product, texts, *state, pass, stream), residual, pass, stream);
-  const auto& recurrent = dynamic_cast<RecurrentState&>(*state);
-  const Parts parts = parts_of(product, pass.positions, stream);
-  const Tensor rows = parts.values.as_rows();
-  const Tensor y = multiplied(parts, recurrent.scan(texts.begun), pass, stream);
-  kernels::copy_columns({recurrent.convolution(texts.begun).view({1, scan_.values()}), 0},
-                        {rows.rows(rows.size(0) - 1, rows.size(0)), 0}, scan_.values(), stream);
+  const Tensor y = texts.each ? go_on(product, texts, *state, pass, stream)
+                              : begin_text(product, texts.begun, *state, pass, stream);
   return projection_.product(y, residual, pass, stream);
 }
 

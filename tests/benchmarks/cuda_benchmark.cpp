@@ -99,7 +99,7 @@ void time_all(KernelTimer& timer, const std::string& precision) {
     if (dtype == DType::kF32) time_updates(timer);
     if (precision == (dtype == DType::kBF16 ? "fp32" : "bf16")) continue;
     for (const auto time_some : {time_products, time_head, time_attention, time_rows,
-                                 time_embedding, time_decoder_rows, time_four_bit}) {
+                                 time_embedding, time_decoder_rows, time_scans, time_four_bit}) {
       time_some(timer, dtype);
       timer.stream().pool()->trim();
     }

@@ -5,7 +5,8 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr std::int64_t kBatch = 2, kBeyond = 8;  // columns before and behind the channels
+constexpr std::int64_t kConvolutionBatch = 2,
+                       kConvolutionBeyond = 8;  // columns before and behind the channels
 
 /// Two sequences of T tokens; where packed, documents of 5 tokens, of which the first began 3 tokens
 /// before the sequence.
@@ -25,22 +26,23 @@ struct ConvolutionCase {
   Tensor positions(const Stream& host) const {
     if (!packed) return {};
     Values places;
-    for (std::int64_t i = 0; i < kBatch * length; ++i)
+    for (std::int64_t i = 0; i < kConvolutionBatch * length; ++i)
       places.push_back(static_cast<double>((i % length + 3) % 5));
-    return tensor_of(places, {kBatch, length}, DType::kI32, host);
+    return tensor_of(places, {kConvolutionBatch, length}, DType::kI32, host);
   }
   /// {x, weight, bias, before, positions}.
   Tensors inputs(const Stream& host) const {
-    return {real({kBatch, length, channels + 2 * kBeyond}, 1, host),
-            random_tensor({channels, taps}, DType::kF32, 2, host),
-            has_bias ? random_tensor({channels}, DType::kF32, 3, host) : Tensor{},
-            has_before ? real({kBatch, taps - 1 - spec.ahead, channels}, 4, host) : Tensor{},
-            positions(host)};
+    return {
+        real({kConvolutionBatch, length, channels + 2 * kConvolutionBeyond}, 1, host),
+        random_tensor({channels, taps}, DType::kF32, 2, host),
+        has_bias ? random_tensor({channels}, DType::kF32, 3, host) : Tensor{},
+        has_before ? real({kConvolutionBatch, taps - 1 - spec.ahead, channels}, 4, host) : Tensor{},
+        positions(host)};
   }
 };
 
 /// Runs of several threads, taps of each kind of kernel, rows with packs and without.
-const std::vector<ConvolutionCase> kConvolutions{
+const std::vector<ConvolutionCase> kConvolutionCases{
     {.length = 37, .channels = 8, .taps = 4},
     {.length = 70, .channels = 8, .taps = 4, .packed = true},
     {.length = 1, .channels = 8, .taps = 4, .packed = true},
@@ -56,24 +58,24 @@ double convolution_tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 :
 
 TEST(CudaConvolution, ForwardIsLikeTheProcessors) {
   const Stream host = cpu_stream();
-  for (const ConvolutionCase& one : kConvolutions) {
+  for (const ConvolutionCase& one : kConvolutionCases) {
     Tensors tensors = one.inputs(host);
-    tensors.push_back(one.real({kBatch, one.length, one.channels}, 5, host));
+    tensors.push_back(one.real({kConvolutionBatch, one.length, one.channels}, 5, host));
     expect_like_cpu(tensors, convolution_tolerance(one.dtype), one.text(),
                     [&](const Tensors& t, const Stream& s) {
-                      causal_convolution_forward(t[5], t[0], kBeyond, t[1], t[2], t[3], t[4],
-                                                 one.spec, s);
+                      causal_convolution_forward(t[5], t[0], kConvolutionBeyond, t[1], t[2], t[3],
+                                                 t[4], one.spec, s);
                     });
   }
 }
 
 TEST(CudaConvolution, BackwardIsLikeTheProcessors) {
   const Stream host = cpu_stream();
-  for (const ConvolutionCase& one : kConvolutions) {
+  for (const ConvolutionCase& one : kConvolutionCases) {
     for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
       if (mode == GradientMode::kAccumulate && one.length != 70) continue;
       Tensors tensors = one.inputs(host);
-      tensors.push_back(one.real({kBatch, one.length, one.channels}, 5, host));
+      tensors.push_back(one.real({kConvolutionBatch, one.length, one.channels}, 5, host));
       tensors.push_back(one.real(tensors[0].shape(), 6, host));
       tensors.push_back(random_tensor(tensors[1].shape(), DType::kF32, 7, host));
       tensors.push_back(one.has_bias ? random_tensor({one.channels}, DType::kF32, 8, host)
@@ -82,7 +84,8 @@ TEST(CudaConvolution, BackwardIsLikeTheProcessors) {
       expect_like_cpu(tensors, convolution_tolerance(one.dtype), one.text(),
                       [&](const Tensors& t, const Stream& s) {
                         causal_convolution_backward(t[6], t[7], t[8], mode, t[9], t[5], t[0],
-                                                    kBeyond, t[1], t[2], t[3], t[4], one.spec, s);
+                                                    kConvolutionBeyond, t[1], t[2], t[3], t[4],
+                                                    one.spec, s);
                       });
     }
   }

@@ -18,14 +18,15 @@ DeltaRuleSpec delta_spec(std::int64_t key_heads, std::int64_t value_heads, std::
 const std::vector<DeltaCase> kDeltaCases{
     {.length = 130, .spec = delta_spec(1, 2, 8, 12)},
     {.length = 1, .spec = delta_spec(2, 2, 3, 5)},
-    {.batch = 1, .length = 64, .spec = delta_spec(1, 1, 66, 70), .first_state = false},
+    {.batch = 1, .length = 64, .spec = delta_spec(1, 2, 66, 70), .first_state = false},
     {.length = 75, .spec = delta_spec(2, 4, 5, 6), .document = 21, .place = 4},
-    {.batch = 1, .length = 70, .spec = delta_spec(1, 1, 6, 4), .log_rate = 6},
+    {.batch = 1, .length = 70, .spec = delta_spec(1, 1, 6, 40), .log_rate = 6},
     {.batch = 1,
      .length = 80,
      .spec = delta_spec(1, 2, 72, 20),
      .dtype = DType::kBF16,
      .document = 50},
+    {.length = 20, .spec = delta_spec(1, 2, 5, 35), .dtype = DType::kBF16},
 };
 
 std::string text_of(const DeltaCase& one) {

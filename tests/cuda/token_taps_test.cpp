@@ -10,7 +10,7 @@ TEST(CudaTokenTaps, AreLikeTheProcessors) {
   const std::int64_t batch = 2, time = 37, width = 12, columns = 26;
   Values places;
   for (std::int64_t i = 0; i < batch * time; ++i)
-    places.push_back(static_cast<double>(i % time % 11));
+    places.push_back(static_cast<double>((i % time + 4) % 11));
   for (const bool ahead : {false, true}) {
     for (const bool packed : {false, true}) {
       for (const DType dtype : kRealTypes) {
@@ -25,8 +25,9 @@ TEST(CudaTokenTaps, AreLikeTheProcessors) {
         const TokenTapsSpec spec{.heads = 4, .ahead = ahead};
         expect_like_cpu(tensors, tolerance_of(dtype), concat(ahead, packed),
                         [&](const Tensors& t, const Stream& s) {
-                          const TokenTapsInput input{t[1], t[2], {t[3], 1}, {t[3], 13}, t[5]};
+                          TokenTapsInput input{t[1], t[2], {t[3], 1}, {t[3], 13}, t[5]};
                           token_taps_backward(t[0], {t[4], 1}, {t[4], 13}, t[1], input, spec, s);
+                          input.before = t[6];
                           token_taps_forward(t[2], input, spec, s);
                         });
       }

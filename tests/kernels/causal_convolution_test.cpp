@@ -82,7 +82,7 @@ struct ConvolutionCase {
   Tensor x, weight, bias, dy, y, before, positions;
 };
 
-const ConvolutionCase::Sizes kCases[] = {
+const ConvolutionCase::Sizes kConvolutions[] = {
     {1, 1, 1, 1, 0, true, false, false},  {2, 7, 5, 4, 0, true, false, false},
     {2, 7, 5, 4, 0, true, true, true},    {1, 2, 130, 4, 0, true, false, true},
     {3, 9, 33, 5, 2, false, true, false}, {2, 40, 17, 16, 0, true, false, true},
@@ -92,7 +92,7 @@ const ConvolutionCase::Sizes kCases[] = {
 TEST(CausalConvolution, ForwardMatchesReference) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const auto& sizes : kCases) {
+    for (const auto& sizes : kConvolutions) {
       const ConvolutionCase c(sizes, dtype, stream);
       c.forward(stream);
       expect_close(c.y, c.wanted(), dtype == DType::kF32 ? 2e-6 : 1e-2,
@@ -160,7 +160,7 @@ void expect_gradients(const ConvolutionCase& c, DType dtype, GradientMode mode,
 TEST(CausalConvolution, BackwardMatchesReferenceAndKeepsTheOtherColumns) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const auto& sizes : kCases) {
+    for (const auto& sizes : kConvolutions) {
       SCOPED_TRACE(concat(sizes.time, " tokens, ", sizes.taps, " taps"));
       const ConvolutionCase c(sizes, dtype, stream);
       for (const GradientMode mode : {kNew, GradientMode::kAccumulate})

@@ -134,7 +134,7 @@ TEST(Resolvent, OfAReversedChainIsReversed) {
 }
 
 /// Central differences of the dense inverse against the kernel's gradients, for two sequences of
-/// three matrices that share b and c.
+/// three matrices that share b and c; the second one is two documents.
 TEST(Resolvent, GradientsAreThoseOfDifferences) {
   const Stream stream = cpu_stream();
   const std::int64_t batch = 2, n = 7, m = 3;
@@ -154,7 +154,8 @@ TEST(Resolvent, GradientsAreThoseOfDifferences) {
           const auto at = static_cast<std::size_t>((s * n + i) * m + k),
                      edge = static_cast<std::size_t>(i * m + k);
           chain.v.push_back(std::clamp(v[at], -limit, limit));
-          if (i + 1 < n) chain.b.push_back(b[edge]), chain.c.push_back(c[edge]);
+          const double joins = s == 1 && i + 1 == 4 ? 0 : 1;
+          if (i + 1 < n) chain.b.push_back(joins * b[edge]), chain.c.push_back(joins * c[edge]);
         }
         const Complexes g = dense_diagonal(chain, {z[0], z[1]}, -2);
         for (std::int64_t i = 0; i < n; ++i) {
@@ -181,7 +182,8 @@ TEST(Resolvent, GradientsAreThoseOfDifferences) {
   const ResolventInput input{.values = doubles(v, {batch, n, m}, stream),
                              .above = doubles(b, {n - 1, m}, stream),
                              .below = doubles(c, {n - 1, m}, stream),
-                             .positions = {}};
+                             .positions = tensor_of({0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 0, 1, 2},
+                                                    {batch, n}, DType::kI32, stream)};
   const ResolventSpec spec{.z = {z[0], z[1]}, .limit = limit};
   const auto like = [&](const Values& x, const Shape& shape) {
     return doubles(Values(x.size(), 0.5), shape, stream);

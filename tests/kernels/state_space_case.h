@@ -231,8 +231,8 @@ inline void expect_near_largest(const Tensor& tensor, const Values& wanted, doub
 }
 
 /// dvalues by their parts, since those of keys and queries are larger than those of x.
-inline Values columns_of(const Values& rows, std::int64_t width, std::int64_t begin,
-                         std::int64_t end) {
+inline Values scan_columns(const Values& rows, std::int64_t width, std::int64_t begin,
+                           std::int64_t end) {
   Values result;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto column = static_cast<std::int64_t>(i) % width;

@@ -33,8 +33,8 @@ void expect_value_gradients(const ScanCase& c, const Tensor& dvalues, const Valu
   for (const auto& [what, begin, end] :
        {std::tuple{"dx", std::int64_t{0}, x}, {"dB", x, keys}, {"dC", keys, width}}) {
     expect_near_largest(
-        tensor_of(columns_of(all, width, begin, end), {rows, end - begin}, DType::kF32, stream),
-        columns_of(wanted, width, begin, end), tolerance, what);
+        tensor_of(scan_columns(all, width, begin, end), {rows, end - begin}, DType::kF32, stream),
+        scan_columns(wanted, width, begin, end), tolerance, what);
   }
 }
 

@@ -126,6 +126,21 @@ TEST(TokenTaps, GradientsAreThoseOfTheDefinition) {
   }
 }
 
+/// A sequence that goes on with a document: rows sum over the tokens before it too.
+TEST(TokenTaps, DivideByAllTokensOfTheDocumentSoFar) {
+  const Stream stream = cpu_stream();
+  const Tensor low = tensor_of({12, 12, 12}, {1, 3, 1}, DType::kF32, stream),
+               none = tensor_of({0, 0, 0, 0, 0, 0, 0, 0, 0}, {3, 3}, DType::kF32, stream),
+               positions = tensor_of({3, 4, 5}, {1, 3}, DType::kI32, stream),
+               y = clone(low, stream);
+  token_taps_forward(y, {.low = low, .x = {none}, .taps = {none}, .positions = positions}, {},
+                     stream);
+  expect_close(y, {3, 2.4, 2}, 1e-6);
+  token_taps_forward(y, {.low = low, .x = {none}, .taps = {none}, .positions = positions},
+                     {.ahead = true}, stream);
+  expect_close(y, {2, 2, 2}, 1e-6);
+}
+
 TEST(TokenTaps, StepByStepGiveTheSame) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
@@ -43,8 +44,8 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
   Tensor part(std::int64_t begin, std::int64_t end) const {
     return x_.as_rows().rows(begin, end).view({1, end - begin, kWidth});
   }
-  /// Tokens [begin, end) of text 1, which begins or goes on.
-  Table decoded(std::int64_t begin, std::int64_t end) {
+  /// Tokens [begin, end) of text 1, which begins or goes on; `alone`: told to be of one text.
+  Table decoded(std::int64_t begin, std::int64_t end, bool alone = false) {
     if (begin == 0)
       return values_of(
           mixer_.decode(part(0, end), Tensor{}, {.begun = 1}, state_.get(), pass_, stream_));
@@ -55,8 +56,9 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
       texts.data<std::int32_t>()[t - begin] = 1;
       pass.positions.data<std::int32_t>()[t - begin] = static_cast<std::int32_t>(t);
     }
-    return values_of(
-        mixer_.decode(part(begin, end), Tensor{}, {.each = texts}, state_.get(), pass, stream_));
+    DecodeTexts where{.each = texts};
+    if (alone) where.alone = 1;
+    return values_of(mixer_.decode(part(begin, end), Tensor{}, where, state_.get(), pass, stream_));
   }
   /// Numbers [first, first + count) of what token t has: of c_in·x, or of a table.
   Table numbers(std::int64_t t, std::int64_t first, std::int64_t count) const {
@@ -157,6 +159,17 @@ TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) 
   }
 }
 
+TEST_P(SemiseparableMixerTest, GoesOnInPartsWhereItIsCausal) {
+  if (GetParam().two_way) return;
+  Table got = decoded(0, 3);
+  for (const auto& [begin, end] :
+       {std::pair{3, 40}, std::pair{40, 43}, std::pair{43, 69}, std::pair{69, 70}}) {
+    const Table more = decoded(begin, end, true);
+    got.insert(got.end(), more.begin(), more.end());
+  }
+  EXPECT_LT(relative_error(got, whole(x_)), 2e-6);
+}
+
 TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
   const Table before = whole(x_);
   x_.data<float>()[(kTime - 1) * kWidth] += 1;
@@ -177,6 +190,30 @@ TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
   const Table second = whole(part(begin, kTime));
   alone.insert(alone.end(), second.begin(), second.end());
   EXPECT_LT(relative_error(together, alone), 2e-6);
+}
+
+/// y, the gradient of x, and those of all weights.
+TEST_P(SemiseparableMixerTest, InBFloat16GivesNearlyTheSame) {
+  const auto visit = [&](const ParameterVisitor& each) { mixer_.visit_parameters(each); };
+  StepGradients step(visit, stream_);
+  const auto results = [&](DType dtype) {
+    visit([&](Parameter& parameter) { parameter.compute_in(dtype, stream_); });
+    step.begin();
+    PlainTape tape(Pass{.dtype = dtype});
+    const auto as = [&](const Tensor& from) {
+      const Tensor to = Tensor::empty(from.shape(), dtype, MemoryKind::kActivations, stream_);
+      kernels::cast(to, from, stream_);
+      return to;
+    };
+    std::vector<Table> all{values_of(mixer_.forward(as(x_), Tensor{}, tape, stream_))};
+    all.push_back(
+        values_of(mixer_.backward(as(normal_tensor(x_.shape(), 2, stream_)), tape, stream_)));
+    visit([&](Parameter& parameter) { all.push_back(values_of(parameter.gradient())); });
+    return all;
+  };
+  const auto wanted = results(DType::kF32), got = results(DType::kBF16);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_LT(relative_error(got[i], wanted[i]), 0.02);
 }
 
 TEST_P(SemiseparableMixerTest, RefusesMoreTokensThanItsTablesHave) {

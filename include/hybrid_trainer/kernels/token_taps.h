@@ -21,6 +21,8 @@ struct TokenTapsInput {
   Columns x{};         // (B·T, any): H·P columns
   Columns taps{};      // (B·T, any): H·K columns, those of a head side by side
   Tensor positions{};  // (B, T) i32 or undefined; neighbors are of a token's own document
+  Tensor before{};     // (B, 1, H·P): x before the first token of each sequence, where it goes on
+                       // with a document; forward alone
 };
 
 /// y[t] = (low + more)[t]/n_t + Σ_τ taps[t, τ]·x[t + τ − 1] in each head. y: as low, which it may be.

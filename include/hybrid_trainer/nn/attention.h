@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/rotary.h"
+#include "hybrid_trainer/nn/attention_gate.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rotary_table.h"
@@ -45,16 +46,9 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
-  /// Queries, keys and values of c_attn's result: itself, but for the gates.
-  Tensor without_gates(const Tensor& product, const Stream& stream) const;
-  /// What c_proj reads: y, or where there are gates, y times theirs.
-  Tensor gated(const Tensor& y, const Tensor& product, const Stream& stream) const;
-  /// The gradient of y, from that of the branch; and the columns of dproduct that are the gates'.
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  /// The other columns.
-  void copy_without_gates(const Tensor& dproduct, const Tensor& dqkv, const Stream& stream) const;
-  bool prepares_anew() const { return query_norm_.has_value() || is_gated_; }
+  bool prepares_anew() const { return query_norm_.has_value() || gate_.has_value(); }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
   /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
@@ -68,10 +62,10 @@ class Attention final : public TwoProductBranch, public Rebuilder {
               kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
   std::int64_t head_size_;
-  bool is_gated_;
   std::shared_ptr<RotaryTable> rotary_;
   std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
   std::optional<Parameter> query_norm_, key_norm_;
+  std::optional<AttentionGate> gate_;
 };
 
 }  // namespace hybrid_trainer

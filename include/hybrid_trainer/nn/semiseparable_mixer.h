@@ -54,10 +54,19 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
     kernels::Columns taps;
   };
   Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
-  Tensor multiplied(const Parts& parts, const Tensor& last_state, const Pass& pass,
-                    const Stream& stream);
+  /// What goes before and behind the tokens, in generation. Undefined: nothing, not wanted.
+  struct Ends {
+    Tensor first_state{}, last_state{};  // of the scan
+    Tensor value{};                      // (1, 1, H·P), x before the first token
+  };
+  Tensor multiplied(const Parts& parts, const Ends& ends, const Pass& pass, const Stream& stream);
   kernels::TokenTapsInput taps_input(const Parts& parts, const Pass& pass) const;
   Tensor dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass, const Stream& stream);
+  void remember_value(const Tensor& kept, const Parts& parts, const Stream& stream) const;
+  Tensor begin_text(const Tensor& product, std::int64_t text, BranchState& state, const Pass& pass,
+                    const Stream& stream);
+  Tensor go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
+                       const Pass& pass, const Stream& stream);
   Tensor go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                const Pass& pass, const Stream& stream);
   std::int64_t table_columns() const { return scan_.columns() - scan_.values(); }

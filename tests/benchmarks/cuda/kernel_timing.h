@@ -112,6 +112,7 @@ void time_rows(KernelTimer& timer, DType dtype);
 void time_decoder_rows(KernelTimer& timer, DType dtype);
 void time_embedding(KernelTimer& timer, DType dtype);
 void time_attention(KernelTimer& timer, DType dtype);
+void time_scans(KernelTimer& timer, DType dtype);
 void time_four_bit(KernelTimer& timer, DType dtype);
 void time_updates(KernelTimer& timer);
 
