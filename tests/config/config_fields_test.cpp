@@ -205,10 +205,12 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
     if (field == concat("model.", key))
       return {{"model.family", "granitemoehybrid"}, {"model.layers", "2"}, {"model.mixers", "ma"}};
   }
-  if (field.starts_with("model.state_space."))
-    return {{"model.family", "mamba2"},
+  if (field.starts_with("model.state_space.")) {
+    return {{"model.family", "granitemoehybrid"},
+            {"model.mixers", "m"},
             {"model.state_space.heads", "4"},
             {"model.state_space.head_size", "8"}};
+  }
   if (field == "model.window") return {{"model.family", "mistral"}};
   if (field.starts_with("lora.") && field != "lora.rank") return {{"lora.rank", "2"}};
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};
