@@ -31,13 +31,14 @@ void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const
 }
 
 /// Returns the dtype of sums.
-DType check_resolvent(const KernelCall& call, const Tensor& g, const ResolventInput& input,
-                      const ResolventSpec& spec) {
+DType check_resolvent(const KernelCall& call, const NamedTensor& result,
+                      const ResolventInput& input, const ResolventSpec& spec) {
+  const Tensor& g = result.tensor;
   const Tensor& values = input.values;
   check_rank(call, {"values", values}, 3);
   if (values.dtype() != DType::kF64) check_real(call, {"values", values});
-  check_rank(call, {"g", g}, 3);
-  check_shape(call, {"g", g}, {values.size(0), values.size(1), g.size(2) / 2 * 2}, values.dtype());
+  check_rank(call, result, 3);
+  check_shape(call, result, {values.size(0), values.size(1), g.size(2) / 2 * 2}, values.dtype());
   if (input.first < 0 || input.first + g.size(2) / 2 > values.size(2))
     throw ShapeMismatch(concat(call.kernel, ": v is columns [", input.first, ", ",
                                input.first + g.size(2) / 2, ") of ", values.size(2)));
@@ -59,7 +60,7 @@ DType check_resolvent(const KernelCall& call, const Tensor& g, const ResolventIn
 void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
                        const Stream& stream) {
   const KernelCall call{"resolvent_forward", stream};
-  check_resolvent(call, g, input, spec);
+  check_resolvent(call, {"g", g}, input, spec);
   dispatch_with_workspace<cpu::resolvent_forward, cuda::resolvent_forward>(call, Work::kElementwise,
                                                                            g, input, spec);
 }
@@ -68,7 +69,7 @@ void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
                         const ResolventInput& input, const ResolventSpec& spec,
                         const Stream& stream) {
   const KernelCall call{"resolvent_backward", stream};
-  const DType real = check_resolvent(call, dg, input, spec);
+  const DType real = check_resolvent(call, {"dg", dg}, input, spec);
   check_off_diagonals(call, {"dabove", gradients.above}, {"dbelow", gradients.below}, dg, real);
   if (gradients.values)
     check_alike(call, {{"values", input.values}, {"dvalues", gradients.values}});

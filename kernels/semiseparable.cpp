@@ -38,10 +38,10 @@ void check_tridiagonal(const KernelCall& call, const NamedTensor& diagonal,
   check(below, size - 1);
 }
 
-void check_semiseparable(const KernelCall& call, const Tensor& y, const Tensor& x,
+void check_semiseparable(const KernelCall& call, const NamedTensor& result, const Tensor& x,
                          const Semiseparable& h) {
   check_real(call, {"x", x}, 2);
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_alike(call, {{"x", x}, result});
   const std::int64_t size = x.size(1);
   check_shape(call, {"diagonal", h.diagonal}, {size}, DType::kF32);
   check_shape(call, {"above", h.above}, {size - 1}, DType::kF32);
@@ -57,7 +57,7 @@ void check_semiseparable(const KernelCall& call, const Tensor& y, const Tensor& 
 void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable& h,
                            Transpose transpose, const Stream& stream) {
   const KernelCall call{"semiseparable_forward", stream};
-  check_semiseparable(call, y, x, h);
+  check_semiseparable(call, {"y", y}, x, h);
   dispatch_with_workspace<cpu::semiseparable_forward, cuda::semiseparable_forward>(
       call, Work::kProduct, y, x, h, transpose);
 }
@@ -65,7 +65,7 @@ void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable
 void semiseparable_backward(const SemiseparableGradients& gradients, const Tensor& dy,
                             const Tensor& x, const Semiseparable& h, const Stream& stream) {
   const KernelCall call{"semiseparable_backward", stream};
-  check_semiseparable(call, dy, x, h);
+  check_semiseparable(call, {"dy", dy}, x, h);
   if (gradients.x) check_alike(call, {{"x", x}, {"dx", gradients.x}});
   check_tridiagonal(call, {"ddiagonal", gradients.diagonal}, {"dabove", gradients.above},
                     {"dbelow", gradients.below}, h.size());

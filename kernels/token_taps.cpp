@@ -32,10 +32,11 @@ void check_heads(const KernelCall& call, std::int64_t channels, const TokenTapsS
       concat(call.kernel, ": ", channels, " channels are no multiple of ", spec.heads, " heads"));
 }
 
-/// y: (B, T, H·P).
-void check_taps(const KernelCall& call, const Tensor& y, const TokenTapsInput& input,
+/// y or its gradient: (B, T, H·P).
+void check_taps(const KernelCall& call, const NamedTensor& result, const TokenTapsInput& input,
                 const TokenTapsSpec& spec) {
-  check_real(call, {"y", y}, 3);
+  check_real(call, result, 3);
+  const Tensor& y = result.tensor;
   check_heads(call, y.size(2), spec);
   const std::int64_t rows = y.size(0) * y.size(1);
   check_tap_columns(call, "x", input.x, rows, y.size(2), y.dtype());
@@ -49,7 +50,7 @@ void check_taps(const KernelCall& call, const Tensor& y, const TokenTapsInput& i
 void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpec& spec,
                         const Stream& stream) {
   const KernelCall call{"token_taps_forward", stream};
-  check_taps(call, y, input, spec);
+  check_taps(call, {"y", y}, input, spec);
   check_alike(call, {{"y", y}, {"low", input.low}});
   if (input.more) check_alike(call, {{"y", y}, {"more", input.more}});
   if (input.before)
@@ -62,7 +63,7 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
                          const Tensor& dy, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream) {
   const KernelCall call{"token_taps_backward", stream};
-  check_taps(call, dy, input, spec);
+  check_taps(call, {"dy", dy}, input, spec);
   if (input.before)
     throw Error(ExitCode::kInternal, "token_taps_backward: has no gradient of x before a sequence");
   if (dlow) check_alike(call, {{"dy", dy}, {"dlow", dlow}});

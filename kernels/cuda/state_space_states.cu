@@ -1,7 +1,7 @@
 // States between the chunks of a state-space scan, forward and backward. A chunk of a head reads 64
 // rows of x and B and writes P·N floats, which the pass over chunks reads and writes once more: for P
-// 64 and N 128 in bf16, 25 kB and 98 kB at 1 MFLOP. So the pass is bound by memory, a third of a
-// microsecond for each chunk of 24 heads at 3 TB/s, and the products by tensor cores.
+// 64 and N 128 in bf16, 25 kB and 98 kB at 1 MFLOP. So the pass is bound by memory, an estimated half
+// of a microsecond for each chunk of 24 heads at 3 TB/s, and the products by their operands' reads.
 
 #include "kernels/cuda/state_space_scan.cuh"
 

@@ -12,8 +12,10 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/causal_convolution.h"
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/gated_norm.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
@@ -22,6 +24,7 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/kernels/state_space_scan.h"
 #include "src/optim/orthogonalizer.h"
 
 namespace {
@@ -309,6 +312,63 @@ void delta_rule(Benchmark& b) {
   });
 }
 
+/// The mixers of granite-4.0-h-350m and mamba2-130m: heads of 32 and of 64 channels.
+void state_space(Benchmark& b, const std::string& heads_of, std::int64_t head_size) {
+  const StateSpaceSpec spec{.heads = 1536 / head_size, .head_size = head_size, .state_size = 128};
+  const Tensor y = b.real({kBatch, b.length(), spec.values()}), dy = b.real(y.shape());
+  const StateSpaceInput input{.values = b.real({kBatch, b.length(), spec.columns()}),
+                              .steps = b.real({kBatch, b.length(), spec.heads}),
+                              .skip = b.f32({spec.heads})};
+  const StateSpaceDecay decay{b.f32({spec.heads}), b.f32({spec.heads})};
+  const StateSpaceGradients gradients{.values = b.real(input.values.shape()),
+                                      .steps = b.real(input.steps.shape()),
+                                      .skip = b.f32({spec.heads}),
+                                      .log_rate = b.f32({spec.heads}),
+                                      .step_bias = b.f32({spec.heads})};
+  const double with_state = product_of(b.rows(), spec.values(), spec.state_size),
+               half_of_chunk = product_of(b.rows(), spec.values(), 32);
+  b.product(("state_space_scan_forward, " + heads_of).c_str(), 0, 2 * with_state + half_of_chunk,
+            [&] { state_space_scan_forward(y, Tensor(), input, decay, spec, b.stream()); });
+  b.product(
+      ("state_space_scan_backward, " + heads_of).c_str(), 0, 5 * with_state + 2 * half_of_chunk,
+      [&] { state_space_scan_backward(gradients, dy, Tensor(), input, decay, spec, b.stream()); });
+  const Tensor state = b.f32({1, spec.heads, spec.head_size, spec.state_size}),
+               text = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, b.stream()),
+               values = b.real({1, spec.columns()}), steps = b.real({1, spec.heads}),
+               out = b.real({1, spec.values()});
+  b.traffic(
+      ("one token: state_space_scan_step, " + heads_of).c_str(), 0, 2 * bytes_of({state}), [&] {
+        state_space_scan_step(out, state, values, steps, input.skip, decay, text, spec, b.stream());
+      });
+}
+
+/// What is beside the scan in a mixer of 1,536 channels.
+void state_space_rows(Benchmark& b) {
+  constexpr std::int64_t kValues = 1536, kConvolved = kValues + 256;
+  const GradientMode overwrite = GradientMode::kOverwrite;
+  const Tensor product = b.real({kBatch, b.length(), kValues + kConvolved + 48}),
+               dproduct = b.real(product.shape()), y = b.real({kBatch, b.length(), kConvolved}),
+               weight = b.f32({kConvolved, 4}), bias = b.f32({kConvolved}),
+               dweight = b.f32(weight.shape()), dbias = b.f32(bias.shape());
+  b.traffic("causal_convolution_forward", 0, 2 * bytes_of({y}), [&] {
+    causal_convolution_forward(y, product, kValues, weight, bias, Tensor(), Tensor(), {},
+                               b.stream());
+  });
+  b.traffic("causal_convolution_backward", 0, 3 * bytes_of({y}), [&] {
+    causal_convolution_backward(dproduct, dweight, dbias, overwrite, Tensor(), y, product, kValues,
+                                weight, bias, Tensor(), Tensor(), {}, b.stream());
+  });
+  const Shape flat{b.rows(), product.size(2)};
+  const Tensor gate = product.view(flat), dgate = dproduct.view(flat),
+               x = b.real({b.rows(), kValues}), normed = b.real(x.shape()), gain = b.f32({kValues}),
+               dgain = b.f32({kValues});
+  b.traffic("gated_norm_forward", 0, 3 * bytes_of({x}),
+            [&] { gated_norm_forward(normed, x, gate, 0, gain, {}, b.stream()); });
+  b.traffic("gated_norm_backward", 0, 5 * bytes_of({x}), [&] {
+    gated_norm_backward(normed, dgate, dgain, overwrite, normed, x, gate, 0, gain, {}, b.stream());
+  });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -327,5 +387,8 @@ int main(int count, char** arguments) {
   benchmark.print_total();
   generation(benchmark);
   delta_rule(benchmark);
+  state_space(benchmark, "48 heads", 32);
+  state_space(benchmark, "24 heads", 64);
+  state_space_rows(benchmark);
   return 0;
 }

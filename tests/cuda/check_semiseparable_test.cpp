@@ -27,7 +27,7 @@ const std::vector<DeviceCase> kSemiseparable{
       {"dabove", {3, 4}},
       {"dbelow", {3, 4}},
       {"dz", {2}},
-      {"g", {2, 4, 8}},
+      {"dg", {2, 4, 8}},
       {"values", kCube}},
      [](const Tensors& t, const Stream& s) {
        resolvent_backward({t[0], t[1], t[2], t[3]}, t[4], {.values = t[5]}, {}, s);
@@ -53,7 +53,7 @@ const std::vector<DeviceCase> kSemiseparable{
       {"dbelow", {3}},
       {"du", {2, 4}},
       {"dv", {2, 4}},
-      {"y", kMatrix},
+      {"dy", kMatrix},
       {"x", kMatrix},
       {"diagonal", kRow},
       {"above", {3}},

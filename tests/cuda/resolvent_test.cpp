@@ -5,11 +5,15 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Chains longer and shorter than a block has threads, one as long as no thread has two places.
+/// Chains longer and shorter than a block has threads, one as long as it has, and a long one, whose
+/// maps must not overflow.
 TEST(CudaResolvent, IsLikeTheProcessors) {
   const Stream host = cpu_stream();
-  for (const auto& [batch, tokens, matrices] :
-       {std::array<std::int64_t, 3>{2, 300, 3}, {1, 1, 1}, {3, 37, 2}, {1, 128, 1}}) {
+  for (const auto& [batch, tokens, matrices] : {std::array<std::int64_t, 3>{2, 300, 3},
+                                                {1, 1, 1},
+                                                {3, 37, 2},
+                                                {1, 128, 1},
+                                                {1, 20'000, 1}}) {
     for (const DType dtype : kRealTypes) {
       const Shape wide{batch, tokens, 2 * matrices}, edges{tokens - 1, matrices};
       Values places;

@@ -21,7 +21,8 @@ TEST(CudaTokenTaps, AreLikeTheProcessors) {
             random_tensor(wide, dtype, 3, host),
             random_tensor(rows, dtype, 4, host),
             random_tensor(rows, dtype, 5, host),
-            packed ? tensor_of(places, {batch, time}, DType::kI32, host) : Tensor{}};
+            packed ? tensor_of(places, {batch, time}, DType::kI32, host) : Tensor{},
+            random_tensor({batch, 1, width}, dtype, 6, host)};
         const TokenTapsSpec spec{.heads = 4, .ahead = ahead};
         expect_like_cpu(tensors, tolerance_of(dtype), concat(ahead, packed),
                         [&](const Tensors& t, const Stream& s) {

@@ -236,13 +236,16 @@ TEST(StateSpaceScan, StepsGiveWhatChunksGiveWhateverIsBeside) {
   }
 }
 
+/// Of a group that is several tasks where there are several threads.
 TEST(StateSpaceScan, GivesTheSameBitsAgain) {
   const Stream stream = cpu_stream();
   const int all = threads();
   for (const int count : {1, all}) {
     set_threads(count);
     const ScanCase c(spec_of(24, 32, 1, 16), {.time = 130}, DType::kF32, stream);
-    c.forward(stream);
+    const ScanOracle oracle(c);
+    expect_outputs(c, oracle, 2e-6, stream);
+    expect_gradients(c, oracle, 1e-6, stream);
     const Tensor y = clone(c.y, stream);
     const StateSpaceGradients first = c.backward(stream), second = c.backward(stream);
     c.forward(stream);

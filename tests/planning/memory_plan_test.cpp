@@ -255,11 +255,11 @@ TEST(StepRates, AreMeasuredOnBlocksOfRecurrences) {
   HybridTrainerConfig config = four_layers();
   config.data.sequence_length = 16;
   for (const auto& [family, name] :
-       {std::pair("granitemoehybrid", "granite-4.0-h-1b"), {"qwen3_5", "qwen3.5-0.8b"}}) {
+       {std::pair("granitemoehybrid", "granite-4.0-h-1b"), {"qwen3_5", "qwen3_5-tiny"}}) {
     for (const ModelPreset& preset : find_family(family).presets) {
       if (preset.name != name) continue;
       config.model = preset.model;
-      EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e7) << name;
+      EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e6) << name;
     }
   }
 }
