@@ -6,11 +6,13 @@ namespace hybrid_trainer::kernels {
 
 namespace cpu {
 decltype(kernels::copy_columns) copy_columns;
+decltype(kernels::add_columns) add_columns;
 decltype(kernels::sigmoid_gate_forward) sigmoid_gate_forward;
 decltype(kernels::sigmoid_gate_backward) sigmoid_gate_backward;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::copy_columns) copy_columns;
+decltype(kernels::add_columns) add_columns;
 decltype(kernels::sigmoid_gate_forward) sigmoid_gate_forward;
 decltype(kernels::sigmoid_gate_backward) sigmoid_gate_backward;
 }  // namespace cuda
@@ -35,10 +37,19 @@ void check_columns(const KernelCall& call, const char* name, const Columns& colu
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
                   const Stream& stream) {
   const KernelCall call{"copy_columns", stream};
-  check_real(call, {"from", from.rows}, 2);
+  check_rank(call, {"from", from.rows}, 2);
+  if (from.rows.dtype() != DType::kI32) check_real(call, {"from", from.rows});
   check_columns(call, "from", from, from.rows.size(0), count, from.rows.dtype());
   check_columns(call, "to", to, from.rows.size(0), count, from.rows.dtype());
   dispatch<cpu::copy_columns, cuda::copy_columns>(call, Work::kElementwise, to, from, count);
+}
+
+void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream) {
+  const KernelCall call{"add_columns", stream};
+  check_real(call, {"from", from.rows}, 2);
+  check_columns(call, "from", from, from.rows.size(0), count, from.rows.dtype());
+  check_columns(call, "to", to, from.rows.size(0), count, from.rows.dtype());
+  dispatch<cpu::add_columns, cuda::add_columns>(call, Work::kElementwise, to, from, count);
 }
 
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,

@@ -38,6 +38,28 @@ struct CopyColumns {
 };
 
 template <class T>
+struct AddColumns {
+  ColumnsOf<T> to, from;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float sums[N], more[N];
+    load_pack(sums, to.at(i));
+    load_pack(more, from.at(i));
+    for (int k = 0; k < N; ++k) sums[k] += more[k];
+    store_pack(to.at(i), sums);
+  }
+};
+
+/// Elements of four bytes that are copied and not computed with.
+struct CopyWords {
+  ColumnsOf<std::int32_t> to, from;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    *to.at(i) = *from.at(i);
+  }
+};
+
+template <class T>
 struct SigmoidGate {
   T* y;
   const T* x;
@@ -77,16 +99,34 @@ struct SigmoidGateGradient {
 
 }  // namespace
 
-void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
-                  const Stream& stream) {
+namespace {
+
+/// Body of the columns in packs where they fit.
+template <template <class> class Body>
+void for_columns(const char* name, const Columns& to, const Columns& from, std::int64_t count,
+                 const Stream& stream) {
   visit_real(to.rows.dtype(), [&](auto real) {
     using T = decltype(real);
-    const CopyColumns<T> body{columns_of<T>(to, count), columns_of<T>(from, count)};
+    const Body<T> body{columns_of<T>(to, count), columns_of<T>(from, count)};
     const std::int64_t elements = to.rows.size(0) * count;
     if (packs_fit_columns(body.to) && packs_fit_columns(body.from))
-      return for_packs<kPackSize<T>>(stream, "copy_columns", elements, body);
-    for_packs<1>(stream, "copy_columns", elements, body);
+      return for_packs<kPackSize<T>>(stream, name, elements, body);
+    for_packs<1>(stream, name, elements, body);
   });
+}
+
+}  // namespace
+
+void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
+                  const Stream& stream) {
+  if (to.rows.dtype() != DType::kI32)
+    return for_columns<CopyColumns>("copy_columns", to, from, count, stream);
+  const CopyWords body{columns_of<std::int32_t>(to, count), columns_of<std::int32_t>(from, count)};
+  for_packs<1>(stream, "copy_columns", to.rows.size(0) * count, body);
+}
+
+void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream) {
+  for_columns<AddColumns>("add_columns", to, from, count, stream);
 }
 
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,

@@ -114,18 +114,85 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
   return final_norm_->forward(x, tape, stream);
 }
 
+bool Decoder::goes_in_segments() const {
+  return std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
+}
+
+std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
+  if (length <= 0 || time <= length || !goes_in_segments()) return 1;
+  return (time + length - 1) / length;
+}
+
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
+  if (segments(batch.tokens_per_example(), tape.pass().segment) > 1)
+    return forward_in_segments(batch, gradient_scale, tape, stream);
+  const Tensor of_rows =
+      Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
+  losses(of_rows, batch, gradient_scale, tape, stream);
+  return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
+}
+
+/// The losses of all tokens, (B·T) f32, undivided.
+void Decoder::losses(const Tensor& of_rows, const Batch& batch, float gradient_scale,
+                     ActivationTape& tape, const Stream& stream) {
   const Tensor* const positions = batch.find("positions");
   tape.set_positions(positions ? *positions : Tensor());
   const Tensor x = hidden(batch.at("tokens"), tape, stream);
   const MemoryLabel label("head");
   const std::int64_t rows = batch.tokens();
-  return head_.loss(x.view({rows, config_.width}), batch.at("targets").view({rows}),
-                    batch.loss_divisor(), gradient_scale, tape, stream);
+  head_.losses(of_rows, x.view({rows, config_.width}), batch.at("targets").view({rows}),
+               batch.loss_divisor(), gradient_scale, tape, stream);
+}
+
+/// Goes over the segments for the loss, and keeps what each begins with.
+Tensor Decoder::forward_in_segments(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                                    const Stream& stream) {
+  const std::int64_t time = batch.tokens_per_example(), length = tape.pass().segment;
+  const Tensor of_rows =
+      Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
+  Pass pass = tape.pass();
+  pass.carry = &carry_;
+  gradient_scale_ = gradient_scale;
+  carry_.begin();
+  for (std::int64_t begin = 0; begin < time; begin += length) {
+    const std::int64_t end = std::min(time, begin + length);
+    if (begin > 0) carry_.go_on();
+    if (tape.keeps()) carry_.save_firsts(tape, stream);
+    ForwardOnlyTape forward_only(pass);
+    losses(of_rows.rows(begin * batch.size(), end * batch.size()),
+           segment_of(batch, begin, end, stream), 1, forward_only, stream);
+  }
+  carry_.end();
+  return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
+}
+
+/// From the last segment to the first: forward again, and backward.
+void Decoder::backward_in_segments(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const std::int64_t time = batch.tokens_per_example(), length = tape.pass().segment;
+  carry_.begin_backward();
+  tape.set_carry(&carry_);
+  for (std::int64_t begin = (time - 1) / length * length; begin >= 0; begin -= length) {
+    const std::int64_t end = std::min(time, begin + length);
+    if (begin > 0) carry_.take_firsts(tape, stream);
+    const Batch segment = segment_of(batch, begin, end, stream);
+    const Tensor of_rows =
+        Tensor::empty({segment.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
+    losses(of_rows, segment, gradient_scale_, tape, stream);
+    backward_whole(segment, tape, stream);
+    carry_.go_back();
+  }
+  tape.set_carry(nullptr);
+  carry_.end();
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  if (segments(batch.tokens_per_example(), tape.pass().segment) > 1)
+    return backward_in_segments(batch, tape, stream);
+  backward_whole(batch, tape, stream);
+}
+
+void Decoder::backward_whole(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   read_documents(tape.pass(), stream);
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");

@@ -43,20 +43,22 @@ Tensor DeltaRuleMixer::scan(const Tensor& convolved, const Tensor& product, cons
 
 Tensor DeltaRuleMixer::scan_backward(const Tensor& dproduct, const Tensor& dy,
                                      const Tensor& convolved, const Tensor& product,
-                                     const Pass& pass, const Stream& stream) {
+                                     const StateGradients& states, const Pass& pass,
+                                     const Stream& stream) {
   const Tensor dconvolved = Tensor::empty_like(convolved, MemoryKind::kActivations, stream);
   GradientContribution drate(log_rate_, stream), dbias(step_bias_, stream);
   const kernels::GradientMode mode = drate.next_mode();
-  kernels::delta_rule_scan_backward({.qkv = dconvolved,
-                                     .gates = dproduct,
-                                     .log_rate = drate.gradient(),
-                                     .step_bias = dbias.gradient(),
-                                     .first_state = {},
-                                     .mode = mode},
-                                    dy, Tensor{},
-                                    {convolved, product, log_rate_.acquire_master(stream),
-                                     step_bias_.acquire_master(stream), Tensor{}, pass.positions},
-                                    scan_, stream);
+  kernels::delta_rule_scan_backward(
+      {.qkv = dconvolved,
+       .gates = dproduct,
+       .log_rate = drate.gradient(),
+       .step_bias = dbias.gradient(),
+       .first_state = states.dfirst,
+       .mode = mode},
+      dy, states.dlast,
+      {convolved, product, log_rate_.acquire_master(stream), step_bias_.acquire_master(stream),
+       states.first, pass.positions},
+      scan_, stream);
   return dconvolved;
 }
 

@@ -84,7 +84,8 @@ Tensor HydraMixer::scan(const Tensor& convolved, const Tensor& product, const St
 }
 
 Tensor HydraMixer::scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
-                                 const Tensor& product, const Pass& pass, const Stream& stream) {
+                                 const Tensor& product, const StateGradients&, const Pass& pass,
+                                 const Stream& stream) {
   GradientContribution dskip(skip_, stream), drate(log_rate_, stream), dbias(step_bias_, stream);
   const kernels::GradientMode mode = dskip.next_mode();
   const auto differentiate = [&](const Way& way, const Tensor& dsteps, bool is_first) {

@@ -20,6 +20,20 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 
 Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor,
                           float gradient_scale, ActivationTape& tape, const Stream& stream) {
+  const Tensor of_rows = Tensor::empty({x.size(0)}, DType::kF32, MemoryKind::kWorkspace, stream);
+  losses(of_rows, x, targets, divisor, gradient_scale, tape, stream);
+  return mean(of_rows, divisor, stream);
+}
+
+Tensor LanguageHead::mean(const Tensor& losses, double divisor, const Stream& stream) {
+  Tensor loss = kernels::empty_result(stream);
+  kernels::quotient(loss, losses, divisor, stream);
+  return loss;
+}
+
+void LanguageHead::losses(const Tensor& losses, const Tensor& x, const Tensor& targets,
+                          double divisor, float gradient_scale, ActivationTape& tape,
+                          const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = table_.shape()[0];
   if (scale_ != 1) kernels::scale(x, x, scale_, stream);
   const std::int64_t step =
@@ -27,7 +41,6 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor
   const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kLogits, stream);
   const Tensor capped =
       cap_ > 0 && tape.keeps() ? Tensor::empty_like(logits, MemoryKind::kLogits, stream) : Tensor{};
-  const Tensor losses = Tensor::empty({rows}, DType::kF32, MemoryKind::kWorkspace, stream);
   const Tensor dx =
       tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
   const float scale = tape.keeps() ? gradient_scale / static_cast<float>(divisor) : 0.0f;
@@ -53,9 +66,6 @@ Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor
   }
   if (tape.keeps() && scale_ != 1) kernels::scale(dx, dx, scale_, stream);
   if (tape.keeps()) tape.save({ActivationRole::kLossGradient, dx}, stream);
-  Tensor loss = kernels::empty_result(stream);
-  kernels::quotient(loss, losses, divisor, stream);
-  return loss;
 }
 
 Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {

@@ -36,12 +36,34 @@ Tensor RecurrentMixer::normed(const Tensor& y, const Tensor& product, const Stre
 }
 
 Tensor RecurrentMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  return scan(convolution_.forward(source, Tensor{}, pass, stream), source, {}, pass, stream);
+  const SegmentCarry::Slot* const carried = slot(pass);
+  if (carried == nullptr)
+    return scan(convolution_.forward(source, Tensor{}, pass, stream), source, {}, pass, stream);
+  return scan(convolution_.forward(source, carried->first.rows, pass, stream), source,
+              {carried->first.scan, carried->last.scan}, pass, stream);
+}
+
+SegmentCarry::Slot* RecurrentMixer::slot(const Pass& pass) const {
+  return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
+}
+
+/// The rows of what the segment ends with, and memory for the state.
+void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
+                               const Stream& stream) const {
+  const std::int64_t sequences = product.size(0);
+  slot.last.scan =
+      Tensor::empty(scan_state(sequences), DType::kF32, MemoryKind::kActivations, stream);
+  slot.last.rows = Tensor::empty(convolution_.state_shape(sequences), product.dtype(),
+                                 MemoryKind::kActivations, stream);
+  for (std::int64_t i = 0; i < sequences; ++i)
+    convolution_.remember(slot.last.rows.rows(i, i + 1), product.rows(i, i + 1), stream);
 }
 
 Tensor RecurrentMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                                const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);
+  if (SegmentCarry* const carry = tape.pass().carry; carry != nullptr && carry->wants_last())
+    fill_last(carry->of(this), product, stream);
   const Tensor y = rebuild(product, tape.pass(), stream);
   tape.save({ActivationRole::kPreActivation, product, true}, stream);
   tape.can_rebuild(y, Rebuild::kAttended, product, *this);
@@ -64,10 +86,28 @@ Tensor RecurrentMixer::backward(const Tensor& dy, ActivationTape& tape, const St
                                  dgain.next_mode(), dscan.as_rows(), y.as_rows(), product.as_rows(),
                                  gate_, gain_.acquire_master(stream), norm_, stream);
   }
-  const Tensor convolved = convolution_.forward(product, Tensor{}, tape.pass(), stream);
-  const Tensor dconvolved = scan_backward(dproduct, dscan, convolved, product, tape.pass(), stream);
-  convolution_.backward(dproduct, dconvolved, product, tape.pass(), stream);
+  scan_and_convolution_backward(dproduct, dscan, product, tape.pass(), stream);
   return first_.backward(dproduct, tape, stream);
+}
+
+/// Writes the columns of dproduct that both read, and the gradients of what was carried.
+void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
+                                                   const Tensor& product, const Pass& pass,
+                                                   const Stream& stream) {
+  SegmentCarry::Slot* const carried = slot(pass);
+  SegmentCarry::Slot none;
+  SegmentCarry::Slot& here = carried == nullptr ? none : *carried;
+  if (here.first.scan) {
+    here.dfirst = {Tensor::empty_like(here.first.rows, MemoryKind::kActivations, stream),
+                   Tensor::empty_like(here.first.scan, MemoryKind::kActivations, stream)};
+  }
+  const Tensor convolved = convolution_.forward(product, here.first.rows, pass, stream);
+  const Tensor dconvolved =
+      scan_backward(dproduct, dscan, convolved, product,
+                    {here.first.scan, here.dlast.scan, here.dfirst.scan}, pass, stream);
+  convolution_.backward(dproduct, here.dfirst.rows, dconvolved, product, here.first.rows, pass,
+                        stream);
+  if (here.dlast.rows) convolution_.remember_backward(dproduct, here.dlast.rows, stream);
 }
 
 /// The first tokens of a text, whatever its state holds.

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/nn/residual_block.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/dropout.h"
 
@@ -94,6 +96,11 @@ ResidualBlock::State ResidualBlock::make_state(TextRoom room, DType dtype,
 void ResidualBlock::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                                const Stream& stream) {
   for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
+}
+
+bool ResidualBlock::goes_in_segments() const {
+  return std::ranges::all_of(parts_,
+                             [](const Part& part) { return part.branch->goes_in_segments(); });
 }
 
 TokenFlops ResidualBlock::flops(std::int64_t time) const {

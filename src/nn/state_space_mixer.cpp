@@ -39,7 +39,8 @@ Tensor StateSpaceMixer::scan(const Tensor& convolved, const Tensor& product, con
 
 Tensor StateSpaceMixer::scan_backward(const Tensor& dproduct, const Tensor& dy,
                                       const Tensor& convolved, const Tensor& product,
-                                      const Pass& pass, const Stream& stream) {
+                                      const StateGradients& states, const Pass& pass,
+                                      const Stream& stream) {
   const Tensor dconvolved = Tensor::empty_like(convolved, MemoryKind::kActivations, stream);
   GradientContribution dskip(skip_, stream), drate(log_rate_, stream), dbias(step_bias_, stream);
   const kernels::GradientMode mode = dskip.next_mode();
@@ -49,9 +50,10 @@ Tensor StateSpaceMixer::scan_backward(const Tensor& dproduct, const Tensor& dy,
        .skip = dskip.gradient(),
        .log_rate = drate.gradient(),
        .step_bias = dbias.gradient(),
-       .first_state = {},
+       .first_state = states.dfirst,
        .mode = mode},
-      dy, Tensor{}, {convolved, product, skip_.acquire_master(stream), Tensor{}, pass.positions},
+      dy, states.dlast,
+      {convolved, product, skip_.acquire_master(stream), states.first, pass.positions},
       {log_rate_.acquire_master(stream), step_bias_.acquire_master(stream)}, scan_, stream);
   return dconvolved;
 }

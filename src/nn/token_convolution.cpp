@@ -24,15 +24,26 @@ Tensor TokenConvolution::forward(const Tensor& x, const Tensor& before, const Pa
   return y;
 }
 
-void TokenConvolution::backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
-                                const Pass& pass, const Stream& stream) {
+void TokenConvolution::backward(const Tensor& dx, const Tensor& dbefore, const Tensor& dy,
+                                const Tensor& x, const Tensor& before, const Pass& pass,
+                                const Stream& stream) {
   GradientContribution dweight(weight_, stream);
   std::optional<GradientContribution> dbias;
   if (bias_) dbias.emplace(*bias_, stream);
   kernels::causal_convolution_backward(dx, dweight.gradient(), dbias ? dbias->gradient() : Tensor{},
-                                       dweight.next_mode(), Tensor{}, dy, x, spec_.first,
-                                       weight_.acquire_master(stream), acquire_bias(stream),
-                                       Tensor{}, pass.positions, spec_.sum, stream);
+                                       dweight.next_mode(), dbefore, dy, x, spec_.first,
+                                       weight_.acquire_master(stream), acquire_bias(stream), before,
+                                       pass.positions, spec_.sum, stream);
+}
+
+void TokenConvolution::remember_backward(const Tensor& dx, const Tensor& drows,
+                                         const Stream& stream) const {
+  const std::int64_t kept = spec_.taps - 1, time = dx.size(1);
+  for (std::int64_t i = 0; i < dx.size(0); ++i) {
+    const Tensor tokens = dx.rows(i, i + 1).as_rows();
+    kernels::add_columns({tokens.rows(time - kept, time), spec_.first},
+                         {drows.rows(i, i + 1).as_rows(), 0}, spec_.channels, stream);
+  }
 }
 
 Tensor TokenConvolution::step(const Tensor& state, const Tensor& x, const Tensor& texts,

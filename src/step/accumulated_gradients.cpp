@@ -10,13 +10,14 @@ namespace hybrid_trainer {
 
 void AccumulatedGradients::prepare(const Batch& batch) {
   allocate();
-  begin_gradients(parts_.weights, sink(), parts_.micro_batches.of(batch));
+  begin_gradients(parts_.weights, sink(),
+                  parts_.micro_batches.of(batch) * parts_.pass.contributions(batch));
 }
 
 PendingGradient AccumulatedGradients::enqueue(const Batch& batch, const Stream& stream) {
   const std::int64_t count = parts_.micro_batches.of(batch);
   begin();
-  begin_gradients(parts_.weights, sink(), count);
+  begin_gradients(parts_.weights, sink(), count * parts_.pass.contributions(batch));
   PendingGradient pending;
   for (std::int64_t i = 0; i < count; ++i) {
     pending.losses.push_back(

@@ -1,11 +1,36 @@
 #include "src/step/micro_batch_pass.h"
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/profile.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/stored_tape.h"
 #include "hybrid_trainer/nn/recomputation.h"
 
 namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kLeastSegment = 64, kWholeUpTo = 4096, kUsualSegment = 2048;
+
+/// Pass::segment for sequences of `time` tokens.
+std::int64_t segment_of(const LossModel& model, std::int64_t wanted, std::int64_t time) {
+  if (wanted > 0) return wanted;
+  return time > kWholeUpTo && model.goes_in_segments() ? kUsualSegment : 0;
+}
+
+void check_segment(const LossModel& model, std::int64_t wanted) {
+  if (wanted == 0) return;
+  if (wanted < kLeastSegment)
+    throw ConfigError(
+        {concat("memory.segment_length: got ", wanted, ", want 0 or at least ", kLeastSegment)});
+  if (!model.goes_in_segments())
+    throw ConfigError(
+        {concat("memory.segment_length: got ", wanted,
+                ", and the model has layers that look at tokens of earlier segments, "
+                "as attention does; leave it out, or take a model of Mamba-2 or Gated "
+                "DeltaNet alone")});
+}
+
+}  // namespace
 
 MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& config,
                                const LearningRates& rates, MemoryPlaces& places,
@@ -16,6 +41,7 @@ MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& conf
       rates_(rates),
       places_(places),
       stream_(stream) {
+  check_segment(model, memory_.segment_length);
   if (!config.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
@@ -38,20 +64,26 @@ void MicroBatchPass::upload_step_number() {
   copy(step_words_, host_step_words_, stream_);
 }
 
-Pass MicroBatchPass::pass(bool training, std::int64_t first_token) const {
+std::int64_t MicroBatchPass::contributions(const Batch& part) const {
+  return model_.contributions(
+      part, segment_of(model_, memory_.segment_length, part.tokens_per_example()));
+}
+
+Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& part) const {
   return {.training = training,
           .dtype = dtype_,
           .seed = seed_,
           .step = static_cast<std::uint64_t>(rates_.steps_done()),
           .recompute = memory_.recompute,
           .first_token = first_token,
-          .step_words = records() ? step_words_ : Tensor{}};
+          .step_words = records() ? step_words_ : Tensor{},
+          .segment = segment_of(model_, memory_.segment_length, part.tokens_per_example())};
 }
 
 Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64_t count,
                                const Stream& stream, ImmediateUpdates* updates) const {
   const auto tape = make_tape(
-      pass(true, index * part.tokens()),
+      pass(true, index * part.tokens(), part),
       {places_.at(memory_.activations), memory_.activation_bits, memory_.activations == "file"},
       stream_);
   Tensor loss;
@@ -66,7 +98,7 @@ Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64
 }
 
 Tensor MicroBatchPass::enqueue_forward(const Batch& part) const {
-  ForwardOnlyTape tape(pass(false, 0));
+  ForwardOnlyTape tape(pass(false, 0, part));
   return model_.forward(part, 1.0f, tape, stream_);
 }
 

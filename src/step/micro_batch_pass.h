@@ -27,11 +27,13 @@ class MicroBatchPass {
   /// the parameters' sink; `updates`, if given, sees the loss in between. Returns the loss, (1) f64.
   Tensor enqueue(const Batch& part, std::int64_t index, std::int64_t count, const Stream& stream,
                  ImmediateUpdates* updates = nullptr) const;
+  /// How often backward of a micro-batch contributes to each gradient.
+  std::int64_t contributions(const Batch& part) const;
   /// Enqueues forward alone, without dropout. Returns its loss, (1) f64.
   Tensor enqueue_forward(const Batch& part) const;
 
  private:
-  Pass pass(bool training, std::int64_t first_token) const;
+  Pass pass(bool training, std::int64_t first_token, const Batch& part) const;
 
   LossModel& model_;
   const std::uint64_t seed_;

@@ -82,7 +82,7 @@ class TreeGradients : public GradientPath {
 void TreeGradients::enqueue_leaf(const Batch& part, const Leaf& leaf, PendingGradient& pending,
                                  const Stream& stream) {
   leaves_->begin_leaf(leaf.counted, leaf.leaves);
-  begin_gradients(parts_.weights, *leaves_, 1);
+  begin_gradients(parts_.weights, *leaves_, parts_.pass.contributions(part));
   const Tensor loss = parts_.pass.enqueue(part, leaf.index, leaf.leaves, stream, immediate());
   end_gradients(parts_.weights, stream);
   leaves_->end_leaf();

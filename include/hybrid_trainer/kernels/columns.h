@@ -10,9 +10,11 @@ struct Columns {
   std::int64_t first = 0;
 };
 
-/// The first `count` of the columns `to` become those of `from`; the others stay. f32 or bf16, of one
-/// dtype, and as many rows; not of one tensor.
+/// The first `count` of the columns `to` become those of `from`; the others stay. f32, bf16 or i32, of
+/// one dtype, and as many rows; not of one tensor.
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
+/// The first `count` of the columns `to` += those of `from`. f32 or bf16, else as copy_columns.
+void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
 
 /// y = x·σ(gate). x, y: (N, C), may alias; gate: C columns of a matrix of N rows; f32 or bf16, of one
 /// dtype.

@@ -20,6 +20,7 @@ struct MemoryConfig {
   MemorySize device_budget{};
   MemorySize host_budget{};
   double recompute = 0;
+  std::int64_t segment_length = 0;
   std::string activations = "device";
   std::int64_t activation_bits = 32;
   std::string optimizer_state = "device";
@@ -47,6 +48,13 @@ struct MemoryConfig {
                 "Each block's input is always kept. Outputs of activation functions and norms come "
                 "first, then attention's, then whole blocks. On a CPU the bits stay the same.",
                 Range::between(0, 1)});
+    visit(
+        Field{"segment_length", self.segment_length,
+              "Tokens of a sequence whose activations are kept at a time, where all layers of the "
+              "model carry a state: backward goes over the segments from the last to the first "
+              "and computes each again, to the exact gradient. 0: whole sequences of up to 4096 "
+              "tokens, segments of 2048 of longer ones.",
+              Range::between(0, 1 << 20)});
     visit(Field{"activations", self.activations,
                 "Where saved activations wait for backward: device, host, or file (in `folder`).",
                 Range{}, placement_names()});

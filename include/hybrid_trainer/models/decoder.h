@@ -10,6 +10,7 @@
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/nn/segment_carry.h"
 
 namespace hybrid_trainer {
 
@@ -28,6 +29,10 @@ class Decoder final : public LanguageModel {
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  bool goes_in_segments() const override;
+  std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
+    return segments(batch.tokens_per_example(), segment);
+  }
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
   /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
@@ -47,6 +52,14 @@ class Decoder final : public LanguageModel {
   void make_blocks(const DecoderSpec& spec, const Stream& stream);
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
+  /// Segments of a batch's sequences; 1: they go through whole.
+  std::int64_t segments(std::int64_t time, std::int64_t length) const;
+  Tensor forward_in_segments(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                             const Stream& stream);
+  void backward_in_segments(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  void losses(const Tensor& of_rows, const Batch& batch, float gradient_scale, ActivationTape& tape,
+              const Stream& stream);
+  void backward_whole(const Batch& batch, ActivationTape& tape, const Stream& stream);
   Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
@@ -65,6 +78,8 @@ class Decoder final : public LanguageModel {
   std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;
+  SegmentCarry carry_;        // holds tensors during a pass alone
+  float gradient_scale_ = 1;  // of the forward pass over segments
 };
 
 /// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.

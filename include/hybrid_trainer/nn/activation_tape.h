@@ -9,6 +9,8 @@
 
 namespace hybrid_trainer {
 
+class SegmentCarry;
+
 /// Purpose of one forward pass.
 struct Pass {
   bool training = true;       // dropout is active
@@ -22,6 +24,11 @@ struct Pass {
   Tensor step_words{};
   /// Positions of the batch (see Batch), if its sequences are several documents.
   Tensor positions{};
+  /// Tokens of a sequence whose activations are there at a time, where the model can go over a longer
+  /// one in segments (LossModel::goes_in_segments); 0: all.
+  std::int64_t segment = 0;
+  /// If not null, this pass is of one segment, and recurrences begin and end as it says.
+  SegmentCarry* carry = nullptr;
 };
 
 /// Role of a saved activation in its module.
@@ -65,6 +72,7 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// Pass::positions of what runs next, forward and backward.
   void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
+  void set_carry(SegmentCarry* carry) { pass_.carry = carry; }
   /// False where no backward follows: modules may then skip what only backward needs.
   virtual bool keeps() const = 0;
   /// Sets what is not kept of the modules that run from now on.

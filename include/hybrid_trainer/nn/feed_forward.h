@@ -22,6 +22,7 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   /// gelu(x) from the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   KeptNumbers kept() const override;
+  bool goes_in_segments() const override { return true; }
 };
 
 /// The gated perceptron: y = residual + c_proj(f(gate)·up), where one product, c_fc, makes gate
@@ -43,6 +44,7 @@ class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
   /// f(gate)·up from both.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   KeptNumbers kept() const override;
+  bool goes_in_segments() const override { return true; }
 
  private:
   kernels::Gate gate_;

@@ -23,6 +23,7 @@ class HydraMixer final : public RecurrentMixer {
   };
 
   HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
+  bool goes_in_segments() const override { return false; }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -38,7 +39,8 @@ class HydraMixer final : public RecurrentMixer {
   Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
               const Pass& pass, const Stream& stream) override;
   Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
-                       const Tensor& product, const Pass& pass, const Stream& stream) override;
+                       const Tensor& product, const StateGradients& states, const Pass& pass,
+                       const Stream& stream) override;
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
   Shape scan_state(std::int64_t texts) const override;

@@ -20,6 +20,11 @@ class LanguageHead {
   /// are multiplied by `gradient_scale`.
   Tensor loss(const Tensor& x, const Tensor& targets, double divisor, float gradient_scale,
               ActivationTape& tape, const Stream& stream);
+  /// The same in parts: of rows whose losses, (N) f32, are undivided.
+  void losses(const Tensor& losses, const Tensor& x, const Tensor& targets, double divisor,
+              float gradient_scale, ActivationTape& tape, const Stream& stream);
+  /// The mean that loss would return, of the losses of all rows.
+  static Tensor mean(const Tensor& losses, double divisor, const Stream& stream);
   /// The dx that loss saved, (N, C).
   Tensor backward(ActivationTape& tape, const Stream& stream) { return tape.take(stream); }
   /// (N, padded vocabulary) in x's dtype; padding columns hold 0.

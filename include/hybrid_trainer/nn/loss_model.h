@@ -21,6 +21,12 @@ class LossModel {
   /// Writes all parameters' gradients for the last forward on this tape.
   virtual void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  /// Whether it heeds Pass::segment.
+  virtual bool goes_in_segments() const { return false; }
+  /// How often backward contributes to each gradient where Pass::segment is so long.
+  virtual std::int64_t contributions(const Batch& /*batch*/, std::int64_t /*segment*/) const {
+    return 1;
+  }
   /// Values of all weights, without padding; by default those of visit_parameters.
   virtual std::int64_t parameter_count();
   /// Floating-point operations of forward and backward over the batch; by default those of one

@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/kernels/gated_norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/segment_carry.h"
 #include "hybrid_trainer/nn/token_convolution.h"
 
 namespace hybrid_trainer {
@@ -24,6 +25,7 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
                                           const Stream& stream) const final;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
+  bool goes_in_segments() const override { return true; }
   TokenFlops flops(std::int64_t time) const final;
   KeptNumbers kept() const final;
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -39,11 +41,16 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   struct States {
     Tensor first{}, last{};
   };
+  /// What a scan began with, and the gradients of its states; undefined as in StateSpaceGradients.
+  struct StateGradients {
+    Tensor first{}, dlast{}, dfirst{};
+  };
   virtual Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
                       const Pass& pass, const Stream& stream) = 0;
   /// Writes its columns of dproduct and the gradients of its parameters. Returns dconvolved.
   virtual Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
-                               const Tensor& product, const Pass& pass, const Stream& stream) = 0;
+                               const Tensor& product, const StateGradients& states,
+                               const Pass& pass, const Stream& stream) = 0;
   /// Of one token of each text, with rows (N, any).
   virtual Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                            const Tensor& texts, const Stream& stream) = 0;
@@ -54,6 +61,11 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   friend class DeltaRuleMixer;
   friend class HydraMixer;
 
+  /// What the pass's carry hands over; nothing where there is none.
+  SegmentCarry::Slot* slot(const Pass& pass) const;
+  void fill_last(SegmentCarry::Slot& slot, const Tensor& product, const Stream& stream) const;
+  void scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
+                                     const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor normed(const Tensor& y, const Tensor& product, const Stream& stream);
   Tensor begin_text(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                     const Pass& pass, const Stream& stream);

@@ -51,6 +51,7 @@ class ResidualBlock final : public Module {
   State make_state(TextRoom room, DType dtype, const Stream& stream) const;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   /// See ResidualBranch.
+  bool goes_in_segments() const;
   TokenFlops flops(std::int64_t time) const;
   BlockKept kept() const;
   void visit_parameters(const ParameterVisitor& visit) override;

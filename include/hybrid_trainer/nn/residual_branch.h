@@ -72,6 +72,9 @@ class ResidualBranch {
   virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
     return nullptr;
   }
+  /// Whether sequences may go through in segments (Pass::carry): it looks at each token alone, or
+  /// hands over what it carries.
+  virtual bool goes_in_segments() const { return false; }
   /// Draws the first weights from the seed.
   virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                           const Stream& stream) = 0;

@@ -29,7 +29,8 @@ class StateSpaceMixer final : public RecurrentMixer {
   Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
               const Pass& pass, const Stream& stream) override;
   Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
-                       const Tensor& product, const Pass& pass, const Stream& stream) override;
+                       const Tensor& product, const StateGradients& states, const Pass& pass,
+                       const Stream& stream) override;
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
   Shape scan_state(std::int64_t texts) const override;

@@ -25,9 +25,12 @@ class TokenConvolution {
   /// x: (B, T, any); before: (B, taps − 1, channels), the rows before, or undefined. Returns (B, T,
   /// channels).
   Tensor forward(const Tensor& x, const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Writes the columns of dx, and the parameters' gradients. x: of forward.
-  void backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Pass& pass,
-                const Stream& stream);
+  /// Writes the columns of dx, the parameters' gradients, and dbefore, where that is defined. x,
+  /// before: of forward.
+  void backward(const Tensor& dx, const Tensor& dbefore, const Tensor& dy, const Tensor& x,
+                const Tensor& before, const Pass& pass, const Stream& stream);
+  /// Adds drows, the gradient of what `remember` made of each of x's sequences, to that of x.
+  void remember_backward(const Tensor& dx, const Tensor& drows, const Stream& stream) const;
   /// Generation: of one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts:
   /// (N) i32. Returns (N, channels).
   Tensor step(const Tensor& state, const Tensor& x, const Tensor& texts, const Stream& stream);

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer {
+
+class ActivationTape;
+
+/// What the recurrences of a model hand from one segment of long sequences to the next, and the
+/// gradient of that back: so a sequence trains in the memory of one segment.
+class SegmentCarry {
+ public:
+  /// What one recurrence hands over: the rows that its convolution reads again, and its state.
+  struct State {
+    Tensor rows{}, scan{};
+  };
+  /// Of one branch, in the segment that runs.
+  struct Slot {
+    State first{};   // undefined in the first segment
+    State last{};    // what the segment ends with; forward fills it in if wants_last
+    State dlast{};   // gradients of `last`; undefined behind the last segment
+    State dfirst{};  // gradients of `first`; backward fills it in where there is a first
+  };
+
+  /// The branch's own; made where there is none yet.
+  Slot& of(const void* branch);
+  /// Whether the forward pass goes over the segments to learn their states.
+  bool wants_last() const { return wants_last_; }
+
+  /// Forward begins with the first segment; then, after each, the next begins where it ended.
+  void begin();
+  void go_on();
+  /// Saves what the segment begins with, if anything, for take_firsts.
+  void save_firsts(ActivationTape& tape, const Stream& stream) const;
+  /// Backward begins with the last segment; then, after each, the one before ends with its gradient.
+  void begin_backward();
+  void take_firsts(ActivationTape& tape, const Stream& stream);
+  void go_back();
+  /// Lets go of all tensors.
+  void end();
+
+ private:
+  std::vector<Slot> slots_;  // in the order of their first use
+  std::map<const void*, std::size_t> index_;
+  bool wants_last_ = false;
+};
+
+/// Tokens [begin, end) of each sequence of a batch, whose loss is divided as the whole's. Shares
+/// memory where there is one sequence.
+Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream);
+
+}  // namespace hybrid_trainer
