@@ -262,6 +262,7 @@ bool tested_below(const std::string& path) {
          path == "data.layout" ||             // all three in fine_tuning_run_test.cpp
          path == "export.dtype" ||            // in lora_run_test.cpp and fine_tuning_run_test.cpp
          path == "training.cuda_graphs" ||    // in test_cuda
+         path == "memory.segment_length" ||   // in segments_test.cpp
          path.starts_with("distributed.") ||  // in zero_test.cpp
          path == "model.family";              // in second_family_test.cpp
 }

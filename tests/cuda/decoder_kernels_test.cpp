@@ -92,9 +92,18 @@ TEST(CudaColumns, WithGatesAreLikeTheProcessors) {
                         sigmoid_gate_backward(t[0], {t[1], count}, t[2], t[0], {t[3], count}, s);
                         sigmoid_gate_forward(t[0], t[2], {t[3], count}, s);
                         copy_columns({t[1], 2 * count}, {t[3], count}, count, s);
+                        add_columns({t[1], 0}, {t[3], 2 * count}, count, s);
                       });
     }
   }
+}
+
+TEST(CudaColumns, OfIntegersAreCopied) {
+  const Stream host = cpu_stream();
+  expect_like_cpu({random_ids({3, 4}, 9, 1, host), random_ids({3, 6}, 99, 2, host)}, 0, "integers",
+                  [](const Tensors& t, const Stream& s) {
+                    copy_columns({t[0], 1}, {t[1], 2}, 3, s);
+                  });
 }
 
 TEST(CudaRmsNorm, OfHeadsAndWithOnePlusIsLikeTheProcessors) {

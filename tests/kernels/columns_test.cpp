@@ -25,6 +25,29 @@ TEST(Columns, AreCopiedAndLeaveTheOthers) {
   }
 }
 
+TEST(Columns, OfIntegersAreCopied) {
+  const Stream stream = cpu_stream();
+  const Tensor from = tensor_of({1, -2, 3, 4, 5, 6}, {2, 3}, DType::kI32, stream);
+  const Tensor to = tensor_of({7, 7, 7, 7}, {2, 2}, DType::kI32, stream);
+  copy_columns({to, 1}, {from, 1}, 1, stream);
+  const auto* const values = to.data<std::int32_t>();
+  EXPECT_EQ(std::vector(values, values + 4), (std::vector<std::int32_t>{7, -2, 7, 5}));
+}
+
+TEST(Columns, AreAddedTo) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor to = random_tensor({5, 7}, dtype, 1, stream);
+    const Tensor from = random_tensor({5, 9}, dtype, 2, stream);
+    Values wanted = values_of(to);
+    const Values values = values_of(from);
+    for (std::size_t row = 0; row < 5; ++row)
+      for (std::size_t i = 0; i < 3; ++i) wanted[row * 7 + 2 + i] += values[row * 9 + 5 + i];
+    add_columns({to, 2}, {from, 5}, 3, stream);
+    expect_close(to, wanted, tolerance_of(dtype));
+  }
+}
+
 TEST(SigmoidGate, MultipliesByTheShareOfTheGate) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
