@@ -39,7 +39,7 @@ double element(const Semiseparable& h, std::int64_t rank, std::int64_t i, std::i
   return sum;
 }
 
-double distance(const Tensor& matrix, const Semiseparable& h, std::int64_t rank) {
+double distance_between(const Tensor& matrix, const Semiseparable& h, std::int64_t rank) {
   double sum = 0;
   for (std::int64_t i = 0; i < h.size(); ++i)
     for (std::int64_t j = 0; j < h.size(); ++j) {
@@ -57,7 +57,7 @@ TEST(SemiseparableFactors, ErrorsOfEachRankAreThoseOfTheMatrix) {
     const Factorization found = factorize(matrix, {.rank = 12}, stream);
     ASSERT_EQ(found.errors.size(), 13u);
     for (std::int64_t rank = 0; rank <= 12; ++rank) {
-      const double wanted = distance(matrix, found.h, rank);
+      const double wanted = distance_between(matrix, found.h, rank);
       EXPECT_NEAR(found.errors[static_cast<std::size_t>(rank)], wanted, 1e-5 * wanted) << rank;
     }
     const Semiseparable coarse = truncated(found.h, 5);

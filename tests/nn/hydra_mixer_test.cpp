@@ -9,7 +9,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kTime = 75, kWidth = 6;
+constexpr std::int64_t kHydraTime = 75, kHydraWidth = 6;
 
 class HydraMixerTest : public ::testing::Test {
  protected:
@@ -40,16 +40,18 @@ class HydraMixerTest : public ::testing::Test {
   static constexpr std::int64_t kValues = 6, kKeys = 8;  // B and C of one way
   HydraMixer mixer_{
       "mix",
-      {.width = kWidth, .scan = {.heads = 2, .head_size = 3, .state_size = 4}, .taps = 3},
+      {.width = kHydraWidth, .scan = {.heads = 2, .head_size = 3, .state_size = 4}, .taps = 3},
       stream_};
 };
 
 /// The two ways are the same but for the direction: a mixer whose ways have changed places, with its
 /// convolution turned round, says of the reversed text what the first says of the text.
 TEST_F(HydraMixerTest, OfAReversedTextIsReversedWithItsWaysExchanged) {
-  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_), reversed = clone(x, stream_);
-  for (std::int64_t t = 0; t < kTime; ++t)
-    copy(reversed.as_rows().rows(t, t + 1), x.as_rows().rows(kTime - 1 - t, kTime - t), stream_);
+  const Tensor x = normal_tensor({1, kHydraTime, kHydraWidth}, 1, stream_),
+               reversed = clone(x, stream_);
+  for (std::int64_t t = 0; t < kHydraTime; ++t)
+    copy(reversed.as_rows().rows(t, t + 1), x.as_rows().rows(kHydraTime - 1 - t, kHydraTime - t),
+         stream_);
   const std::vector<double> wanted = output(x);
   const std::int64_t first = 2 * kValues, steps = first + 2 * kKeys;
   swap_rows(master("c_in.weight"), first, first + kKeys, kKeys);
@@ -61,23 +63,23 @@ TEST_F(HydraMixerTest, OfAReversedTextIsReversedWithItsWaysExchanged) {
     std::reverse(taps.data<float>() + 3 * c, taps.data<float>() + 3 * (c + 1));
   const std::vector<double> got = output(reversed);
   std::vector<double> turned;
-  for (std::int64_t t = kTime - 1; t >= 0; --t)
-    turned.insert(turned.end(), got.begin() + t * kWidth, got.begin() + (t + 1) * kWidth);
+  for (std::int64_t t = kHydraTime - 1; t >= 0; --t)
+    turned.insert(turned.end(), got.begin() + t * kHydraWidth, got.begin() + (t + 1) * kHydraWidth);
   EXPECT_LT(relative_error(turned, wanted), 2e-6);
 }
 
 TEST_F(HydraMixerTest, SeesTokensOnBothSides) {
-  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  const Tensor x = normal_tensor({1, kHydraTime, kHydraWidth}, 1, stream_);
   const std::vector<double> before = output(x);
-  x.data<float>()[40 * kWidth] += 1;
+  x.data<float>()[40 * kHydraWidth] += 1;
   const std::vector<double> after = output(x);
   for (const std::int64_t t : {38, 42})
-    EXPECT_NE(before[static_cast<std::size_t>(t * kWidth)],
-              after[static_cast<std::size_t>(t * kWidth)]);
+    EXPECT_NE(before[static_cast<std::size_t>(t * kHydraWidth)],
+              after[static_cast<std::size_t>(t * kHydraWidth)]);
 }
 
 TEST_F(HydraMixerTest, CannotGenerate) {
-  const Tensor x = normal_tensor({1, 2, kWidth}, 1, stream_);
+  const Tensor x = normal_tensor({1, 2, kHydraWidth}, 1, stream_);
   const auto state = mixer_.make_state({.texts = 1, .tokens = 1}, DType::kF32, stream_);
   EXPECT_THROW(mixer_.decode(x, Tensor{}, {}, state.get(), {}, stream_), Error);
 }

@@ -12,27 +12,30 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kTime = 40, kWidth = 12;
+constexpr std::int64_t kTokens = 40, kMixerChannels = 12;
 
-struct Case {
+struct RecurrentCase {
   const char* name;
   std::unique_ptr<RecurrentMixer> (*make)(const Stream& stream);
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+  friend std::ostream& operator<<(std::ostream& out, const RecurrentCase& c) {
+    return out << c.name;
+  }
 };
 
 std::unique_ptr<RecurrentMixer> state_space(const Stream& stream) {
   const StateSpaceMixer::Spec spec{
-      .width = kWidth, .scan = {.heads = 4, .head_size = 6, .groups = 2, .state_size = 8}};
+      .width = kMixerChannels, .scan = {.heads = 4, .head_size = 6, .groups = 2, .state_size = 8}};
   return std::make_unique<StateSpaceMixer>("mix", spec, stream);
 }
 
 std::unique_ptr<RecurrentMixer> delta_rule(const Stream& stream) {
   const DeltaRuleMixer::Spec spec{
-      .width = kWidth, .scan = {.key_heads = 2, .value_heads = 4, .key_size = 8, .value_size = 6}};
+      .width = kMixerChannels,
+      .scan = {.key_heads = 2, .value_heads = 4, .key_size = 8, .value_size = 6}};
   return std::make_unique<DeltaRuleMixer>("mix", spec, stream);
 }
 
-class RecurrentMixerTest : public ::testing::TestWithParam<Case> {
+class RecurrentMixerTest : public ::testing::TestWithParam<RecurrentCase> {
  protected:
   RecurrentMixerTest() {
     randomize([&](const ParameterVisitor& visit) { mixer_->visit_parameters(visit); }, stream_);
@@ -42,7 +45,7 @@ class RecurrentMixerTest : public ::testing::TestWithParam<Case> {
     return values_of(mixer_->forward(x_, Tensor{}, tape, stream_));
   }
   Tensor part(std::int64_t begin, std::int64_t end) const {
-    return x_.as_rows().rows(begin, end).view({1, end - begin, kWidth});
+    return x_.as_rows().rows(begin, end).view({1, end - begin, kMixerChannels});
   }
   /// Tokens [0, end) of text 1, which begins.
   std::vector<double> begin(std::int64_t end) {
@@ -66,7 +69,7 @@ class RecurrentMixerTest : public ::testing::TestWithParam<Case> {
 
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
-  const Tensor x_ = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  const Tensor x_ = normal_tensor({1, kTokens, kMixerChannels}, 1, stream_);
   std::unique_ptr<RecurrentMixer> mixer_ = GetParam().make(stream_);
   std::unique_ptr<BranchState> state_ =
       mixer_->make_state({.texts = 2, .tokens = 1}, DType::kF32, stream_);
@@ -79,7 +82,7 @@ void append(std::vector<double>& all, const std::vector<double>& more) {
 TEST_P(RecurrentMixerTest, SaysTokenByTokenWhatItSaysAtOnce) {
   for (const std::int64_t prompt : {1, 3, 17, 40}) {
     std::vector<double> got = begin(prompt);
-    for (std::int64_t t = prompt; t < kTime; ++t) append(got, follow(t, t + 1));
+    for (std::int64_t t = prompt; t < kTokens; ++t) append(got, follow(t, t + 1));
     EXPECT_LT(relative_error(got, whole()), 2e-6) << prompt;
   }
 }
@@ -89,7 +92,7 @@ TEST_P(RecurrentMixerTest, GoesOnInParts) {
   append(got, follow(2, 30, true));  // in chunks
   append(got, follow(30, 33, true));
   append(got, follow(33, 34));
-  append(got, follow(34, kTime));  // one after the other
+  append(got, follow(34, kTokens));  // one after the other
   EXPECT_LT(relative_error(got, whole()), 2e-6);
 }
 
@@ -114,18 +117,18 @@ TEST_P(RecurrentMixerTest, GoesBackToWhatItKept) {
 
 TEST_P(RecurrentMixerTest, IsCausal) {
   const std::vector<double> before = whole();
-  x_.data<float>()[(kTime - 1) * kWidth] += 1;
+  x_.data<float>()[(kTokens - 1) * kMixerChannels] += 1;
   const std::vector<double> after = whole();
   const auto rows = [](const std::vector<double>& all, std::int64_t begin, std::int64_t end) {
-    return std::vector(all.begin() + begin * kWidth, all.begin() + end * kWidth);
+    return std::vector(all.begin() + begin * kMixerChannels, all.begin() + end * kMixerChannels);
   };
-  EXPECT_EQ(rows(before, 0, kTime - 1), rows(after, 0, kTime - 1));
-  EXPECT_NE(rows(before, kTime - 1, kTime), rows(after, kTime - 1, kTime));
+  EXPECT_EQ(rows(before, 0, kTokens - 1), rows(after, 0, kTokens - 1));
+  EXPECT_NE(rows(before, kTokens - 1, kTokens), rows(after, kTokens - 1, kTokens));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RecurrentMixerTest,
-                         ::testing::Values(Case{"StateSpace", state_space},
-                                           Case{"DeltaRule", delta_rule}),
+                         ::testing::Values(RecurrentCase{"StateSpace", state_space},
+                                           RecurrentCase{"DeltaRule", delta_rule}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -11,13 +11,16 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kTime = 70, kWidth = 6, kHeads = 2, kSize = 3, kRank = 2;
+constexpr std::int64_t kSemiseparableTime = 70, kSemiseparableWidth = 6, kSemiseparableHeads = 2,
+                       kSemiseparableSize = 3, kRank = 2;
 
-struct Case {
+struct SemiseparableCase {
   const char* name;
   bool two_way;
   std::int64_t positions;
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+  friend std::ostream& operator<<(std::ostream& out, const SemiseparableCase& c) {
+    return out << c.name;
+  }
 };
 
 using Table = std::vector<double>;
@@ -27,7 +30,7 @@ const double* row(const Table& table, std::int64_t i, std::int64_t columns) {
   return table.data() + i * columns;
 }
 
-class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
+class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase> {
  protected:
   SemiseparableMixerTest() {
     randomize([&](const ParameterVisitor& visit) { mixer_.visit_parameters(visit); }, stream_);
@@ -42,7 +45,7 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
     return values_of(mixer_.forward(x, Tensor{}, tape, stream_));
   }
   Tensor part(std::int64_t begin, std::int64_t end) const {
-    return x_.as_rows().rows(begin, end).view({1, end - begin, kWidth});
+    return x_.as_rows().rows(begin, end).view({1, end - begin, kSemiseparableWidth});
   }
   /// Tokens [begin, end) of text 1, which begins or goes on; `alone`: told to be of one text.
   Table decoded(std::int64_t begin, std::int64_t end, bool alone = false) {
@@ -66,21 +69,23 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
     Table result;
     for (std::int64_t i = first; i < first + count; ++i) {
       double sum = 0;
-      for (std::int64_t c = 0; c < kWidth; ++c)
-        sum += row(weight, i, kWidth)[c] * row(x, t, kWidth)[c];
+      for (std::int64_t c = 0; c < kSemiseparableWidth; ++c)
+        sum += row(weight, i, kSemiseparableWidth)[c] * row(x, t, kSemiseparableWidth)[c];
       result.push_back(sum);
     }
     return result;
   }
   Table factors(std::int64_t t) const {
-    constexpr std::int64_t kCount = 2 * kHeads * kRank;
-    if (GetParam().positions == 0) return numbers(t, kHeads * kSize, kCount);
+    constexpr std::int64_t kCount = 2 * kSemiseparableHeads * kRank;
+    if (GetParam().positions == 0)
+      return numbers(t, kSemiseparableHeads * kSemiseparableSize, kCount);
     const double* const from = row(weights_.at("factors.weight"), t, kCount);
     return {from, from + kCount};
   }
   Table taps(std::int64_t t) const {
-    const std::int64_t count = kHeads * taps();
-    if (GetParam().positions == 0) return numbers(t, kHeads * (kSize + 2 * kRank), count);
+    const std::int64_t count = kSemiseparableHeads * taps();
+    if (GetParam().positions == 0)
+      return numbers(t, kSemiseparableHeads * (kSemiseparableSize + 2 * kRank), count);
     const double* const from = row(weights_.at("taps.weight"), t, count);
     return {from, from + count};
   }
@@ -89,10 +94,10 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
     double sum = 0;
     const Table u = factors(i), v = factors(j), own = taps(i);
     for (std::int64_t k = 0; k < kRank; ++k)
-      sum += u[static_cast<std::size_t>((kHeads + head) * kRank + k)] *
+      sum += u[static_cast<std::size_t>((kSemiseparableHeads + head) * kRank + k)] *
              v[static_cast<std::size_t>(head * kRank + k)];
     const bool two_way = GetParam().two_way;
-    sum /= static_cast<double>(two_way ? kTime : i + 1);
+    sum /= static_cast<double>(two_way ? kSemiseparableTime : i + 1);
     if (!two_way && j > i) return 0;
     if (std::abs(i - j) <= 1) sum += own[static_cast<std::size_t>(head * taps() + j - i + 1)];
     return sum;
@@ -100,11 +105,11 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
 
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
-  const Tensor x_ = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  const Tensor x_ = normal_tensor({1, kSemiseparableTime, kSemiseparableWidth}, 1, stream_);
   SemiseparableMixer mixer_{"mix",
-                            {.width = kWidth,
-                             .heads = kHeads,
-                             .head_size = kSize,
+                            {.width = kSemiseparableWidth,
+                             .heads = kSemiseparableHeads,
+                             .head_size = kSemiseparableSize,
                              .rank = kRank,
                              .two_way = GetParam().two_way,
                              .positions = GetParam().positions},
@@ -115,28 +120,30 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(SemiseparableMixerTest, MultipliesByTheDenseMatrices) {
-  Table mixed(kTime * kHeads * kSize), values;
-  for (std::int64_t t = 0; t < kTime; ++t) {
-    const Table own = numbers(t, 0, kHeads * kSize);
+  Table mixed(kSemiseparableTime * kSemiseparableHeads * kSemiseparableSize), values;
+  for (std::int64_t t = 0; t < kSemiseparableTime; ++t) {
+    const Table own = numbers(t, 0, kSemiseparableHeads * kSemiseparableSize);
     values.insert(values.end(), own.begin(), own.end());
   }
-  for (std::int64_t head = 0; head < kHeads; ++head) {
-    for (std::int64_t i = 0; i < kTime; ++i) {
-      for (std::int64_t j = 0; j < kTime; ++j) {
+  for (std::int64_t head = 0; head < kSemiseparableHeads; ++head) {
+    for (std::int64_t i = 0; i < kSemiseparableTime; ++i) {
+      for (std::int64_t j = 0; j < kSemiseparableTime; ++j) {
         const double factor = element(head, i, j);
-        for (std::int64_t p = head * kSize; p < (head + 1) * kSize; ++p)
-          mixed[static_cast<std::size_t>(i * kHeads * kSize + p)] +=
-              factor * values[static_cast<std::size_t>(j * kHeads * kSize + p)];
+        for (std::int64_t p = head * kSemiseparableSize; p < (head + 1) * kSemiseparableSize; ++p)
+          mixed[static_cast<std::size_t>(i * kSemiseparableHeads * kSemiseparableSize + p)] +=
+              factor *
+              values[static_cast<std::size_t>(j * kSemiseparableHeads * kSemiseparableSize + p)];
       }
     }
   }
   Table wanted;
   const Table& last = weights_.at("c_proj.weight");
-  for (std::int64_t t = 0; t < kTime; ++t) {
-    for (std::int64_t c = 0; c < kWidth; ++c) {
+  for (std::int64_t t = 0; t < kSemiseparableTime; ++t) {
+    for (std::int64_t c = 0; c < kSemiseparableWidth; ++c) {
       double sum = 0;
-      for (std::int64_t p = 0; p < kHeads * kSize; ++p)
-        sum += row(last, c, kHeads * kSize)[p] * row(mixed, t, kHeads * kSize)[p];
+      for (std::int64_t p = 0; p < kSemiseparableHeads * kSemiseparableSize; ++p)
+        sum += row(last, c, kSemiseparableHeads * kSemiseparableSize)[p] *
+               row(mixed, t, kSemiseparableHeads * kSemiseparableSize)[p];
       wanted.push_back(sum);
     }
   }
@@ -151,8 +158,8 @@ TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) 
   }
   for (const std::int64_t prompt : {1, 17, 66}) {
     Table got = decoded(0, prompt);
-    for (std::int64_t t = prompt; t < kTime; t += 2) {
-      const Table more = decoded(t, std::min(t + 2, kTime));
+    for (std::int64_t t = prompt; t < kSemiseparableTime; t += 2) {
+      const Table more = decoded(t, std::min(t + 2, kSemiseparableTime));
       got.insert(got.end(), more.begin(), more.end());
     }
     EXPECT_LT(relative_error(got, whole(x_)), 2e-6) << prompt;
@@ -172,22 +179,25 @@ TEST_P(SemiseparableMixerTest, GoesOnInPartsWhereItIsCausal) {
 
 TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
   const Table before = whole(x_);
-  x_.data<float>()[(kTime - 1) * kWidth] += 1;
+  x_.data<float>()[(kSemiseparableTime - 1) * kSemiseparableWidth] += 1;
   const Table after = whole(x_);
-  const auto first = [](const Table& all) { return Table(all.begin(), all.begin() + kWidth); };
+  const auto first = [](const Table& all) {
+    return Table(all.begin(), all.begin() + kSemiseparableWidth);
+  };
   EXPECT_EQ(first(before) != first(after), GetParam().two_way);
 }
 
 TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
   const std::int64_t begin = 30;
   Pass packed = pass_;
-  packed.positions = Tensor::empty({1, kTime}, DType::kI32, MemoryKind::kData, stream_);
-  for (std::int64_t t = 0; t < kTime; ++t)
+  packed.positions =
+      Tensor::empty({1, kSemiseparableTime}, DType::kI32, MemoryKind::kData, stream_);
+  for (std::int64_t t = 0; t < kSemiseparableTime; ++t)
     packed.positions.data<std::int32_t>()[t] = static_cast<std::int32_t>(t < begin ? t : t - begin);
   ForwardOnlyTape tape(packed);
   const Table together = values_of(mixer_.forward(x_, Tensor{}, tape, stream_));
   Table alone = whole(part(0, begin));
-  const Table second = whole(part(begin, kTime));
+  const Table second = whole(part(begin, kSemiseparableTime));
   alone.insert(alone.end(), second.begin(), second.end());
   EXPECT_LT(relative_error(together, alone), 2e-6);
 }
@@ -218,14 +228,16 @@ TEST_P(SemiseparableMixerTest, InBFloat16GivesNearlyTheSame) {
 
 TEST_P(SemiseparableMixerTest, RefusesMoreTokensThanItsTablesHave) {
   if (GetParam().positions == 0) return;
-  EXPECT_THROW(whole(normal_tensor({1, kTime + 8, kWidth}, 1, stream_)), Error);
+  EXPECT_THROW(whole(normal_tensor({1, kSemiseparableTime + 8, kSemiseparableWidth}, 1, stream_)),
+               Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SemiseparableMixerTest,
-                         ::testing::Values(Case{"Causal", false, 0}, Case{"TwoWay", true, 0},
-                                           Case{"CausalByPosition", false, kTime + 7},
-                                           Case{"TwoWayByPosition", true, kTime + 7}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, SemiseparableMixerTest,
+    ::testing::Values(SemiseparableCase{"Causal", false, 0}, SemiseparableCase{"TwoWay", true, 0},
+                      SemiseparableCase{"CausalByPosition", false, kSemiseparableTime + 7},
+                      SemiseparableCase{"TwoWayByPosition", true, kSemiseparableTime + 7}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace hybrid_trainer::testing

@@ -1,0 +1,129 @@
+// A long sequence that trains in segments is to have the loss and gradients of the whole.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "support/gradient_check.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr std::int64_t kWords = 61;
+
+struct SegmentsCase {
+  const char* name;
+  ModelConfig (*make)();
+  friend std::ostream& operator<<(std::ostream& out, const SegmentsCase& c) {
+    return out << c.name;
+  }
+};
+
+ModelConfig mamba() {
+  ModelConfig config{.family = "mamba2", .layers = 2, .width = 24, .context = 1024};
+  config.state_space = {.heads = 4, .head_size = 8, .groups = 2, .state_size = 8};
+  return config;
+}
+ModelConfig delta_rule() {
+  ModelConfig config{.family = "qwen3_5", .layers = 2, .heads = 2, .width = 24, .context = 1024};
+  config.mixers = "d";
+  config.state_space = {.heads = 4, .head_size = 8, .groups = 2, .state_size = 8};
+  return config;
+}
+ModelConfig granite() {
+  ModelConfig config{
+      .family = "granitemoehybrid", .layers = 2, .heads = 2, .width = 24, .context = 1024};
+  config.mixers = "m";
+  config.state_space = {.heads = 4, .head_size = 8, .state_size = 8};
+  config.residual_scale = 0.5;
+  config.logit_scale = 0.5;
+  return config;
+}
+
+class Segments : public ::testing::TestWithParam<SegmentsCase> {
+ protected:
+  Segments() : model_(make_model(config(), 1, stream_)) {
+    randomize([this](const ParameterVisitor& visit) { model_->visit_parameters(visit); }, stream_);
+  }
+  static ModelConfig config() {
+    ModelConfig config = GetParam().make();
+    config.vocabulary = kWords;
+    return config;
+  }
+  Batch batch(std::int64_t sequences, std::int64_t time) const {
+    return token_batch(random_tokens({sequences, time}, kWords, 1, stream_),
+                       random_tokens({sequences, time}, kWords, 2, stream_));
+  }
+  struct Outcome {
+    double loss = 0;
+    std::map<std::string, std::vector<double>> gradients;
+  };
+  Outcome outcome(const Batch& batch, std::int64_t segment, double recompute = 0) {
+    std::vector<Parameter*> parameters = trainable_parameters(*model_);
+    ResidentGradients gradients;
+    gradients.allocate(parameters, stream_);
+    begin_gradients(parameters, gradients, model_->contributions(batch, segment));
+    Pass pass;
+    pass.segment = segment;
+    pass.recompute = recompute;
+    PlainTape tape(pass);
+    Outcome outcome;
+    outcome.loss = kernels::wait_for_value(model_->forward(batch, 0.7f, tape, stream_), stream_);
+    model_->backward(batch, tape, stream_);
+    EXPECT_TRUE(tape.empty());
+    end_gradients(parameters, stream_);
+    for (Parameter* parameter : parameters)
+      outcome.gradients[parameter->name()] = values_of(parameter->gradient());
+    for (Parameter* parameter : parameters) parameter->leave(gradients);
+    return outcome;
+  }
+  static void expect_alike(const Outcome& got, const Outcome& wanted) {
+    EXPECT_NEAR(got.loss, wanted.loss, 1e-6 * wanted.loss);
+    for (const auto& [name, gradient] : wanted.gradients)
+      EXPECT_LT(relative_error(got.gradients.at(name), gradient), 2e-5) << name;
+  }
+
+  const Stream stream_ = test_stream();
+  std::unique_ptr<LanguageModel> model_;
+};
+
+TEST_P(Segments, HaveTheLossAndGradientsOfTheWhole) {
+  for (const std::int64_t sequences : {1, 2}) {
+    const Batch whole = batch(sequences, 200);
+    const Outcome wanted = outcome(whole, 0);
+    for (const std::int64_t segment : {64, 100, 199}) {
+      SCOPED_TRACE(concat(sequences, " sequences in segments of ", segment));
+      expect_alike(outcome(whole, segment), wanted);
+    }
+    EXPECT_EQ(outcome(whole, 200).gradients, wanted.gradients);  // one segment is the whole
+  }
+}
+
+TEST_P(Segments, HaveTheSameBitsWhateverIsComputedAgain) {
+  const Batch whole = batch(1, 150);
+  const Outcome wanted = outcome(whole, 64);
+  for (const double share : {0.4, 1.0})
+    EXPECT_EQ(outcome(whole, 64, share).gradients, wanted.gradients) << share;
+}
+
+TEST_P(Segments, KeepDocumentsApart) {
+  const Batch tokens = batch(1, 150);
+  std::vector<NamedTensor> tensors = tokens.tensors();
+  const Tensor positions = Tensor::empty({1, 150}, DType::kI32, MemoryKind::kData, stream_);
+  for (std::int32_t t = 0; t < 150; ++t)  // documents end before, at and behind borders of segments
+    positions.data<std::int32_t>()[t] = t < 62 ? t : t < 128 ? t - 62 : t - 128;
+  tensors.push_back({"positions", positions});
+  const Batch packed(tensors, 150);
+  expect_alike(outcome(packed, 64), outcome(packed, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Segments,
+                         ::testing::Values(SegmentsCase{"Mamba2", mamba},
+                                           SegmentsCase{"DeltaRule", delta_rule},
+                                           SegmentsCase{"Granite", granite}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
