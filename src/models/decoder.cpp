@@ -126,11 +126,18 @@ std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
   if (segments(batch.tokens_per_example(), tape.pass().segment) > 1)
-    return forward_in_segments(batch, gradient_scale, tape, stream);
+    return segmented_.forward(batch, gradient_scale, tape, losses_on(stream), stream);
   const Tensor of_rows =
       Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
   losses(of_rows, batch, gradient_scale, tape, stream);
   return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
+}
+
+SegmentedPass::Losses Decoder::losses_on(const Stream& stream) {
+  return [this, &stream](const Tensor& of_rows, const Batch& segment, float gradient_scale,
+                         ActivationTape& tape) {
+    losses(of_rows, segment, gradient_scale, tape, stream);
+  };
 }
 
 /// The losses of all tokens, (B·T) f32, undivided.
@@ -145,50 +152,12 @@ void Decoder::losses(const Tensor& of_rows, const Batch& batch, float gradient_s
                batch.loss_divisor(), gradient_scale, tape, stream);
 }
 
-/// Goes over the segments for the loss, and keeps what each begins with.
-Tensor Decoder::forward_in_segments(const Batch& batch, float gradient_scale, ActivationTape& tape,
-                                    const Stream& stream) {
-  const std::int64_t time = batch.tokens_per_example(), length = tape.pass().segment;
-  const Tensor of_rows =
-      Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
-  Pass pass = tape.pass();
-  pass.carry = &carry_;
-  gradient_scale_ = gradient_scale;
-  carry_.begin();
-  for (std::int64_t begin = 0; begin < time; begin += length) {
-    const std::int64_t end = std::min(time, begin + length);
-    if (begin > 0) carry_.go_on();
-    if (tape.keeps()) carry_.save_firsts(tape, stream);
-    ForwardOnlyTape forward_only(pass);
-    losses(of_rows.rows(begin * batch.size(), end * batch.size()),
-           segment_of(batch, begin, end, stream), 1, forward_only, stream);
-  }
-  carry_.end();
-  return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
-}
-
-/// From the last segment to the first: forward again, and backward.
-void Decoder::backward_in_segments(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  const std::int64_t time = batch.tokens_per_example(), length = tape.pass().segment;
-  carry_.begin_backward();
-  tape.set_carry(&carry_);
-  for (std::int64_t begin = (time - 1) / length * length; begin >= 0; begin -= length) {
-    const std::int64_t end = std::min(time, begin + length);
-    if (begin > 0) carry_.take_firsts(tape, stream);
-    const Batch segment = segment_of(batch, begin, end, stream);
-    const Tensor of_rows =
-        Tensor::empty({segment.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
-    losses(of_rows, segment, gradient_scale_, tape, stream);
-    backward_whole(segment, tape, stream);
-    carry_.go_back();
-  }
-  tape.set_carry(nullptr);
-  carry_.end();
-}
-
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   if (segments(batch.tokens_per_example(), tape.pass().segment) > 1)
-    return backward_in_segments(batch, tape, stream);
+    return segmented_.backward(
+        batch, tape, losses_on(stream),
+        [&](const Batch& segment, ActivationTape& on) { backward_whole(segment, on, stream); },
+        stream);
   backward_whole(batch, tape, stream);
 }
 

@@ -1,6 +1,5 @@
 #include "hybrid_trainer/nn/segment_carry.h"
 
-#include "hybrid_trainer/kernels/columns.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 
 namespace hybrid_trainer {
@@ -44,24 +43,6 @@ void SegmentCarry::go_back() {
 void SegmentCarry::end() {
   for (Slot& slot : slots_) slot = {};
   wants_last_ = false;
-}
-
-Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream) {
-  const std::int64_t sequences = batch.size(), time = batch.tokens_per_example();
-  std::vector<NamedTensor> parts;
-  for (const NamedTensor& whole : batch.tensors()) {
-    const Tensor& all = whole.tensor;
-    if (sequences == 1) {
-      parts.push_back({whole.name, all.view({time, 1}).rows(begin, end).view({1, end - begin})});
-      continue;
-    }
-    const Tensor part = Tensor::empty({sequences, end - begin}, all.dtype(), all.kind(), stream);
-    kernels::copy_columns({part, 0}, {all, begin}, end - begin, stream);
-    parts.push_back({whole.name, part});
-  }
-  Batch segment(std::move(parts), end - begin);
-  segment.set_targets(batch.loss_divisor());
-  return segment;
 }
 
 }  // namespace hybrid_trainer

@@ -10,7 +10,7 @@
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/recomputation.h"
-#include "hybrid_trainer/nn/segment_carry.h"
+#include "hybrid_trainer/nn/segmented_pass.h"
 
 namespace hybrid_trainer {
 
@@ -54,9 +54,7 @@ class Decoder final : public LanguageModel {
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   /// Segments of a batch's sequences; 1: they go through whole.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
-  Tensor forward_in_segments(const Batch& batch, float gradient_scale, ActivationTape& tape,
-                             const Stream& stream);
-  void backward_in_segments(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  SegmentedPass::Losses losses_on(const Stream& stream);
   void losses(const Tensor& of_rows, const Batch& batch, float gradient_scale, ActivationTape& tape,
               const Stream& stream);
   void backward_whole(const Batch& batch, ActivationTape& tape, const Stream& stream);
@@ -78,8 +76,7 @@ class Decoder final : public LanguageModel {
   std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;
-  SegmentCarry carry_;        // holds tensors during a pass alone
-  float gradient_scale_ = 1;  // of the forward pass over segments
+  SegmentedPass segmented_;
 };
 
 /// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.

@@ -4,7 +4,6 @@
 #include <map>
 #include <vector>
 
-#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer {
@@ -49,9 +48,5 @@ class SegmentCarry {
   std::map<const void*, std::size_t> index_;
   bool wants_last_ = false;
 };
-
-/// Tokens [begin, end) of each sequence of a batch, whose loss is divided as the whole's. Shares
-/// memory where there is one sequence.
-Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream);
 
 }  // namespace hybrid_trainer
