@@ -34,7 +34,10 @@ template <class Body, class... Indices>
   body(indices...);
 }
 template <class Body, class... Indices>
-void run_on(InstructionSet set, const Body& body, Indices... indices) {
+void run_on([[maybe_unused]] InstructionSet set, const Body& body, Indices... indices) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return run_baseline(body, indices...);  // unoptimised all are alike, and take three times as long
+#else
   switch (set) {
     case InstructionSet::kAvx512:
       return run_avx512(body, indices...);
@@ -43,6 +46,7 @@ void run_on(InstructionSet set, const Body& body, Indices... indices) {
     case InstructionSet::kBaseline:
       return run_baseline(body, indices...);
   }
+#endif
 }
 
 /// Parts into which parallel_shares cuts n items: depends on n, the least size and threads() only.
