@@ -17,6 +17,14 @@ inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
   return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
 }
 
+/// Sanitized builds, which are not optimised, compile a body once: for each instruction set it would
+/// be the same, and take three times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// The same body compiled for each instruction set: `flatten` inlines all that it calls. It is
 /// passed by value, so that its captures can live in registers.
 template <class Body, class... Indices>
@@ -34,19 +42,12 @@ template <class Body, class... Indices>
   body(indices...);
 }
 template <class Body, class... Indices>
-void run_on([[maybe_unused]] InstructionSet set, const Body& body, Indices... indices) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return run_baseline(body, indices...);  // unoptimised all are alike, and take three times as long
-#else
-  switch (set) {
-    case InstructionSet::kAvx512:
-      return run_avx512(body, indices...);
-    case InstructionSet::kAvx2:
-      return run_avx2(body, indices...);
-    case InstructionSet::kBaseline:
-      return run_baseline(body, indices...);
+void run_on(InstructionSet set, const Body& body, Indices... indices) {
+  if constexpr (!kSanitized) {
+    if (set == InstructionSet::kAvx512) return run_avx512(body, indices...);
+    if (set == InstructionSet::kAvx2) return run_avx2(body, indices...);
   }
-#endif
+  run_baseline(body, indices...);
 }
 
 /// Parts into which parallel_shares cuts n items: depends on n, the least size and threads() only.

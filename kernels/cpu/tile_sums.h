@@ -140,9 +140,12 @@ void parallel_items_by_lanes(std::int64_t count, const Body& body) {
         run_avx512(body, Lanes<16>(), worker, item);
       });
     case InstructionSet::kAvx2:
-      return run_tasks(count, [&](std::int64_t worker, std::int64_t item) {
-        run_avx2(body, Lanes<8>(), worker, item);
-      });
+      if constexpr (!kSanitized) {
+        return run_tasks(count, [&](std::int64_t worker, std::int64_t item) {
+          run_avx2(body, Lanes<8>(), worker, item);
+        });
+      }
+      [[fallthrough]];
     case InstructionSet::kBaseline:
       return run_tasks(count, [&](std::int64_t worker, std::int64_t item) {
         run_baseline(body, Lanes<4>(), worker, item);
