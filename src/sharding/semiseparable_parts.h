@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// A matrix T + U·Vᵀ whose factors lie apart: each rank keeps T and its own columns of U and V, of
-/// each as many as of the other, give or take one, so that all ranks keep as much. They are gathered
+/// A matrix T + U·Vᵀ whose factors lie apart. Each rank keeps T and its own columns of U and V. Ranks
+/// keep equally many columns in all, give or take one of U and one of V. They are gathered
 /// for one product at a time, whose bits are those of one rank. Since T is on all of them, two ranks
 /// keep less than half each: at N = 2,048 and r = 11 in f32 a rank keeps 1/1.79.
 class SemiseparableParts {

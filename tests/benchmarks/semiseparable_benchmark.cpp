@@ -9,7 +9,7 @@
 
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/kernels/hodlr.h"
+#include "hybrid_trainer/kernels/hodlr_solver.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/kernels/resolvent.h"
 #include "hybrid_trainer/kernels/semiseparable_factors.h"

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/hodlr.h"
 
+#include "hybrid_trainer/kernels/hodlr_solver.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -65,19 +64,6 @@ class Hodlr {
   std::int64_t size_ = 0;
   std::vector<DiagonalBlock> leaves_;
   std::vector<std::vector<LowRankBlock>> levels_;
-};
-
-/// Solves with a Hodlr, which it factors once: O(N·r²·log² N), and as much memory again.
-class HodlrSolver {
- public:
-  explicit HodlrSolver(const Hodlr& matrix);
-  ~HodlrSolver();
-  /// Each vector of N in x becomes A⁻¹·it. Not finite where A is singular. Throws ShapeMismatch.
-  void solve(std::span<double> x) const;
-
- private:
-  struct Factors;
-  std::unique_ptr<Factors> factors_;
 };
 
 }  // namespace hybrid_trainer::kernels

@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer {
 
-/// The mixer of Gated DeltaNet: y = residual + c_proj(norm(scan(conv(q k v), b, a)) ⊙ silu(z)), where
-/// q, k, v, z, b and a are the rows of c_in, in this order, and the norm is of each head. Its vectors:
+/// The mixer of Gated DeltaNet: y = residual + c_proj(norm(scan(conv(q k v), b, a)) ⊙ silu(z)). The
+/// rows of c_in are q, k, v, z, b and a, in this order. The norm is of each head. Its vectors:
 /// "<name>.conv.weight" (channels, taps), "A_log", "dt_bias" (heads), "norm.weight" (head size).
 /// Source: Yang et al. 2024, "Gated Delta Networks", figure 1.
 class DeltaRuleMixer final : public RecurrentMixer {

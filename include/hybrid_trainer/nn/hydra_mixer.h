@@ -5,10 +5,10 @@
 
 namespace hybrid_trainer {
 
-/// Mamba-2 both ways, for encoders: the mixer's matrix has a decaying lower and upper triangle, each
-/// by a scan that leaves out the token itself, and D on its diagonal. y = residual + c_proj(norm(scans(
-/// conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)), where z, x, B, C, B′, C′, dt′ and dt are the rows of c_in,
-/// in this order; the convolution looks as far ahead as back. It cannot generate. Its vectors are
+/// Mamba-2 both ways, for encoders. The mixer's matrix has a decaying lower and upper triangle, and D
+/// on its diagonal. Each triangle is a scan that leaves out the token itself. y = residual +
+/// c_proj(norm(scans(conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)). The rows of c_in are z, x, B, C, B′, C′,
+/// dt′ and dt, in this order. The convolution looks as far ahead as back. It cannot generate. Its vectors are
 /// those of StateSpaceMixer, "A_log" and "dt_bias" for both ways. Source: Hwang et al. 2024, "Hydra",
 /// whose D also depends on the token.
 class HydraMixer final : public RecurrentMixer {

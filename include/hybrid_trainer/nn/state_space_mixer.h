@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer {
 
-/// The mixer of Mamba-2: y = residual + c_proj(norm(scan(conv(x B C), dt) ⊙ silu(z))), where z, x, B,
-/// C and dt are the rows of c_in, in this order. Its vectors: "<name>.conv.weight" (channels, taps)
+/// The mixer of Mamba-2: y = residual + c_proj(norm(scan(conv(x B C), dt) ⊙ silu(z))). The rows of
+/// c_in are z, x, B, C and dt, in this order. Its vectors: "<name>.conv.weight" (channels, taps)
 /// and "conv.bias", "A_log", "D", "dt_bias" (heads), "norm.weight". Source: Dao & Gu 2024, figure 6.
 class StateSpaceMixer final : public RecurrentMixer {
  public:
