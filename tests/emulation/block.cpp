@@ -20,7 +20,6 @@ namespace {
 using boost::context::fiber;
 
 constexpr std::size_t kStackBytes = 128 << 10;
-constexpr std::size_t kSlotBytes = 64;
 
 std::atomic<Order> chosen_order = Order::kForward;
 std::atomic<unsigned int> chosen_seed = 1;
@@ -191,19 +190,14 @@ AsyncCopies& async_copies() { return running().copies; }
 
 void synchronize_block() { wait(Waits::kForBlock); }
 
-void exchange(unsigned int mask, const void* mine, std::size_t bytes, void* every) {
+const char* exchange(unsigned int mask, const void* mine, std::size_t bytes) {
   Thread& self = running();
-  if (bytes > kSlotBytes) throw Error(ExitCode::kInternal, "emulation: too wide a warp operation");
   const auto turn = static_cast<std::size_t>(self.exchanges++ % 2);
   auto& slots = block->warps[self.place.thread.x / kLanes].slots[turn];
   std::memcpy(slots[static_cast<std::size_t>(lane())].data(), mine, bytes);
   self.mask = mask;
   wait(Waits::kForWarp);
-  for (int i = 0; i < kLanes; ++i) {
-    if (((mask >> i) & 1u) == 0) continue;
-    std::memcpy(static_cast<char*>(every) + static_cast<std::size_t>(i) * bytes,
-                slots[static_cast<std::size_t>(i)].data(), bytes);
-  }
+  return slots.front().data();
 }
 
 void* shared_memory() {

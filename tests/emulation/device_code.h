@@ -3,6 +3,7 @@
 // The names of CUDA C++ that the kernels use, for a processor. A block's threads are fibers of one
 // operating system thread, so what a block shares is local to that thread.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -38,24 +39,34 @@ Place& place();
 
 /// Barrier for all threads of the block.
 void synchronize_block();
-/// Barrier for the lanes of the mask; then copies `bytes` of every lane's value to `all`.
-void exchange(unsigned int mask, const void* mine, std::size_t bytes, void* all);
+/// Keeps `bytes` of the lane's value in its slot; a barrier for the lanes of the mask. Returns the 32
+/// slots, which stay as they are until the lane's next exchange.
+const char* exchange(unsigned int mask, const void* mine, std::size_t bytes);
 /// The block's dynamic shared memory.
 void* shared_memory();
 
 constexpr int kLanes = 32;
+constexpr std::size_t kSlotBytes = 64;
 
-/// Every lane's value of one warp operation.
+/// Every lane's value of one warp operation, until the lane's next one.
 template <class T>
 struct Exchanged {
-  T of[kLanes];
+  const char* slots;
+  unsigned int mask;
+
+  /// Zero where the lane is not in the mask.
+  T of(int lane) const {
+    T value{};
+    if ((mask >> lane) & 1u)
+      std::memcpy(&value, slots + static_cast<std::size_t>(lane) * kSlotBytes, sizeof(T));
+    return value;
+  }
 };
 
 template <class T>
 Exchanged<T> exchange(unsigned int mask, const T& mine) {
-  Exchanged<T> all{};
-  exchange(mask, &mine, sizeof(T), all.of);
-  return all;
+  static_assert(sizeof(T) <= kSlotBytes);
+  return {exchange(mask, &mine, sizeof(T)), mask};
 }
 
 inline int lane() { return static_cast<int>(place().thread.x) % kLanes; }
@@ -76,37 +87,35 @@ inline void __syncwarp(unsigned int mask = 0xFFFFFFFFu) {
 }
 template <class T>
 T __shfl_sync(unsigned int mask, T value, int from) {
-  return hybrid_trainer::emulation::exchange(mask, value).of[from & 31];
+  return hybrid_trainer::emulation::exchange(mask, value).of(from & 31);
 }
 template <class T>
 T __shfl_xor_sync(unsigned int mask, T value, int distance) {
   return hybrid_trainer::emulation::exchange(mask, value)
-      .of[hybrid_trainer::emulation::lane() ^ distance];
+      .of(hybrid_trainer::emulation::lane() ^ distance);
 }
 template <class T>
 T __shfl_down_sync(unsigned int mask, T value, int distance) {
   const int from = hybrid_trainer::emulation::lane() + distance;
   const auto all = hybrid_trainer::emulation::exchange(mask, value);
-  return from < 32 ? all.of[from] : value;
+  return from < 32 ? all.of(from) : value;
 }
 template <class T>
 T __shfl_up_sync(unsigned int mask, T value, int distance) {
   const int from = hybrid_trainer::emulation::lane() - distance;
   const auto all = hybrid_trainer::emulation::exchange(mask, value);
-  return from >= 0 ? all.of[from] : value;
+  return from >= 0 ? all.of(from) : value;
 }
 inline unsigned int __ballot_sync(unsigned int mask, bool vote) {
   const auto all = hybrid_trainer::emulation::exchange(mask, vote);
   unsigned int votes = 0;
-  for (int i = 0; i < 32; ++i) votes |= all.of[i] && ((mask >> i) & 1u) ? 1u << i : 0u;
+  for (int i = 0; i < 32; ++i) votes |= all.of(i) ? 1u << i : 0u;
   return votes;
 }
 inline unsigned int __reduce_max_sync(unsigned int mask, unsigned int value) {
   const auto all = hybrid_trainer::emulation::exchange(mask, value);
   unsigned int largest = 0;
-  for (int i = 0; i < 32; ++i) {
-    if (((mask >> i) & 1u) && all.of[i] > largest) largest = all.of[i];
-  }
+  for (int i = 0; i < 32; ++i) largest = std::max(largest, all.of(i));
   return largest;
 }
 inline bool __any_sync(unsigned int mask, bool vote) { return __ballot_sync(mask, vote) != 0; }

@@ -28,7 +28,7 @@ Exchanged<const std::uint16_t*> matrix_rows(std::uintptr_t row) {
   for (int i = 0; i < 4; ++i) {
     std::array<int, 8> passes{};  // of the eight groups of four banks
     for (int r = 0; r < 8; ++r) {
-      ++passes[reinterpret_cast<std::uintptr_t>(rows.of[8 * i + r]) / 16 % 8];
+      ++passes[reinterpret_cast<std::uintptr_t>(rows.of(8 * i + r)) / 16 % 8];
     }
     bank_conflicts() += *std::max_element(passes.begin(), passes.end()) - 1;
   }

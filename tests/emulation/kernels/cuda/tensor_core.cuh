@@ -53,8 +53,8 @@ inline void multiply_add(float (&sums)[4], const std::uint32_t (&left)[4], std::
     for (int k = 0; k < 16; ++k) {
       const auto of_row = static_cast<std::size_t>(k / 8 * 2 + row / 8);
       const auto of_column = static_cast<std::size_t>(k / 8);
-      sum += emulation::element(all.of[row % 8 * 4 + k % 8 / 2].left[of_row], k % 2) *
-             emulation::element(all.of[column * 4 + k % 8 / 2].right[of_column], k % 2);
+      sum += emulation::element(all.of(row % 8 * 4 + k % 8 / 2).left[of_row], k % 2) *
+             emulation::element(all.of(column * 4 + k % 8 / 2).right[of_column], k % 2);
     }
     sums[i] += sum;
   }
@@ -63,14 +63,14 @@ inline void multiply_add(float (&sums)[4], const std::uint32_t (&left)[4], std::
 inline void load_matrices(std::uint32_t (&to)[4], SharedAddress row) {
   const auto rows = emulation::matrix_rows(row);
   const int g = emulation::lane() / 4, t = emulation::lane() % 4;
-  for (int i = 0; i < 4; ++i) std::memcpy(&to[i], rows.of[8 * i + g] + 2 * t, sizeof(to[i]));
+  for (int i = 0; i < 4; ++i) std::memcpy(&to[i], rows.of(8 * i + g) + 2 * t, sizeof(to[i]));
 }
 
 inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAddress row) {
   const auto rows = emulation::matrix_rows(row);
   const int g = emulation::lane() / 4, t = emulation::lane() % 4;
   for (int i = 0; i < 4; ++i) {
-    const std::uint32_t low = rows.of[8 * i + 2 * t][g], high = rows.of[8 * i + 2 * t + 1][g];
+    const std::uint32_t low = rows.of(8 * i + 2 * t)[g], high = rows.of(8 * i + 2 * t + 1)[g];
     to[i] = high << 16 | low;
   }
 }
