@@ -61,9 +61,8 @@ TEST_P(SemiseparableFamily, HasTheGradientOfItsLoss) {
   const Tensor positions = Tensor::empty({2, 6}, DType::kI32, MemoryKind::kData, stream_);
   for (std::int32_t i = 0; i < 12; ++i)
     positions.data<std::int32_t>()[i] = i < 4 ? i : i < 6 ? i - 4 : i - 6;
-  const Batch batch =
-      token_batch(random_tokens({2, 6}, kLetters, 1, stream_),
-                  random_tokens({2, 6}, kLetters, 2, stream_), positions);
+  const Batch batch = token_batch(random_tokens({2, 6}, kLetters, 1, stream_),
+                                  random_tokens({2, 6}, kLetters, 2, stream_), positions);
   Differentiable f;
   f.forward = [&](ActivationTape& tape) {
     return 12 * kernels::wait_for_value(model_->forward(batch, 12, tape, stream_), stream_);
@@ -170,11 +169,10 @@ TEST_F(SemiseparableDecoder, HasNoFolderOfTransformers) {
 TEST(SemiseparableEncoder, WritesNoText) {
   const Stream stream = test_stream();
   const auto model = drawn(model_of("htpb", true), stream);
-  EXPECT_EQ(message_of([&] {
-              model->make_decode_state({.texts = 1, .tokens = 4}, DType::kF32, stream);
-            }),
-            "the model is an encoder (model.two_way), so it cannot generate text: each of its "
-            "tokens depends on later ones; train a decoder for that");
+  EXPECT_EQ(
+      message_of([&] { model->make_decode_state({.texts = 1, .tokens = 4}, DType::kF32, stream); }),
+      "the model is an encoder (model.two_way), so it cannot generate text: each of its "
+      "tokens depends on later ones; train a decoder for that");
 }
 
 TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
@@ -188,10 +186,10 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
       " sees the future, so a decoder cannot have it; set model.two_way for an encoder";
   EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, and h (Hydra)", see_ahead)});
   EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, and b (BK core)", see_ahead)});
-  for (const auto& [letter, name] : std::map<std::string, std::string>{
-           {"m", "m (Mamba-2)"},
-           {"d", "d (Gated DeltaNet)"},
-           {"c", "c (attention behind a convolution)"}}) {
+  for (const auto& [letter, name] :
+       std::map<std::string, std::string>{{"m", "m (Mamba-2)"},
+                                          {"d", "d (Gated DeltaNet)"},
+                                          {"c", "c (attention behind a convolution)"}}) {
     const Lines problems = of("t" + letter, true);
     ASSERT_EQ(problems.size(), 1u) << letter;
     EXPECT_TRUE(problems[0].starts_with(
@@ -200,7 +198,7 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
   }
   const Lines unknown = of("tx", false);
   ASSERT_EQ(unknown.size(), 1u);
-  EXPECT_TRUE(unknown[0].starts_with("model.mixers: got tx, want letters a (attention) and c "))
+  EXPECT_TRUE(unknown[0].starts_with("model.mixers: got tx, want letters a (attention), c "))
       << unknown[0];
 }
 

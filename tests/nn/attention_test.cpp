@@ -73,8 +73,8 @@ TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
 }
 
 /// Row t, column c of a product, times a kernel of three taps that ends at t, of each column.
-std::vector<double> convolved_rows(const std::vector<double>& rows, const std::vector<double>& kernel,
-                                   std::int64_t time) {
+std::vector<double> convolved_rows(const std::vector<double>& rows,
+                                   const std::vector<double>& kernel, std::int64_t time) {
   const std::int64_t columns = std::ssize(rows) / time;
   std::vector<double> sums(rows.size());
   for (std::int64_t t = 0; t < time; ++t)

@@ -221,7 +221,8 @@ std::string words_of(const std::string& letters) {
                                                  {'p', "p (T + U·Vᵀ by position)"},
                                                  {'b', "b (BK core)"}};
   std::string text;
-  for (const char letter : letters) text += (text.empty() ? "" : " and ") + words.at(letter);
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == letters.size() ? " and " : ", ") + words.at(letters[i]);
   return text;
 }
 
