@@ -6,9 +6,11 @@ namespace hybrid_trainer {
 namespace {
 
 /// Keys that a query sees, on average over a sequence.
-double keys_seen(std::int64_t window, std::int64_t time) {
-  const auto all = static_cast<double>(time), most = static_cast<double>(window);
-  return window == 0 || window >= time ? all / 2 : most - most * most / (2 * all);
+double keys_seen(const kernels::AttentionSpec& heads, std::int64_t time) {
+  const auto all = static_cast<double>(time), most = static_cast<double>(heads.window);
+  const double one_way =
+      heads.window == 0 || heads.window >= time ? all / 2 : most - most * most / (2 * all);
+  return heads.two_way ? 2 * one_way : one_way;
 }
 
 }  // namespace
@@ -24,6 +26,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
       head_size_(spec.head_size),
       rotary_(spec.rotary),
       norm_(spec.query_key_norm) {
+  heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
@@ -41,7 +44,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
-  const double products = 4 * keys_seen(heads_.window, time) * static_cast<double>(inner());
+  const double products = 4 * keys_seen(heads_, time) * static_cast<double>(inner());
   return TwoProductBranch::flops(time) +
          TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
 }
@@ -180,6 +183,10 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                          BranchState* state, const Pass& pass, const Stream& stream) {
+  if (heads_.two_way)
+    throw Error(ExitCode::kConfig,
+                "two-way attention cannot generate text, because each of its tokens depends on "
+                "later ones; use it in an encoder, as with objective masked");
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);
