@@ -15,9 +15,9 @@ namespace hybrid_trainer {
 /// Multi-head self-attention, causal or two-way: y = residual + c_proj(attention(c_attn(x))); c_attn's
 /// rows are all queries, all keys, all values. Between the two, where the spec says so, a causal
 /// convolution goes over all of them, "<name>.conv.weight" (rows of c_attn, taps); each head's query
-/// and key are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated. Gated, each
-/// number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows of c_attn
-/// follow the queries'.
+/// and key are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
+/// Gated, each number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows
+/// of c_attn follow the queries'.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
