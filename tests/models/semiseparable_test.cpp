@@ -34,7 +34,7 @@ std::unique_ptr<LanguageModel> drawn(const ModelConfig& config, const Stream& st
   return model;
 }
 
-std::vector<std::string> problems_of(const ModelConfig& config) {
+std::vector<std::string> problems_in(const ModelConfig& config) {
   std::vector<std::string> problems;
   collect_range_problems(config, "model", problems);
   collect_model_problems(config, problems);
@@ -179,7 +179,7 @@ TEST(SemiseparableEncoder, WritesNoText) {
 TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
   using Lines = std::vector<std::string>;
   const auto of = [](const std::string& mixers, bool two_way) {
-    return problems_of(model_of(mixers, two_way));
+    return problems_in(model_of(mixers, two_way));
   };
   EXPECT_EQ(of("acmdtp", false), Lines{});
   EXPECT_EQ(of("ahtpb", true), Lines{});
@@ -209,15 +209,15 @@ TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
   const std::vector<std::string> rank{
       "model.semiseparable.rank: got 41, and a matrix of model.context 40 tokens has at most that "
       "rank"};
-  EXPECT_EQ(problems_of(config), rank);
+  EXPECT_EQ(problems_in(config), rank);
   config.mixers = "m";  // has no such matrix
-  EXPECT_TRUE(problems_of(config).empty());
+  EXPECT_TRUE(problems_in(config).empty());
   config = model_of("b", true);
   config.semiseparable.imaginary = 0;
-  ASSERT_EQ(problems_of(config).size(), 1u);
-  EXPECT_TRUE(problems_of(config)[0].starts_with("model.semiseparable.imaginary: got 0"));
+  ASSERT_EQ(problems_in(config).size(), 1u);
+  EXPECT_TRUE(problems_in(config)[0].starts_with("model.semiseparable.imaginary: got 0"));
   config.semiseparable.imaginary = -1;
-  EXPECT_EQ(problems_of(config).size(), 1u);
+  EXPECT_EQ(problems_in(config).size(), 1u);
 }
 
 }  // namespace
