@@ -193,7 +193,12 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  const ModelFamily& family = find_family(model.config().family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  if (layout.model_type.empty())
+    throw DataError(concat("transformers has no ", family.title,
+                           " models, so there is no folder to ",
+                           "export to; sample, eval and train take the run's own folder"));
   const OriginFolder taken_over(origin, layout);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
   write_files(model, taken_over, tokenizer, dtype, token_ids, output.create().string(), stream);

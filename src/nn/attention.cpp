@@ -1,32 +1,16 @@
 #include "hybrid_trainer/nn/attention.h"
 
+#include "src/nn/key_value_cache.h"
+
 namespace hybrid_trainer {
 namespace {
 
-/// Keys and values of all positions so far, (texts, max T, heads of keys·head_size) each.
-struct KeyValueCache final : BranchState {
-  Tensor keys, values;
-  bool can_record() const override { return true; }
-  void grow(std::int64_t tokens, const Stream& stream) override {
-    for (Tensor* tensor : {&keys, &values}) {
-      const std::int64_t texts = tensor->size(0), before = tensor->size(1);
-      if (before >= tokens) continue;  // it grew before another one ran out of memory
-      const Tensor larger = Tensor::empty({texts, tokens, tensor->size(2)}, tensor->dtype(),
-                                          MemoryKind::kActivations, stream);
-      const auto part = [&](const Tensor& all, std::int64_t text) {
-        return all.rows(text, text + 1).as_rows().rows(0, before);
-      };
-      for (std::int64_t text = 0; text < texts; ++text)
-        copy(part(larger, text), part(*tensor, text), stream);
-      *tensor = larger;
-    }
-  }
-};
-
 /// Keys that a query sees, on average over a sequence.
-double keys_seen(std::int64_t window, std::int64_t time) {
-  const auto all = static_cast<double>(time), most = static_cast<double>(window);
-  return window == 0 || window >= time ? all / 2 : most - most * most / (2 * all);
+double keys_seen(const kernels::AttentionSpec& heads, std::int64_t time) {
+  const auto all = static_cast<double>(time), most = static_cast<double>(heads.window);
+  const double one_way =
+      heads.window == 0 || heads.window >= time ? all / 2 : most - most * most / (2 * all);
+  return heads.two_way ? 2 * one_way : one_way;
 }
 
 }  // namespace
@@ -42,17 +26,25 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
       head_size_(spec.head_size),
       rotary_(spec.rotary),
       norm_(spec.query_key_norm) {
+  heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
+  require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
+  if (spec.taps > 0)
+    convolution_.emplace(
+        name / "conv",
+        TokenConvolution::Spec{
+            .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
+        stream);
   if (!norm_) return;
   query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
   key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
-  const double products = 4 * keys_seen(heads_.window, time) * static_cast<double>(inner());
+  const double products = 4 * keys_seen(heads_, time) * static_cast<double>(inner());
   return TwoProductBranch::flops(time) +
          TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
 }
@@ -104,13 +96,25 @@ void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, con
                   angles.by_token ? Tensor{} : pass.positions, rotation, stream);
 }
 
+/// Queries, keys and values as norms read them: without gates, or behind the convolution.
+Tensor Attention::plain(const Tensor& product, const Pass& pass, const Stream& stream) {
+  if (gate_) return gate_->without_gates(product, stream);
+  return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
+}
+
 Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
                            const Pass& pass, bool in_place, const Stream& stream) {
-  Tensor qkv = gate_ ? gate_->without_gates(product, stream) : product;
-  if (!in_place && !gate_) {
+  Tensor qkv = plain(product, pass, stream);
+  if (!in_place && !gate_ && !convolution_) {
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     copy(qkv, product, stream);
   }
+  norm_and_rotate(qkv, angles, pass, stream);
+  return qkv;
+}
+
+void Attention::norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles,
+                                const Pass& pass, const Stream& stream) {
   if (query_norm_) {
     kernels::rms_norm_heads_forward(qkv, {0, heads_.queries}, query_norm_->acquire_master(stream),
                                     *norm_, stream);
@@ -118,7 +122,6 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
                                     key_norm_->acquire_master(stream), *norm_, stream);
   }
   rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
-  return qkv;
 }
 
 void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream) {
@@ -167,8 +170,12 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
                               stream);
   rotate(dqkv, turns, tape.pass(), kernels::Rotation::kBackward, stream);
-  if (query_norm_)
-    norm_backward(dqkv, gate_ ? gate_->without_gates(product, stream) : product, stream);
+  if (query_norm_) norm_backward(dqkv, plain(product, tape.pass(), stream), stream);
+  if (convolution_) {
+    dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
+    convolution_->backward(dproduct, {}, dqkv, product, {}, tape.pass(), stream);
+    return first_.backward(dproduct, tape, stream);
+  }
   if (!gate_) return first_.backward(dqkv, tape, stream);
   gate_->put_without_gates(dproduct, dqkv, stream);
   return first_.backward(dproduct, tape, stream);
@@ -176,6 +183,10 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                          BranchState* state, const Pass& pass, const Stream& stream) {
+  if (heads_.two_way)
+    throw Error(ExitCode::kConfig,
+                "two-way attention cannot generate text, because each of its tokens depends on "
+                "later ones; use it in an encoder, as with objective masked");
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);
@@ -183,7 +194,9 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
                                         ? rotary_->by_step(cache.keys.size(1), stream)
                                         : angles(time, pass, stream);
   const Tensor product = first_.forward(x, tape, stream);
-  const Tensor qkv = prepared(product, turns, pass, true, stream);
+  const Tensor qkv = convolution_ ? convolution_->decode(product, texts, cache.rows, pass, stream)
+                                  : plain(product, pass, stream);
+  norm_and_rotate(qkv, turns, pass, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   if (!texts.each) {
@@ -210,11 +223,21 @@ std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
     *tensor = Tensor::empty({room.texts, room.tokens, heads_.keys * head_size_}, dtype,
                             MemoryKind::kActivations, stream);
   }
+  if (convolution_)
+    cache->rows = Tensor::zeros(convolution_->state_shape(room.texts), dtype,
+                                MemoryKind::kActivations, stream);
   return cache;
+}
+
+void Attention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                           const Stream& stream) {
+  TwoProductBranch::initialize(deviations, seed, stream);
+  if (convolution_) convolution_->initialize(seed, stream);
 }
 
 void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
+  if (convolution_) convolution_->visit_parameters(visit);
   if (query_norm_) visit(*query_norm_), visit(*key_norm_);
   projection_.visit_parameters(visit);
 }

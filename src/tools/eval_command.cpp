@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
+#include "hybrid_trainer/models/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -27,6 +28,7 @@ void check_length(std::int64_t length, std::int64_t context) {
 struct EvalOptions {
   std::string data, device = "auto", precision = "fp32", control_tokens;
   std::int64_t length = 0;  // 0: not given
+  std::optional<std::int64_t> factor_rank{};
   bool json = false, average = false;
 };
 
@@ -121,6 +123,9 @@ int eval_command(const std::vector<std::string>& arguments) {
       "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
       "of "
       "a folder up to 1024, and for the rows of another file the model's context (0).");
+  const auto factor_rank = [&](std::int64_t rank) { options.factor_rank = rank; };
+  add("factor-rank", po::value<std::int64_t>()->value_name("K")->notifier(factor_rank),
+      "Truncates the tables of T + U·Vᵀ by position to rank K first, by singular values.");
   add_control_tokens_option(syntax.options, options.control_tokens);
   add_precision_option(syntax.options, options.precision);
   add_device_option(syntax.options, options.device);
@@ -133,6 +138,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const TrainedRun run =
       open_model(folder, stream, run_weights(options.average), options.precision);
+  if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
   const DType dtype = compute_in(*run.model, options.precision, stream);
   if (options.data.empty() && run.data.empty())
     throw UsageError(concat("hybrid eval: --data is missing: ", folder,

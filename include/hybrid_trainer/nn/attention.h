@@ -8,14 +8,16 @@
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rotary_table.h"
+#include "hybrid_trainer/nn/token_convolution.h"
 
 namespace hybrid_trainer {
 
-/// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
-/// queries, all keys, all values. Between the two, where the spec says so, each head's query and key
-/// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated. Gated, each
-/// number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows of c_attn
-/// follow the queries'.
+/// Multi-head self-attention, causal or two-way: y = residual + c_proj(attention(c_attn(x))); c_attn's
+/// rows are all queries, all keys, all values. Between the two, where the spec says so, a causal
+/// convolution goes over all of them, "<name>.conv.weight" (rows of c_attn, taps); each head's query
+/// and key are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
+/// Gated, each number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows
+/// of c_attn follow the queries'.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -27,7 +29,9 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     std::optional<kernels::RmsNormSpec> query_key_norm{};
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
     bool gated = false;
-    ProductFiles files{};  // the parts: queries, keys, values
+    std::int64_t taps = 0;  // of the convolution; 0: none
+    bool two_way = false;   // each token sees later ones too, as in an encoder
+    ProductFiles files{};   // the parts: queries, keys, values
   };
 
   Attention(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -36,11 +40,14 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// What the heads attended to, from queries, keys and values.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state.
+  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state. Throws Error where
+  /// attention is two-way: later tokens would change what was said.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -48,7 +55,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  bool prepares_anew() const { return query_norm_.has_value() || gate_.has_value(); }
+  bool prepares_anew() const { return query_norm_ || gate_ || convolution_; }
+  Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
   /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
@@ -56,6 +64,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                   bool in_place, const Stream& stream);
   /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
+  void norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
+                       const Stream& stream);
   void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
@@ -66,6 +76,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
   std::optional<Parameter> query_norm_, key_norm_;
   std::optional<AttentionGate> gate_;
+  std::optional<TokenConvolution> convolution_;
 };
 
 }  // namespace hybrid_trainer
