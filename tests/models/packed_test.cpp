@@ -20,7 +20,7 @@ ModelConfig layers_of_each_kind(bool two_way) {
                      .width = 32,
                      .context = 24,
                      .vocabulary = kVocabulary,
-                     .mixers = two_way ? "htpb" : "acmdtp",
+                     .mixers = two_way ? "ahtpb" : "acmdtp",
                      .two_way = two_way,
                      .state_space = {.heads = 4, .head_size = 8, .state_size = 4},
                      .semiseparable = {.rank = 3, .potentials = 4}};

@@ -65,6 +65,7 @@ Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& confi
       .rotary = config.rotary_share > 0 ? rotary : nullptr,
       .gated = kind.gated_attention,
       .taps = taps,
+      .two_way = config.two_way,
       .files = kind.files.attention(config)};
   if (config.query_scalar > 0)
     spec.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));

@@ -25,7 +25,7 @@ ModelFamily semiseparable_family() {
        .title = "semiseparable",
        .letters = "acmdtp",
        .pattern = "t",
-       .encoder_letters = "htpb",
+       .encoder_letters = "ahtpb",
        .files = {.mixer = "mix",
                  .mixer_norm = "ln_1",
                  .mixer_products = own_files,
