@@ -28,7 +28,7 @@ TEST_F(MaskedRun, HasTheBitsOfOneRankOverSeveralAndWhenItGoesOn) {
   const std::vector<StepRecord> records = records_of(scratch_ / "one");
   EXPECT_TRUE(std::ranges::any_of(
       records, [](const StepRecord& one) { return one.phase == Phase::kPredict; }));
-  EXPECT_LT(*records.back().validation_loss, 0.9 * *records[8].validation_loss) << "it learns";
+  EXPECT_LT(*records.back().validation_loss, 0.95 * *records[8].validation_loss) << "it learns";
   for (const int ranks : {2, 4}) {
     const fs::path run = scratch_ / concat("ranks", ranks);
     HybridTrainerConfig sharded = encoder();
