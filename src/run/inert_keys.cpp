@@ -155,6 +155,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"lora.alpha", "lora.dropout", "lora.targets", "lora.variant", "lora.base"},
        !config.lora.is_on(),
        "lora.rank is 0, which trains the weights themselves"},
+      {{"mask_share"}, !config.masks(), "it is for objective masked"},
       {{"data.validation_fraction", "checkpoint.every_epochs"},
        !config.data.is_rows(),
        "it is for files of examples (`hybrid finetune`)"},
