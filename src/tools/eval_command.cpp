@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/models/factor_truncation.h"
+#include "hybrid_trainer/generation/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
 #include "src/tools/command_line.h"

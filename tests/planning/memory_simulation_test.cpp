@@ -91,6 +91,7 @@ TEST(MemorySimulation, KnowsEachMixer) {
     HybridTrainerConfig config = three_layers();
     config.model.family = "semiseparable";
     config.model.two_way = two_way;
+    if (two_way) config.objective = "masked";
     config.model.mixers = two_way ? "ahtpb" : "acmdtp";
     config.model.layers = std::ssize(config.model.mixers);
     config.model.width = 32;
