@@ -115,7 +115,8 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
 }
 
 bool Decoder::goes_in_segments() const {
-  return std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
+  return !embedding_.has_positions() &&
+         std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {

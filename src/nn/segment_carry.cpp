@@ -21,7 +21,6 @@ void SegmentCarry::go_on() {
 
 void SegmentCarry::save_firsts(ActivationTape& tape, const Stream& stream) const {
   for (const Slot& slot : slots_) {
-    if (!slot.first.scan) continue;
     tape.save({ActivationRole::kBlockInput, slot.first.rows}, stream);
     tape.save({ActivationRole::kBlockInput, slot.first.scan}, stream);
   }
@@ -42,6 +41,7 @@ void SegmentCarry::go_back() {
 
 void SegmentCarry::end() {
   for (Slot& slot : slots_) slot = {};
+  place_ = {};
   wants_last_ = false;
 }
 

@@ -42,6 +42,33 @@ ModelConfig granite() {
   return config;
 }
 
+/// Attention with a window, without angles.
+ModelConfig granite_windows() {
+  ModelConfig config = granite();
+  config.mixers = "ma";
+  config.key_heads = 1;
+  config.rotary_share = 0;
+  config.window = 40;
+  return config;
+}
+/// Norms, angles and gates, and a window that reaches back over several segments.
+ModelConfig gated_windows() {
+  ModelConfig config = delta_rule();
+  config.mixers = "da";
+  config.key_heads = 1;
+  config.head_size = 16;
+  config.window = 150;
+  return config;
+}
+ModelConfig mistral() {
+  return {.family = "mistral",
+          .layers = 2,
+          .heads = 2,
+          .width = 24,
+          .context = 1024,
+          .window = 65};
+}
+
 class Segments : public ::testing::TestWithParam<SegmentsCase> {
  protected:
   Segments() : model_(make_model(config(), 1, stream_)) {
@@ -122,7 +149,10 @@ TEST_P(Segments, KeepDocumentsApart) {
 INSTANTIATE_TEST_SUITE_P(All, Segments,
                          ::testing::Values(SegmentsCase{"Mamba2", mamba},
                                            SegmentsCase{"DeltaRule", delta_rule},
-                                           SegmentsCase{"Granite", granite}),
+                                           SegmentsCase{"Granite", granite},
+                                           SegmentsCase{"GraniteWindows", granite_windows},
+                                           SegmentsCase{"GatedWindows", gated_windows},
+                                           SegmentsCase{"Mistral", mistral}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

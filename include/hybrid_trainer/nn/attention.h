@@ -5,6 +5,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/rotary.h"
 #include "hybrid_trainer/nn/attention_gate.h"
+#include "hybrid_trainer/nn/carried_keys.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rotary_table.h"
@@ -41,6 +42,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
+  /// With a window, beyond which no key is handed over.
+  bool goes_in_segments() const override;
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -48,10 +51,15 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  bool prepares_anew() const { return query_norm_.has_value() || gate_.has_value(); }
+  /// Whether backward makes queries, keys and values again from the product, which is kept.
+  bool prepares_anew(const Pass& pass) const {
+    return query_norm_.has_value() || gate_.has_value() || pass.carry != nullptr;
+  }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
+  /// c_attn's result without gates, behind what is carried.
+  Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) const;
+  /// It normed and rotated by `angles`; in place, unless backward is to have it too.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
   /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
@@ -66,6 +74,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
   std::optional<Parameter> query_norm_, key_norm_;
   std::optional<AttentionGate> gate_;
+  CarriedKeys carried_;
 };
 
 }  // namespace hybrid_trainer

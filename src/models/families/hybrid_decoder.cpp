@@ -22,7 +22,7 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
   add(has_attention(kind),
-      {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share"});
+      {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share", "window"});
   add(kind.has_feed_forward, {"inner_width", "dropout"});
   add(kind.attention_bias, {"attention_bias"});
   add(kind.mlp_bias, {"mlp_bias"});
@@ -57,6 +57,7 @@ Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& confi
       .rotary = config.rotary_share > 0 ? rotary : nullptr,
       .gated = kind.gated_attention,
       .files = kind.files.attention(config)};
+  spec.heads.window = config.window;
   if (config.query_scalar > 0)
     spec.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));
   if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
