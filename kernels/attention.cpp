@@ -95,6 +95,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                       const Tensor& qkv, const Tensor& texts, const Tensor& positions,
                       AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_decode", stream};
+  require(!spec.two_way, "attention: two ways, a new token changes what earlier ones see");
   const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
   check_shape(call, {"y", y}, {qkv.size(0), spec.queries * head_size});
   check_rank(call, {"key_cache", key_cache}, 3);

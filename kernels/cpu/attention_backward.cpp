@@ -58,15 +58,15 @@ inline void differentiate_capped_row(float* weights, float* dweights, std::int64
   differentiate_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
 }
 
-/// Adds the contributions of one block's queries. Blocks run from the last to the first: where
-/// nothing but later keys is hidden, the last one sees all keys and, of the first of the heads that
+/// Adds the contributions of one block's queries. Blocks run from the last to the first: where no
+/// windows or documents hide keys, the last one sees all of them and, of the first of the heads that
 /// share them, overwrites; else the sums begin with zeros.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
                            const AttentionSizes& sizes) {
-  const std::int64_t seen = first_query + queries;
-  const bool accumulate = item % sizes.group != 0 || seen < sizes.length || sizes.masks();
+  const std::int64_t end = first_query + queries, seen = sizes.end_key(item, end - 1);
+  const bool accumulate = item % sizes.group != 0 || end < sizes.length || sizes.masks();
   const std::int64_t size = sizes.head_size;
   const std::int64_t begin = sizes.first_key(item, first_query);
   for (std::int64_t first_key = begin; first_key < seen; first_key += kKeyBlock) {
@@ -74,7 +74,8 @@ inline void backward_block(const HeadGradients& head, const BackwardScratch& scr
     score(scratch.weights, block, head.query, head.key, size, sizes.scale);
     score(scratch.dweights, block, head.doutput, head.value, size, 1.0f);
     for (std::int64_t row = 0; row < queries; ++row) {
-      const std::int64_t hidden = block.begin(row, item, sizes), visible = block.end(row) - hidden;
+      const std::int64_t hidden = block.begin(row, item, sizes),
+                         visible = block.end(row, item, sizes) - hidden;
       float* const weights = scratch.weights + row * block.keys;
       float* const dweights = scratch.dweights + row * block.keys;
       std::fill_n(weights, hidden, 0.0f);

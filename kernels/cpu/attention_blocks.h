@@ -29,6 +29,7 @@ struct AttentionSizes {
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
         window(spec.window < length ? spec.window : 0),
+        two_way(spec.two_way),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
   /// Where an item begins in y, and its queries, keys and values in qkv.
@@ -42,7 +43,7 @@ struct AttentionSizes {
     return item / heads * length * stride + channels + item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
-  /// Whether some queries do not see all keys before them.
+  /// Whether windows or documents hide keys.
   bool masks() const { return window > 0 || positions != nullptr; }
   /// The first key that a query of an item sees. It never falls from one query to the next.
   std::int64_t first_key(std::int64_t item, std::int64_t query) const {
@@ -50,6 +51,26 @@ struct AttentionSizes {
     if (positions != nullptr)
       first = std::max(first, query - positions[item / heads * length + query]);
     return std::clamp<std::int64_t>(first, 0, query);
+  }
+  /// Where the keys end that a query sees.
+  std::int64_t end_key(std::int64_t item, std::int64_t query) const {
+    return two_way ? end_query(item, query) : query + 1;
+  }
+  /// Where the queries begin and end that see a key of an item.
+  std::int64_t first_query(std::int64_t item, std::int64_t key) const {
+    return two_way ? first_key(item, key) : key;
+  }
+  std::int64_t end_query(std::int64_t item, std::int64_t key) const {
+    std::int64_t end = masks() ? key + 1 : length, unseen = length;
+    while (end < unseen) {
+      const std::int64_t middle = (end + unseen) / 2;
+      if (first_key(item, middle) > key) {
+        unseen = middle;
+      } else {
+        end = middle + 1;
+      }
+    }
+    return end;
   }
 
   std::int64_t batch;
@@ -62,7 +83,8 @@ struct AttentionSizes {
   std::int64_t key_channels;  // of all keys
   float scale;
   float cap;
-  std::int64_t window;            // 0: all
+  std::int64_t window;  // 0: all
+  bool two_way;
   const std::int32_t* positions;  // (B, T), or null
 };
 
@@ -111,21 +133,21 @@ inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
   }
 }
 
-/// One block of queries against one block of the keys before them.
+/// One block of queries against one block of the keys that they see.
 struct ScoreBlock {
   std::int64_t first_query;
   std::int64_t queries;
   std::int64_t first_key;
   std::int64_t keys;
-  /// Where the keys of the block end that query `row` sees: with its own.
-  std::int64_t end(std::int64_t row) const {
-    return std::clamp<std::int64_t>(first_query + row + 1 - first_key, 0, keys);
+  /// Where the keys of the block end that query `row` sees.
+  std::int64_t end(std::int64_t row, std::int64_t item, const AttentionSizes& sizes) const {
+    return std::clamp<std::int64_t>(sizes.end_key(item, first_query + row) - first_key, 0, keys);
   }
   /// Where they begin.
   std::int64_t begin(std::int64_t row, std::int64_t item, const AttentionSizes& sizes) const {
     if (!sizes.masks()) return 0;
     return std::clamp<std::int64_t>(sizes.first_key(item, first_query + row) - first_key, 0,
-                                    end(row));
+                                    end(row, item, sizes));
   }
 };
 

@@ -61,14 +61,14 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {
-  const std::int64_t seen = first_query + queries;
+  const std::int64_t seen = sizes.end_key(item, first_query + queries - 1);
   std::fill_n(softmax, queries, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0.0f});
   const std::int64_t begin = sizes.first_key(item, first_query);
   for (std::int64_t first_key = begin; first_key < seen; first_key += kKeyBlock) {
     const ScoreBlock block{first_query, queries, first_key, std::min(kKeyBlock, seen - first_key)};
     score(scratch.scores, block, query, key, sizes.head_size, sizes.scale);
     for (std::int64_t row = 0; row < queries; ++row) {
-      const std::int64_t hidden = block.begin(row, item, sizes), end = block.end(row);
+      const std::int64_t hidden = block.begin(row, item, sizes), end = block.end(row, item, sizes);
       float* const scores = scratch.scores + row * block.keys;
       std::fill_n(scores, hidden, 0.0f);
       if (sizes.cap > 0) cap_scores(scores + hidden, end - hidden, 1.0f, sizes.cap);

@@ -43,11 +43,14 @@ inline void differentiate_capped_row(BFloat16* weights, BFloat16* dscores, const
   }
 }
 
-/// Hides a key from the queries whose first key comes later.
-inline void hide(BFloat16* weights, BFloat16* dscores, const std::int32_t* first_keys,
-                 std::int64_t queries, std::int64_t key) {
-  for (std::int64_t i = 0; i < queries; ++i) {
-    if (first_keys[i] > key) weights[i] = dscores[i] = BFloat16{};
+/// Hides a key from `queries`, except [begin, end) of them.
+inline void hide(BFloat16* weights, BFloat16* dscores, std::int64_t queries, std::int64_t begin,
+                 std::int64_t end) {
+  begin = std::clamp<std::int64_t>(begin, 0, queries);
+  end = std::clamp(end, begin, queries);
+  for (BFloat16* const row : {weights, dscores}) {
+    std::fill(row, row + begin, BFloat16{});
+    std::fill(row + end, row + queries, BFloat16{});
   }
 }
 
@@ -64,9 +67,11 @@ class HeadBackward {
   void run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues, std::int64_t member);
 
  private:
+  /// A block of keys, and where the queries begin and end that see them.
   struct Keys {
-    std::int64_t begin, end;
+    std::int64_t begin, end, first_query, end_query;
   };
+  Keys block_of(std::int64_t key) const;
   void backward_block(const Keys& keys, std::int64_t first_query);
   void differentiate_panel(std::int64_t key, BFloat16* dscores, std::int64_t query,
                            std::int64_t end, std::int64_t first_query);
@@ -84,6 +89,7 @@ class HeadBackward {
   const AttentionSizes& sizes_;
   const TileBackwardScratch& scratch_;
   std::int64_t length_, size_;
+  std::int64_t item_ = 0;
   bool first_member_ = true;
 };
 
@@ -95,6 +101,7 @@ void HeadBackward::read_keys(const BFloat16* keys, const BFloat16* values) {
 
 void HeadBackward::read_queries(const BFloat16* queries, const BFloat16* dy, const BFloat16* y,
                                 const float* log_sum_exp, std::int64_t item) {
+  item_ = item;
   const std::int64_t channels = sizes_.channels, panels = length_ / kPanel;
   copy_head(scratch_.query, queries, sizes_.stride, sizes_);
   copy_head(scratch_.doutput, dy, channels, sizes_);
@@ -107,12 +114,7 @@ void HeadBackward::read_queries(const BFloat16* queries, const BFloat16* dy, con
   std::copy_n(log_sum_exp, sizes_.length, scratch_.log_sum_exp);
   for (std::int64_t t = 0; t < sizes_.length; ++t)
     scratch_.corrections[t] = dot(dy + t * channels, y + t * channels, size_);
-  if (!sizes_.masks()) return;
-  for (std::int64_t t = 0; t < length_; ++t) {
-    scratch_.first_keys[t] =
-        static_cast<std::int32_t>(sizes_.first_key(item, std::min(t, sizes_.length - 1)));
-  }
-  std::fill_n(scratch_.dquery, length_ * size_, 0.0f);
+  if (sizes_.masks()) std::fill_n(scratch_.dquery, length_ * size_, 0.0f);
 }
 
 /// weights and dscores of 32 keys for the queries of a block that see them.
@@ -139,12 +141,11 @@ void HeadBackward::differentiate_panel(std::int64_t key, BFloat16* dscores, std:
                         scratch_.dweights + at, scratch_.log_sum_exp + query,
                         scratch_.corrections + query, end - query, sizes_.scale);
     }
-    if (sizes_.masks())
-      hide(scratch_.weights + at, dscores + at, scratch_.first_keys + query, end - query,
-           key + row);
-    const std::int64_t unseeing = std::max<std::int64_t>(key + row - query, 0);
-    std::fill_n(scratch_.weights + at, std::min(unseeing, kPanel), BFloat16{});
-    std::fill_n(dscores + at, std::min(unseeing, kPanel), BFloat16{});
+    const std::int64_t own = key + row;
+    const bool exists = own < sizes_.length;  // else padded: seen by none
+    hide(scratch_.weights + at, dscores + at, end - query,
+         exists ? sizes_.first_query(item_, own) - query : 0,
+         exists ? sizes_.end_query(item_, own) - query : 0);
   }
 }
 
@@ -166,7 +167,7 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
                             doutputs + kPanel * length_);
     }
   };
-  if (first_member_ && first_query == keys.begin) {
+  if (first_member_ && first_query == keys.first_query) {
     add.operator()<Sum::kNew>();
   } else {
     add.operator()<Sum::kAdded>();
@@ -176,7 +177,8 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
 /// Adds to the gradients of 32 queries what the keys that they see give.
 void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
                                        std::int64_t first_query) {
-  const std::int64_t depth = std::min(keys.end, query + kPanel) - keys.begin;
+  const std::int64_t depth =
+      std::min(keys.end, panel_end(item_, query + kPanel - 1, sizes_)) - keys.begin;
   pack_columns(scratch_.dscores_columns, scratch_.dscores + query - first_query, kBlockQueries, 1,
                depth);
   const auto add = [&]<Sum kSum>() {
@@ -198,7 +200,7 @@ void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
   const std::int64_t end = std::min(first_query + kBlockQueries, length_);
   for (std::int64_t key = keys.begin; key < keys.end; key += kPanel) {
     BFloat16* const dscores = scratch_.dscores + (key - keys.begin) * kBlockQueries;
-    const std::int64_t query = std::max(key, first_query);
+    const std::int64_t query = sizes_.two_way ? first_query : std::max(key, first_query);
     differentiate_panel(key, dscores, query, end, first_query);
     add_key_gradients(key, keys, dscores, query, end, first_query);
   }
@@ -231,16 +233,20 @@ void HeadBackward::write_queries(BFloat16* to) const {
   }
 }
 
+HeadBackward::Keys HeadBackward::block_of(std::int64_t key) const {
+  const std::int64_t end = std::min(key + kBlockKeys, length_);
+  return {key, end, sizes_.first_query(item_, key) / kPanel * kPanel,
+          sizes_.end_query(item_, std::min(end, sizes_.length) - 1)};
+}
+
 void HeadBackward::run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues,
                        std::int64_t member) {
   const TileRegisters registers;
   first_member_ = member == 0;
   for (std::int64_t key = 0; key < length_; key += kBlockKeys) {
-    const Keys keys{key, std::min(key + kBlockKeys, length_)};
-    for (std::int64_t query = key; query < length_; query += kBlockQueries) {
-      if (sizes_.masks() && scratch_.first_keys[query] >= keys.end) break;
+    const Keys keys = block_of(key);
+    for (std::int64_t query = keys.first_query; query < keys.end_query; query += kBlockQueries)
       backward_block(keys, query);
-    }
     if (member + 1 < sizes_.group) continue;
     write_rows(dkeys, scratch_.dkey, keys);
     write_rows(dvalues, scratch_.dvalue, keys);

@@ -56,11 +56,12 @@ inline Softmax weigh_row(BFloat16* weights, const float* scores, std::int64_t vi
   return {highest * scale, total};
 }
 
-/// Attention of 32 queries over the keys from the first that one of them sees up to the last of them.
+/// Attention of 32 queries over the keys from the first that one of them sees up to the last.
 void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t item,
             std::int64_t first, const AttentionSizes& sizes) {
-  const std::int64_t length = padded_length(sizes), size = sizes.head_size, end = first + kPanel;
-  const std::int64_t begin = sizes.first_key(item, first) / kPanel * kPanel, keys = end - begin;
+  const std::int64_t length = padded_length(sizes), size = sizes.head_size;
+  const std::int64_t begin = sizes.first_key(item, first) / kPanel * kPanel;
+  const std::int64_t end = panel_end(item, first + kPanel - 1, sizes), keys = end - begin;
   const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
   for (std::int64_t key = begin; key < end; key += kPanel) {
     const BFloat16* const panel = scratch.key + key * size;
@@ -73,7 +74,8 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
     const std::int64_t query = std::min(first + row, sizes.length - 1);
     const std::int64_t hidden =
         sizes.masks() ? std::max<std::int64_t>(sizes.first_key(item, query) - begin, 0) : 0;
-    const std::int64_t visible = first + row + 1 - begin - hidden;
+    const std::int64_t visible =
+        (sizes.two_way ? sizes.end_key(item, query) : first + row + 1) - begin - hidden;
     BFloat16* const weights = scratch.weights + row * length;
     float* const scores = scratch.scores + row * length + hidden;
     std::fill_n(weights, hidden, BFloat16{});

@@ -9,9 +9,16 @@
 namespace hybrid_trainer::kernels::cpu {
 
 /// Queries and keys are padded with zero rows to whole panels. A padded key is seen by padded
-/// queries only, whose results nobody takes.
+/// queries at most, whose results nobody takes.
 inline std::int64_t padded_length(const AttentionSizes& sizes) {
   return (sizes.length + kPanel - 1) / kPanel * kPanel;
+}
+
+/// Where the panels of keys end that a query, a padded one too, and those before it see.
+inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
+  const std::int64_t end =
+      sizes.two_way ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
+  return (end + kPanel - 1) / kPanel * kPanel;
 }
 
 /// Copies the rows (T, head_size) of one head close together, with zeros up to the padded length.

@@ -28,7 +28,6 @@ struct TileBackwardScratch {
     dscores_columns = cutter.take<BFloat16>(kPanel * kBlockKeys);
     log_sum_exp = cutter.take<float>(length);
     corrections = cutter.take<float>(length);
-    first_keys = cutter.take<std::int32_t>(sizes.masks() ? length : 0);
     floats = cutter.floats();
   }
   BFloat16 *query, *key, *value, *doutput;          // rows (T, head_size)
@@ -42,7 +41,6 @@ struct TileBackwardScratch {
   BFloat16* dscores;                                // (kBlockKeys, kBlockQueries), transposed
   BFloat16* dscores_columns;                        // packed columns of one panel of queries
   float *log_sum_exp, *corrections;                 // (T)
-  std::int32_t* first_keys;                         // (T), where some are hidden
   std::int64_t floats;
 };
 

@@ -48,7 +48,8 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
 template <class... Tensors>
 bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
   const std::int64_t head = sizes.head_size;
-  return qkv.dtype() == DType::kBF16 && (head == 64 || head == 128 || head == 256) &&
+  return !sizes.two_way && qkv.dtype() == DType::kBF16 &&
+         (head == 64 || head == 128 || head == 256) &&
          packs_fit<BFloat16>(sizes.head_size, qkv.raw(), tensors.raw()...);
 }
 

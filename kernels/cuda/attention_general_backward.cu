@@ -20,6 +20,13 @@ constexpr std::size_t kBackwardShared =
     sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
+/// AttentionSizes::sees, from the terms.
+__device__ inline bool sees(std::int64_t query, std::int64_t key, const QueryTerms& terms,
+                            const AttentionSizes& sizes) {
+  if (key <= query) return key >= terms.first_keys[query];
+  return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
+}
+
 /// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
 template <Owns kOwns, bool kPlain, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
@@ -34,7 +41,7 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
       const std::int64_t passing = first_passing + thread_u() + kSide * j;
       const std::int64_t query = kOwns == Owns::kKeys ? passing : own;
       const std::int64_t key = kOwns == Owns::kKeys ? own : passing;
-      const bool visible = key <= query && (kPlain || key >= terms.first_keys[query]);
+      const bool visible = kPlain ? key <= query : sees(query, key, terms, sizes);
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {
         const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
@@ -76,12 +83,13 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
     load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const std::int64_t first_seen = kPlain || kKeys ? 0 : terms.first_keys[first_own];
-  const std::int64_t begin = kKeys ? first_own : first_seen / kRows * kRows,
-                     last = kKeys ? sizes.length - 1 : first_own;
+  const bool two_way = !kPlain && sizes.two_way;  // which makes both sides alike
+  const std::int64_t first_seen = kPlain || (kKeys && !two_way) ? 0 : terms.first_keys[first_own];
+  const std::int64_t begin = kKeys && !two_way ? first_own : first_seen / kRows * kRows,
+                     last = kKeys || two_way ? sizes.length - 1 : first_own;
   for (int member = 0; member < members; ++member) {
     for (std::int64_t first = begin; first <= last; first += kRows) {
-      if (kKeys && !kPlain && terms.first_keys[first] >= first_own + kRows) break;
+      if (!kPlain && (kKeys || two_way) && terms.first_keys[first] >= first_own + kRows) break;
       __syncthreads();  // the last round's tiles have been read
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

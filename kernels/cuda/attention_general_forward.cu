@@ -34,7 +34,7 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
       const std::int64_t key = first_key + thread_u() + kSide * j;
-      const bool visible = key <= query && (kPlain || key >= begin);
+      const bool visible = kPlain ? key <= query : sizes.sees(item, query, begin, key);
       if (!kPlain && sizes.cap > 0) {
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
       }
@@ -82,7 +82,11 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     softmax.total[i] = 0;
   }
   const std::int64_t begin = kPlain ? 0 : sizes.first_key(item, first_query) / kRows * kRows;
-  for (std::int64_t first_key = begin; first_key <= first_query; first_key += kRows) {
+  const std::int64_t last = !kPlain && sizes.two_way ? sizes.length - 1 : first_query;
+  for (std::int64_t first_key = begin; first_key <= last; first_key += kRows) {
+    if (!kPlain && first_key > first_query &&
+        sizes.first_key(item, first_key) >= first_query + kRows)
+      break;
     __syncthreads();  // the values of the last round have been read
     load_tile<kRows, kHead>(key_value, keys, first_key, sizes, units);
     __syncthreads();

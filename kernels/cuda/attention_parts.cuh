@@ -28,7 +28,8 @@ struct AttentionSizes {
         window(spec.window < length ? spec.window : 0),
         positions(places ? places.data<std::int32_t>() : nullptr),
         scale(score_scale(spec, head_size)),
-        cap(spec.cap) {}
+        cap(spec.cap),
+        two_way(spec.two_way) {}
   std::int64_t items;
   std::int64_t length;
   std::int64_t heads;  // of queries
@@ -41,9 +42,10 @@ struct AttentionSizes {
   const std::int32_t* positions;  // (B, T), or null
   float scale;
   float cap;
+  bool two_way;
 
-  /// Whether queries see all keys before them, in scores that are not capped.
-  bool plain() const { return window == 0 && positions == nullptr && cap == 0; }
+  /// Whether queries see all keys before them and no later ones, in scores that are not capped.
+  bool plain() const { return window == 0 && positions == nullptr && cap == 0 && !two_way; }
   /// The first key that a query of an item sees. It never falls from one query to the next.
   __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     if (query >= length) query = length - 1;
@@ -53,6 +55,13 @@ struct AttentionSizes {
       if (start > first) first = start;
     }
     return first > 0 ? first : 0;
+  }
+  /// Whether a query sees a key: one before it that is not below `first`, its first_key; or, two ways,
+  /// one behind it whose query sees this one's key.
+  __device__ bool sees(std::int64_t item, std::int64_t query, std::int64_t first,
+                       std::int64_t key) const {
+    if (key <= query) return key >= first;
+    return two_way && key < length && first_key(item, key) <= query;
   }
 
   /// Row 0 of an item's queries in qkv and dqkv, and of its keys.

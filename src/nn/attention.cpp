@@ -24,9 +24,11 @@ struct KeyValueCache final : BranchState {
 };
 
 /// Keys that a query sees, on average over a sequence.
-double keys_seen(std::int64_t window, std::int64_t time) {
-  const auto all = static_cast<double>(time), most = static_cast<double>(window);
-  return window == 0 || window >= time ? all / 2 : most - most * most / (2 * all);
+double keys_seen(const kernels::AttentionSpec& heads, std::int64_t time) {
+  const auto all = static_cast<double>(time), most = static_cast<double>(heads.window);
+  const double one_way =
+      heads.window == 0 || heads.window >= time ? all / 2 : most - most * most / (2 * all);
+  return heads.two_way ? 2 * one_way : one_way;
 }
 
 }  // namespace
@@ -43,6 +45,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
       rotary_(spec.rotary),
       norm_(spec.query_key_norm),
       carried_(heads_, head_size_) {
+  heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
@@ -53,11 +56,11 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
 }
 
 bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && (rotary_ == nullptr || rotary_->is_relative());
+  return heads_.window > 0 && !heads_.two_way && (rotary_ == nullptr || rotary_->is_relative());
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
-  const double products = 4 * keys_seen(heads_.window, time) * static_cast<double>(inner());
+  const double products = 4 * keys_seen(heads_, time) * static_cast<double>(inner());
   return TwoProductBranch::flops(time) +
          TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
 }
@@ -189,6 +192,10 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                          BranchState* state, const Pass& pass, const Stream& stream) {
+  if (heads_.two_way)
+    throw Error(ExitCode::kConfig,
+                "two-way attention cannot generate text, because each of its tokens depends on "
+                "later ones; use it in an encoder, as with objective masked");
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);

@@ -63,6 +63,11 @@ constexpr AttentionCase kMaskedCases[] = {
     {2, 70, 2, 64, 2, 0, 0, 0, 1},   {2, 200, 4, 64, 2, 0.25f, 2, 90, 80},
     {1, 40, 1, 200, 1, 0, 2, 9, 13}, {1, 100, 2, 256, 1, 0.125f, 2, 33},
     {2, 70, 1, 256, 1, 0, 0, 0, 37}};
+constexpr AttentionCase kTwoWayCases[] = {
+    {2, 1, 3, 1, 1, 0, 0, 0, 0, true},          {1, 130, 2, 64, 1, 0, 0, 0, 0, true},
+    {2, 70, 3, 5, 1, 0, 1.5f, 0, 0, true},      {1, 130, 1, 64, 1, 0, 0, 1, 0, true},
+    {1, 200, 1, 80, 1, 0, 0, 70, 0, true},      {2, 140, 1, 64, 1, 0, 0, 0, 37, true},
+    {2, 200, 4, 64, 2, 0.25f, 2, 90, 80, true}, {1, 70, 1, 200, 1, 0, 2, 9, 13, true}};
 /// In the emulation enough heads of keys for the kernel with one block for each: lengths around its blocks of 128
 /// keys and tiles of 64 queries, groups, more heads than blocks.
 constexpr AttentionCase kJointCases[] = {{3, 1, 1, 64},
@@ -105,6 +110,15 @@ TEST(CudaAttention, BackwardOfAnyHeadSize) {
 TEST(CudaAttention, HidesCapsAndScales) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kMaskedCases) {
+      check_forward(c, dtype);
+      check_backward(c, dtype);
+    }
+  }
+}
+
+TEST(CudaAttention, LooksBothWays) {
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kTwoWayCases) {
       check_forward(c, dtype);
       check_backward(c, dtype);
     }

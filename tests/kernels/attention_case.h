@@ -17,11 +17,13 @@ struct AttentionCase {
   float scale = 0, cap = 0;
   std::int64_t window = 0;
   std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
+  bool two_way = false;
   AttentionSpec counts() const {
     AttentionSpec spec(heads, keys == 0 ? heads : keys);
     spec.scale = scale;
     spec.cap = cap;
     spec.window = window;
+    spec.two_way = two_way;
     return spec;
   }
   std::int64_t place(std::int64_t b, std::int64_t t) const { return t % (document + b); }
@@ -34,8 +36,11 @@ struct AttentionCase {
     return tensor_of(values, {batch, length}, DType::kI32, stream);
   }
   bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
-    return k <= q && (window == 0 || k > q - window) && (document == 0 || k >= q - place(b, q));
+    if (k > q) return two_way && sees(b, k, q);
+    return (window == 0 || k > q - window) && (document == 0 || k >= q - place(b, q));
   }
+  /// Where the keys end that query q may see.
+  std::int64_t end(std::int64_t q) const { return two_way ? length : q + 1; }
   double score(double product) const {
     const double scaled =
         product * (scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)));

@@ -24,11 +24,21 @@ constexpr AttentionCase kMasked[] = {
     {2, 390, 4, 32, 2, 0.25f, 2, 90, 150},  // all of it, in tiles where there are some
     {2, 390, 4, 9, 2, 0.25f, 2, 90, 150},   // and without
     {1, 700, 2, 32, 1, 0, 5, 130, 290}};
+constexpr AttentionCase kTwoWay[] = {
+    {2, 1, 2, 3, 1, 0, 0, 0, 0, true},           {2, 70, 2, 5, 1, 0, 0, 0, 0, true},
+    {1, 95, 2, 32, 1, 0, 0, 0, 0, true},          // a padded key in tiles
+    {1, 330, 4, 64, 2, 0, 1.5f, 0, 0, true},      // a group, a cap
+    {1, 330, 1, 32, 1, 0, 0, 1, 0, true},         // itself alone
+    {1, 330, 2, 32, 1, 0, 0, 100, 0, true},       // a window to both sides
+    {2, 300, 1, 5, 1, 0, 0, 0, 37, true},         // documents
+    {2, 330, 1, 32, 1, 0, 0, 0, 37, true},        // in tiles
+    {2, 390, 4, 32, 2, 0.25f, 2, 90, 150, true},  // all of it
+    {1, 300, 2, 9, 2, 0.25f, 2, 70, 120, true}};
 
 std::string text(const AttentionCase& c, DType dtype) {
   return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys, " head ",
                 c.head_size, " ", name_of(dtype), " scale ", c.scale, " cap ", c.cap, " window ",
-                c.window, " documents ", c.document);
+                c.window, " documents ", c.document, c.two_way ? " two-way" : "");
 }
 
 struct Reference {
@@ -46,7 +56,7 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
       for (std::int64_t t = 0; t < c.length; ++t) {
         Values score;
-        for (std::int64_t s = 0; s <= t; ++s) {
+        for (std::int64_t s = 0; s < c.end(t); ++s) {
           double sum = 0;
           for (std::int64_t i = 0; i < c.head_size; ++i)
             sum += at(b, t, c.column(h, 0) + i) * at(b, s, c.column(h, 1) + i);
@@ -57,7 +67,7 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
         double total = 0;
         for (const double value : score) total += std::exp(value - highest);
         result.log_sum_exp.push_back(highest + std::log(total));
-        for (std::int64_t s = 0; s <= t; ++s) {
+        for (std::int64_t s = 0; s < c.end(t); ++s) {
           const double weight = std::exp(score[static_cast<std::size_t>(s)] - highest) / total;
           for (std::int64_t i = 0; i < c.head_size; ++i) {
             result
@@ -87,6 +97,7 @@ struct AttentionTensors {
 std::vector<AttentionCase> all_cases() {
   std::vector<AttentionCase> cases(std::begin(kCases), std::end(kCases));
   cases.insert(cases.end(), std::begin(kMasked), std::end(kMasked));
+  cases.insert(cases.end(), std::begin(kTwoWay), std::end(kTwoWay));
   return cases;
 }
 
@@ -119,7 +130,8 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   for (const AttentionCase& c :
        {AttentionCase{2, 7, 2, 5}, AttentionCase{1, 70, 1, 3}, AttentionCase{1, 9, 4, 3, 2},
-        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7}}) {
+        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7},
+        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7, true}}) {
     const AttentionTensors t(c, DType::kF32, stream);
     const auto forward = [&] {
       attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
@@ -150,7 +162,7 @@ Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
     for (std::int64_t q = 0; q < c.length; ++q) {
       Values weight, dweight, slope;
       double correction = 0;
-      for (std::int64_t s = 0; s <= q; ++s) {
+      for (std::int64_t s = 0; s < c.end(q); ++s) {
         double sum = 0, dsum = 0;
         for (std::int64_t i = 0; i < c.head_size; ++i) {
           sum += x[at(q, 0, i)] * x[at(s, 1, i)];
@@ -163,7 +175,7 @@ Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
         dweight.push_back(dsum);
         correction += weight.back() * dsum;
       }
-      for (std::int64_t s = 0; s <= q; ++s) {
+      for (std::int64_t s = 0; s < c.end(q); ++s) {
         const double w = weight[static_cast<std::size_t>(s)];
         const double dscore = w * (dweight[static_cast<std::size_t>(s)] - correction) * scale *
                               slope[static_cast<std::size_t>(s)];
@@ -271,6 +283,12 @@ TEST(Attention, ThrowsOnMismatch) {
                          tensor_of({double(position)}, {1}, DType::kI32, stream), 2, stream),
         ShapeMismatch);
   }
+  AttentionSpec two_way(2);
+  two_way.two_way = true;
+  EXPECT_THROW(attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1),
+                                tensor_of({0}, {1}, DType::kI32, stream),
+                                tensor_of({0}, {1}, DType::kI32, stream), two_way, stream),
+               Error);
 }
 
 }  // namespace

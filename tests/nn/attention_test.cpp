@@ -60,6 +60,27 @@ TEST_F(AttentionTest, IsCausal) {
   EXPECT_FALSE(same_bits(rows(before, kTime - 1, kTime), rows(after, kTime - 1, kTime)));
 }
 
+TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanBeGenerated) {
+  Attention layer{"attn", {.width = kWidth, .heads = 4, .head_size = 6, .two_way = true}, stream_};
+  randomize([&](const ParameterVisitor& visit) { layer.visit_parameters(visit); }, stream_);
+  Pass pass = pass_;
+  pass.positions = Tensor::zeros({1, kTime}, DType::kI32, MemoryKind::kData, stream_);
+  for (std::int32_t t = 0; t < kTime; ++t) pass.positions.data<std::int32_t>()[t] = t % 5;
+  ForwardOnlyTape tape(pass);
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  const Tensor before = layer.forward(x, Tensor{}, tape, stream_);
+  for (std::int64_t c = 0; c < kWidth; ++c) x.data<float>()[4 * kWidth + c] += 1;
+  const Tensor after = layer.forward(x, Tensor{}, tape, stream_);
+  for (std::int64_t t = 0; t < kTime; ++t) {
+    const auto row = [&](const Tensor& y) {
+      return clone(y.view({kTime, kWidth}).rows(t, t + 1), stream_);
+    };
+    EXPECT_EQ(same_bits(row(before), row(after)), t >= 5) << t;
+  }
+  const auto cache = layer.make_state({.texts = 1, .tokens = kTime}, DType::kF32, stream_);
+  EXPECT_THROW(layer.decode(x, Tensor{}, {}, cache.get(), pass_, stream_), Error);
+}
+
 TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
   std::vector<std::string> blocks;
   layer_.visit_parameters(

@@ -83,6 +83,16 @@ Differentiable branch(const Stream& stream, const typename Branch::Spec& spec) {
                    });
 }
 
+/// On sequences of a document of two tokens and one of three.
+Differentiable in_two_documents(Differentiable f, const Stream& stream) {
+  f.pass.positions = Tensor::empty({kBatch, kTime}, DType::kI32, MemoryKind::kData, stream);
+  for (std::int64_t i = 0; i < kBatch * kTime; ++i) {
+    const std::int64_t t = i % kTime;
+    f.pass.positions.data<std::int32_t>()[i] = static_cast<std::int32_t>(t < 2 ? t : t - 2);
+  }
+  return f;
+}
+
 Differentiable attention(const Stream& stream) {
   return branch<Attention>(stream,
                            {.width = kWidth, .heads = kHeads, .head_size = kWidth / kHeads});
@@ -193,6 +203,13 @@ Differentiable gated_attention_without_norms(const Stream& stream) {
   spec.biases = spec.gated = true;
   return branch<Attention>(stream, spec);
 }
+/// A window, and documents of two and three tokens.
+Differentiable two_way_attention(const Stream& stream) {
+  Attention::Spec spec = llama_attention();
+  spec.heads.window = 2;
+  spec.two_way = true;
+  return in_two_documents(branch<Attention>(stream, spec), stream);
+}
 Differentiable scaled_block(const Stream& stream) {
   return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
 }
@@ -231,15 +248,9 @@ Differentiable two_way_semiseparable_mixer(const Stream& stream) {
 Differentiable semiseparable_mixer_by_position(const Stream& stream) {
   return branch<SemiseparableMixer>(stream, semiseparable(false, kTime + 2));
 }
-/// Documents of two and three tokens.
 Differentiable two_way_semiseparable_mixer_by_position(const Stream& stream) {
-  Differentiable f = branch<SemiseparableMixer>(stream, semiseparable(true, kTime + 2));
-  f.pass.positions = Tensor::empty({kBatch, kTime}, DType::kI32, MemoryKind::kData, stream);
-  for (std::int64_t i = 0; i < kBatch * kTime; ++i) {
-    const std::int64_t t = i % kTime;
-    f.pass.positions.data<std::int32_t>()[i] = static_cast<std::int32_t>(t < 2 ? t : t - 2);
-  }
-  return f;
+  return in_two_documents(branch<SemiseparableMixer>(stream, semiseparable(true, kTime + 2)),
+                          stream);
 }
 Differentiable hydra_mixer(const Stream& stream) {
   return branch<HydraMixer>(stream,
@@ -373,6 +384,7 @@ constexpr Case kCases[] = {
     {"GemmaBlockWithDropout", gemma_block_with_dropout, {.step = 4e-3, .relative = 1e-3}},
     {"GatedAttention", gated_attention, {.step = 4e-3, .relative = 1e-3}},
     {"GatedAttentionWithoutNorms", gated_attention_without_norms},
+    {"TwoWayAttention", two_way_attention},
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},

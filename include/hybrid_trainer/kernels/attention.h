@@ -7,7 +7,7 @@
 namespace hybrid_trainer::kernels {
 
 /// H heads of queries and K of keys and values, which as many queries each share: head h reads those
-/// of ⌊h/(H/K)⌋ (Ainslie et al. 2023, "GQA"); and what a query makes of the keys before it.
+/// of ⌊h/(H/K)⌋ (Ainslie et al. 2023, "GQA"); and which keys a query sees, and what it makes of them.
 struct AttentionSpec {
   AttentionSpec(int all) : queries(all), keys(all) {}  // one number: as many of both
   AttentionSpec(int query_heads, int key_heads) : queries(query_heads), keys(key_heads) {}
@@ -16,6 +16,7 @@ struct AttentionSpec {
   float scale = 0;          // of the scores; 0: 1/√head_size
   float cap = 0;            // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: as they are
   std::int64_t window = 0;  // keys that a query sees, its own among them; 0: all before it
+  bool two_way = false;     // as many behind it, too: a key sees each query that sees it
   int group() const { return queries / keys; }
   int all() const { return queries + 2 * keys; }
 };
@@ -24,7 +25,8 @@ inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
   return spec.scale > 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
 }
 
-/// Causal self-attention with a streaming softmax over blocks of keys: no (T, T) array exists. qkv:
+/// Self-attention with a streaming softmax over blocks of keys: no (T, T) array exists. It is causal,
+/// or two-way where the spec says so. qkv:
 /// (B, T, (H + 2·K)·head_size) f32 or bf16, rows hold all queries, then all keys, then all values,
 /// head h of each at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32, kept for
 /// backward; undefined where not wanted. positions: (B, T) i32, each token's place in its document, 0
@@ -47,7 +49,8 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
                        const Stream& stream);
 
-/// Attention of a new token of each of N texts against what is cached of that text, for generation.
+/// Causal attention of a new token of each of N texts against what is cached of that text, for
+/// generation. Throws Error where the spec is two-way.
 /// key_cache, value_cache: (texts, max_T, K·head_size). qkv: (N, (H + 2·K)·head_size), row n of the
 /// token at positions[n] of text texts[n]; its key and value are first written to that row of the
 /// text's caches. texts, positions: (N) i32, below those of the caches (else throws ShapeMismatch;

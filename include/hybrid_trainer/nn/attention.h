@@ -12,7 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// Causal multi-head self-attention: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
+/// Multi-head self-attention, causal or two-way: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
 /// queries, all keys, all values. Between the two, where the spec says so, each head's query and key
 /// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated. Gated, each
 /// number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows of c_attn
@@ -28,6 +28,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     std::optional<kernels::RmsNormSpec> query_key_norm{};
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
     bool gated = false;
+    bool two_way = false;  // each token sees later ones too, as in an encoder
     ProductFiles files{};  // the parts: queries, keys, values
   };
 
@@ -37,7 +38,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// What the heads attended to, from queries, keys and values.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state.
+  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state. Throws Error where
+  /// attention is two-way: later tokens would change what was said.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
