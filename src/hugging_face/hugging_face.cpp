@@ -198,7 +198,12 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  const ModelFamily& family = find_family(model.config().family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  if (layout.model_type.empty())
+    throw DataError(concat("transformers has no ", family.title,
+                           " models, so there is no folder to ",
+                           "export to; sample, eval and train take the run's own folder"));
   const OriginFolder taken_over(origin, layout);
   if (layout.window_keys == WindowKeys::kNone && model.config().window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.config().window,

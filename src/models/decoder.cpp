@@ -206,6 +206,10 @@ Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& str
 
 std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dtype,
                                                         const Stream& stream) const {
+  if (config_.two_way)
+    throw Error(ExitCode::kConfig,
+                "the model is an encoder (model.two_way), so it cannot generate text: each of its "
+                "tokens depends on later ones; train a decoder for that");
   require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
           "decoder: room for texts beyond the context");
   const MemoryLabel label("keys and values");

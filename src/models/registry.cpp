@@ -44,6 +44,7 @@ const ModelRegistry& model_families() {
       gpt2_family(),           llama_family(),  mistral_family(),    qwen2_family(),
       qwen3_family(),          gemma2_family(), gemma3_family(),     mamba2_family(),
       granite_hybrid_family(), bamba_family(),  qwen3_next_family(), qwen3_5_family(),
+      semiseparable_family(),
   };
   return families;
 }

@@ -1,27 +1,9 @@
 #include "hybrid_trainer/nn/attention.h"
 
+#include "src/nn/key_value_cache.h"
+
 namespace hybrid_trainer {
 namespace {
-
-/// Keys and values of all positions so far, (texts, max T, heads of keys·head_size) each.
-struct KeyValueCache final : BranchState {
-  Tensor keys, values;
-  bool can_record() const override { return true; }
-  void grow(std::int64_t tokens, const Stream& stream) override {
-    for (Tensor* tensor : {&keys, &values}) {
-      const std::int64_t texts = tensor->size(0), before = tensor->size(1);
-      if (before >= tokens) continue;  // it grew before another one ran out of memory
-      const Tensor larger = Tensor::empty({texts, tokens, tensor->size(2)}, tensor->dtype(),
-                                          MemoryKind::kActivations, stream);
-      const auto part = [&](const Tensor& all, std::int64_t text) {
-        return all.rows(text, text + 1).as_rows().rows(0, before);
-      };
-      for (std::int64_t text = 0; text < texts; ++text)
-        copy(part(larger, text), part(*tensor, text), stream);
-      *tensor = larger;
-    }
-  }
-};
 
 /// Keys that a query sees, on average over a sequence.
 double keys_seen(const kernels::AttentionSpec& heads, std::int64_t time) {
@@ -50,13 +32,21 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
+  require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
+  if (spec.taps > 0)
+    convolution_.emplace(
+        name / "conv",
+        TokenConvolution::Spec{
+            .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
+        stream);
   if (!norm_) return;
   query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
   key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
 }
 
 bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && !heads_.two_way && (rotary_ == nullptr || rotary_->is_relative());
+  return heads_.window > 0 && !heads_.two_way && !convolution_ &&
+         (rotary_ == nullptr || rotary_->is_relative());
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
@@ -115,8 +105,9 @@ void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, con
                   angles.by_token ? Tensor{} : pass.positions, rotation, stream);
 }
 
-Tensor Attention::joined(const Tensor& product, const Pass& pass, const Stream& stream) const {
-  return carried_.joined(gate_ ? gate_->without_gates(product, stream) : product, pass, stream);
+Tensor Attention::plain(const Tensor& product, const Pass& pass, const Stream& stream) {
+  if (gate_) return gate_->without_gates(product, stream);
+  return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
 }
 
 Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
@@ -126,6 +117,12 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     copy(qkv, product, stream);
   }
+  norm_and_rotate(qkv, angles, pass, stream);
+  return qkv;
+}
+
+void Attention::norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles,
+                                const Pass& pass, const Stream& stream) {
   if (query_norm_) {
     kernels::rms_norm_heads_forward(qkv, {0, heads_.queries}, query_norm_->acquire_master(stream),
                                     *norm_, stream);
@@ -133,7 +130,6 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
                                     key_norm_->acquire_master(stream), *norm_, stream);
   }
   rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
-  return qkv;
 }
 
 void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream) {
@@ -185,6 +181,11 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   rotate(dqkv, turns, pass, kernels::Rotation::kBackward, stream);
   if (query_norm_) norm_backward(dqkv, joined(product, pass, stream), stream);
   const Tensor down = carried_.backward(dqkv, pass, stream);
+  if (convolution_) {
+    dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
+    convolution_->backward(dproduct, {}, down, product, {}, pass, stream);
+    return first_.backward(dproduct, tape, stream);
+  }
   if (!gate_) return first_.backward(down, tape, stream);
   gate_->put_without_gates(dproduct, down, stream);
   return first_.backward(dproduct, tape, stream);
@@ -203,7 +204,9 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
                                         ? rotary_->by_step(cache.keys.size(1), stream)
                                         : angles(time, pass, stream);
   const Tensor product = first_.forward(x, tape, stream);
-  const Tensor qkv = prepared(product, turns, pass, true, stream);
+  const Tensor qkv = convolution_ ? convolution_->decode(product, texts, cache.rows, pass, stream)
+                                  : plain(product, pass, stream);
+  norm_and_rotate(qkv, turns, pass, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   if (!texts.each) {
@@ -230,11 +233,21 @@ std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
     *tensor = Tensor::empty({room.texts, room.tokens, heads_.keys * head_size_}, dtype,
                             MemoryKind::kActivations, stream);
   }
+  if (convolution_)
+    cache->rows = Tensor::zeros(convolution_->state_shape(room.texts), dtype,
+                                MemoryKind::kActivations, stream);
   return cache;
+}
+
+void Attention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                           const Stream& stream) {
+  TwoProductBranch::initialize(deviations, seed, stream);
+  if (convolution_) convolution_->initialize(seed, stream);
 }
 
 void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
+  if (convolution_) convolution_->visit_parameters(visit);
   if (query_norm_) visit(*query_norm_), visit(*key_norm_);
   projection_.visit_parameters(visit);
 }

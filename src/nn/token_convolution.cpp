@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/kernels/columns.h"
 #include "hybrid_trainer/nn/initialization.h"
+#include "src/nn/recurrent_state.h"
 
 namespace hybrid_trainer {
 
@@ -52,6 +53,28 @@ Tensor TokenConvolution::step(const Tensor& state, const Tensor& x, const Tensor
       Tensor::empty({x.size(0), spec_.channels}, x.dtype(), MemoryKind::kActivations, stream);
   kernels::causal_convolution_step(y, state, x, spec_.first, weight_.acquire_master(stream),
                                    acquire_bias(stream), texts, spec_.sum, stream);
+  return y;
+}
+
+Tensor TokenConvolution::decode(const Tensor& x, const DecodeTexts& texts, const Tensor& states,
+                                const Pass& pass, const Stream& stream) {
+  const std::int64_t batch = x.size(0), time = x.size(1);
+  if (!texts.each || (texts.alone && time > kMostSingly)) {
+    const std::int64_t text = texts.each ? *texts.alone : texts.begun;
+    const Tensor rows = states.rows(text, text + 1);
+    if (!texts.each) fill_zero(rows, stream);
+    Pass whole = pass;
+    whole.positions = {};  // all of them are of one document
+    Tensor y = forward(x, texts.each ? rows : Tensor{}, whole, stream);
+    remember(rows, x, stream);
+    return y;
+  }
+  Tensor y =
+      Tensor::empty({batch, time, spec_.channels}, x.dtype(), MemoryKind::kActivations, stream);
+  for_each_token(texts, batch, time, [&](std::int64_t begin, std::int64_t end, const Tensor& of) {
+    copy(y.as_rows().rows(begin, end), step(states, x.as_rows().rows(begin, end), of, stream),
+         stream);
+  });
   return y;
 }
 

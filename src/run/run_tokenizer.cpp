@@ -30,7 +30,7 @@ bool begins_with_another_tokenizer(const std::optional<std::filesystem::path>& i
 }
 
 std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream) {
-  if (tokenizer == nullptr) return "";
+  if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;

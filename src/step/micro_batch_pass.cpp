@@ -23,11 +23,11 @@ void check_segment(const LossModel& model, std::int64_t wanted) {
     throw ConfigError(
         {concat("memory.segment_length: got ", wanted, ", want 0 or at least ", kLeastSegment)});
   if (!model.goes_in_segments())
-    throw ConfigError(
-        {concat("memory.segment_length: got ", wanted,
-                ", and the model has layers that look at tokens of earlier segments, "
-                "as attention does; leave it out, or take a model of Mamba-2 or Gated "
-                "DeltaNet alone")});
+    throw ConfigError({concat(
+        "memory.segment_length: got ", wanted,
+        ", and the model has layers that do not hand on what they know of earlier segments, "
+        "as attention and T + U·Vᵀ; leave it out, or take a model of Mamba-2 or Gated "
+        "DeltaNet alone")});
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 
 /// A model that writes text, with what it computes in. Throws as open_model, and DataError where it
-/// has no tokenizer.
+/// is an encoder or has no tokenizer.
 struct WritingModel {
   TrainedRun run;
   DType dtype;
@@ -18,6 +18,10 @@ struct WritingModel {
                const Stream& stream)
       : run(open_model(folder, stream, weights, precision)),
         dtype(compute_in(*run.model, precision, stream)) {
+    if (run.model->config().two_way)
+      throw DataError(concat(folder,
+                             " is an encoder (model.two_way), so it cannot write text: each ",
+                             "of its tokens depends on later ones; eval measures its loss"));
     if (!run.tokenizer)
       throw DataError(
           concat(folder, " has no tokenizer; its data came without one, so text cannot be made"));

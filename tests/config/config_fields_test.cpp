@@ -82,6 +82,11 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
       {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
       {"model.mixers", {{"model.mixers", "am"}}},
+      {"model.two_way", {{"model.two_way", "true"}}},
+      {"model.semiseparable.rank", {{"model.semiseparable.rank", "2"}}},
+      {"model.semiseparable.potentials", {{"model.semiseparable.potentials", "2"}}},
+      {"model.semiseparable.imaginary", {{"model.semiseparable.imaginary", "0.5"}}},
+      {"model.semiseparable.limit", {{"model.semiseparable.limit", "0.1"}}},
       {"model.state_space.heads", {{"model.state_space.heads", "2"}}},
       {"model.state_space.head_size", {{"model.state_space.head_size", "4"}}},
       {"model.state_space.groups", {{"model.state_space.groups", "2"}}},
@@ -205,6 +210,12 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
     if (field == concat("model.", key))
       return {{"model.family", "granitemoehybrid"}, {"model.layers", "2"}, {"model.mixers", "ma"}};
   }
+  if (field == "model.two_way") return {{"model.family", "semiseparable"}};
+  if (field.starts_with("model.semiseparable."))
+    return {{"model.family", "semiseparable"},
+            {"model.two_way", "true"},
+            {"model.layers", "2"},
+            {"model.mixers", "tb"}};
   if (field.starts_with("model.state_space.")) {
     return {{"model.family", "granitemoehybrid"},
             {"model.mixers", "m"},

@@ -13,12 +13,28 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 61;
 
+/// One layer for each letter of the family semiseparable.
+ModelConfig layers_of_each_kind(bool two_way) {
+  ModelConfig config{.family = "semiseparable",
+                     .heads = 4,
+                     .width = 32,
+                     .context = 24,
+                     .vocabulary = kVocabulary,
+                     .mixers = two_way ? "ahtpb" : "acmdtp",
+                     .two_way = two_way,
+                     .state_space = {.heads = 4, .head_size = 8, .state_size = 4},
+                     .semiseparable = {.rank = 3, .potentials = 4}};
+  config.layers = std::ssize(config.mixers);
+  return config;
+}
+
 ModelConfig small_model(const std::string& family) {
   ModelConfig config{.layers = 2, .heads = 4, .width = 32, .context = 24};
   config.family = family == "dynamic" ? "llama" : family;
   if (family == "dynamic")
     config.rope_scaling = {.type = "dynamic", .factor = 3, .original_context = 8};
   config.vocabulary = kVocabulary;
+  if (family == "decoder" || family == "encoder") return layers_of_each_kind(family == "encoder");
   if (config.family != "gpt2" && config.family != "llama") config.window = 5;
   if (family == "gemma2") config.attention_cap = config.logit_cap = 2;
   return config;
@@ -104,7 +120,7 @@ TEST_P(PackedDocuments, GiveTheLossAndGradientsOfTheDocumentsApart) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PackedDocuments,
                          ::testing::Values("gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3",
-                                           "dynamic"),
+                                           "dynamic", "decoder", "encoder"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

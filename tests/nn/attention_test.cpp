@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
@@ -87,6 +91,70 @@ TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
       [&](Parameter& p) { blocks.push_back(concat(p.name(), " ", p.blocks())); });
   EXPECT_EQ(blocks, (std::vector<std::string>{"attn.c_attn.weight 12", "attn.c_attn.bias 1",
                                               "attn.c_proj.weight 16", "attn.c_proj.bias 1"}));
+}
+
+/// Row t, column c of a product, times a kernel of three taps that ends at t, of each column.
+std::vector<double> convolved_rows(const std::vector<double>& rows,
+                                   const std::vector<double>& kernel, std::int64_t time) {
+  const std::int64_t columns = std::ssize(rows) / time;
+  std::vector<double> sums(rows.size());
+  for (std::int64_t t = 0; t < time; ++t)
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t back = 0; back <= std::min<std::int64_t>(t, 2); ++back)
+        sums[static_cast<std::size_t>(t * columns + c)] +=
+            kernel[static_cast<std::size_t>(3 * c + 2 - back)] *
+            rows[static_cast<std::size_t>((t - back) * columns + c)];
+  return sums;
+}
+
+/// One head that attends over what a convolution makes of queries, keys and values. The identity
+/// for c_proj shows what it attended to.
+TEST(AttentionBehindAConvolution, AttendsOverConvolvedQueriesKeysAndValues) {
+  constexpr std::int64_t kTime = 7, kWidth = 4;
+  const Stream stream = test_stream();
+  Attention layer("attn",
+                  {.width = kWidth,
+                   .heads = {1},
+                   .head_size = kWidth,
+                   .biases = false,
+                   .output_bias = false,
+                   .taps = 3},
+                  stream);
+  randomize([&](const ParameterVisitor& visit) { layer.visit_parameters(visit); }, stream);
+  std::map<std::string, std::vector<double>> weights;
+  layer.visit_parameters([&](Parameter& parameter) {
+    if (parameter.name() == "attn.c_proj.weight")
+      for (std::int64_t i = 0; i < kWidth * kWidth; ++i)
+        master_of(parameter).data<float>()[i] = i % (kWidth + 1) == 0 ? 1.0f : 0.0f;
+    weights[parameter.name()] = values_of(master_of(parameter));
+  });
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream);
+  std::vector<double> rows(kTime * 3 * kWidth);
+  for (std::int64_t i = 0; i < std::ssize(rows); ++i)
+    for (std::int64_t c = 0; c < kWidth; ++c)
+      rows[static_cast<std::size_t>(i)] +=
+          x.data<float>()[i / (3 * kWidth) * kWidth + c] *
+          weights.at("attn.c_attn.weight")[static_cast<std::size_t>(i % (3 * kWidth) * kWidth + c)];
+  rows = convolved_rows(rows, weights.at("attn.conv.weight"), kTime);
+  const auto number = [&](std::int64_t t, std::int64_t part, std::int64_t c) {
+    return rows[static_cast<std::size_t>((3 * t + part) * kWidth + c)];
+  };
+  std::vector<double> wanted;
+  for (std::int64_t t = 0; t < kTime; ++t) {
+    std::vector<double> sums(kWidth);
+    double total = 0;
+    for (std::int64_t s = 0; s <= t; ++s) {
+      double score = 0;
+      for (std::int64_t c = 0; c < kWidth; ++c) score += number(t, 0, c) * number(s, 1, c);
+      const double weight = std::exp(score / 2);  // √4
+      total += weight;
+      for (std::int64_t c = 0; c < kWidth; ++c)
+        sums[static_cast<std::size_t>(c)] += weight * number(s, 2, c);
+    }
+    for (const double sum : sums) wanted.push_back(sum / total);
+  }
+  ForwardOnlyTape tape(Pass{.training = false});
+  EXPECT_LT(relative_error(values_of(layer.forward(x, Tensor{}, tape, stream)), wanted), 1e-6);
 }
 
 }  // namespace

@@ -210,6 +210,13 @@ Differentiable two_way_attention(const Stream& stream) {
   spec.two_way = true;
   return in_two_documents(branch<Attention>(stream, spec), stream);
 }
+/// Behind a convolution of queries, keys and values, normed and turned.
+Differentiable convolved_attention(const Stream& stream) {
+  Attention::Spec spec = llama_attention();
+  spec.query_key_norm = kGemmaNorm.of_root_mean_square();
+  spec.taps = 3;
+  return branch<Attention>(stream, spec);
+}
 Differentiable scaled_block(const Stream& stream) {
   return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
 }
@@ -385,6 +392,7 @@ constexpr Case kCases[] = {
     {"GatedAttention", gated_attention, {.step = 4e-3, .relative = 1e-3}},
     {"GatedAttentionWithoutNorms", gated_attention_without_norms},
     {"TwoWayAttention", two_way_attention},
+    {"ConvolvedAttention", convolved_attention, {.step = 4e-3, .relative = 1e-3}},
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},

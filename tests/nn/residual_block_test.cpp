@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/nn/hydra_mixer.h"
+#include "hybrid_trainer/nn/resolvent_mixer.h"
+#include "hybrid_trainer/nn/semiseparable_mixer.h"
 #include "support/gradient_check.h"
 #include "support/layers.h"
 
@@ -74,6 +77,28 @@ TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {
   expect_kept({kWidth, norm}, gated, stream_);
   gated[1].last_norm = "ln_4";
   expect_kept({kWidth, norm}, gated, stream_);
+}
+
+/// So that plans of models with these mixers are right.
+TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
+  const auto expect = [&](const char* name, const BranchMaker& make) {
+    SCOPED_TRACE(name);
+    expect_kept({.width = kWidth}, {{.name = "mix", .norm = "ln_1", .make = make}}, stream_);
+  };
+  expect("attention behind a convolution",
+         branch_of<Attention>({.width = kWidth, .heads = {4, 2}, .head_size = 6, .taps = 3}));
+  for (const std::int64_t positions : {0, 12}) {
+    for (const bool two_way : {false, true})
+      expect("T + U·Vᵀ", branch_of<SemiseparableMixer>({.width = kWidth,
+                                                        .heads = 2,
+                                                        .head_size = 6,
+                                                        .rank = 3,
+                                                        .two_way = two_way,
+                                                        .positions = positions}));
+  }
+  expect("BK core", branch_of<ResolventMixer>({.width = kWidth, .potentials = 3}));
+  expect("Hydra", branch_of<HydraMixer>(
+                      {.width = kWidth, .scan = {.heads = 2, .head_size = 8, .state_size = 4}}));
 }
 
 /// A third branch behind the two, and its block alone.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/models/semiseparable_config.h"
 #include "hybrid_trainer/models/state_space_config.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
@@ -36,7 +37,9 @@ struct ModelConfig {
   double attention_cap = 0;
   double logit_cap = 0;
   std::string mixers{};
+  bool two_way = false;
   StateSpaceConfig state_space{};
+  SemiseparableConfig semiseparable{};
   double rotary_share = 1;
   double embedding_scale = 1;
   double residual_scale = 1;
@@ -44,10 +47,10 @@ struct ModelConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        Field{"family", self.family,
-              "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, gemma2, gemma3, mamba2, "
-              "granitemoehybrid or bamba."});
+    visit(Field{
+        "family", self.family,
+        "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
+        "mamba2, granitemoehybrid, bamba or semiseparable."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
@@ -112,10 +115,17 @@ struct ModelConfig {
                 Range::at_least(0)});
     visit(Field{"mixers", self.mixers,
                 "What mixes the tokens of each layer, one letter per layer, repeated: a attention, "
-                "m Mamba-2, d Gated DeltaNet. Empty uses the family's pattern: mamba2 m; "
-                "granitemoehybrid and bamba mmma; qwen3_5 ddda."});
+                "m Mamba-2, d Gated DeltaNet; in semiseparable also c attention behind a short "
+                "convolution, t T + U·Vᵀ from tokens, p by position, and in encoders h Hydra, b BK "
+                "core. Empty uses the family's pattern: mamba2 m; granitemoehybrid and bamba mmma; "
+                "qwen3_5 and qwen3_next ddda; semiseparable t."});
+    visit(Field{"two_way", self.two_way,
+                "An encoder: each token sees those after it as well as those before it, and it "
+                "cannot generate text (semiseparable)."});
     visit(Field{"state_space", self.state_space,
-                "Sizes of the mixers that are not attention: Mamba-2 and Gated DeltaNet."});
+                "Sizes of the mixers with a recurrence: Mamba-2, Gated DeltaNet and Hydra; taps "
+                "also of attention's convolution."});
+    visit(Field{"semiseparable", self.semiseparable, "Sizes of the mixers T + U·Vᵀ and BK core."});
     visit(Field{"rotary_share", self.rotary_share,
                 "Share of each head's channels that positions rotate, the first ones; 0: none, and "
                 "positions are known by the other mixers alone.",

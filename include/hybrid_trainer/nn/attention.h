@@ -9,14 +9,16 @@
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rotary_table.h"
+#include "hybrid_trainer/nn/token_convolution.h"
 
 namespace hybrid_trainer {
 
-/// Multi-head self-attention, causal or two-way: y = residual + c_proj(attention(c_attn(x))); c_attn's rows are all
-/// queries, all keys, all values. Between the two, where the spec says so, each head's query and key
-/// are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated. Gated, each
-/// number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows of c_attn
-/// follow the queries'.
+/// Multi-head self-attention, causal or two-way: y = residual + c_proj(attention(c_attn(x))); c_attn's
+/// rows are all queries, all keys, all values. Between the two, where the spec says so, a causal
+/// convolution goes over all of them, "<name>.conv.weight" (rows of c_attn, taps); each head's query
+/// and key are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
+/// Gated, each number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows
+/// of c_attn follow the queries'.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -28,8 +30,9 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     std::optional<kernels::RmsNormSpec> query_key_norm{};
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
     bool gated = false;
-    bool two_way = false;  // each token sees later ones too, as in an encoder
-    ProductFiles files{};  // the parts: queries, keys, values
+    std::int64_t taps = 0;  // of the convolution; 0: none
+    bool two_way = false;   // each token sees later ones too, as in an encoder
+    ProductFiles files{};   // the parts: queries, keys, values
   };
 
   Attention(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -46,6 +49,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                                           const Stream& stream) const override;
   /// With a window, beyond which no key is handed over.
   bool goes_in_segments() const override;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -55,17 +60,23 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                        const Tensor& product, const Pass& pass, const Stream& stream);
   /// Whether backward makes queries, keys and values again from the product, which is kept.
   bool prepares_anew(const Pass& pass) const {
-    return query_norm_.has_value() || gate_.has_value() || pass.carry != nullptr;
+    return query_norm_ || gate_ || convolution_ || pass.carry != nullptr;
   }
+  /// Queries, keys and values as norms read them: without gates, or behind the convolution.
+  Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// c_attn's result without gates, behind what is carried.
-  Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) const;
+  /// They, behind what is carried.
+  Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) {
+    return carried_.joined(plain(product, pass, stream), pass, stream);
+  }
   /// It normed and rotated by `angles`; in place, unless backward is to have it too.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
   /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
+  void norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
+                       const Stream& stream);
   void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
@@ -76,6 +87,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
   std::optional<Parameter> query_norm_, key_norm_;
   std::optional<AttentionGate> gate_;
+  std::optional<TokenConvolution> convolution_;
   CarriedKeys carried_;
 };
 

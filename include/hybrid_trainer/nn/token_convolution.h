@@ -3,8 +3,7 @@
 #include <optional>
 
 #include "hybrid_trainer/kernels/causal_convolution.h"
-#include "hybrid_trainer/nn/activation_tape.h"
-#include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {
 
@@ -34,6 +33,10 @@ class TokenConvolution {
   /// Generation: of one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts:
   /// (N) i32. Returns (N, channels).
   Tensor step(const Tensor& state, const Tensor& x, const Tensor& texts, const Stream& stream);
+  /// Generation: of what follows, (1, T, any) of one text or (B, 1, any) of several, whose last rows
+  /// are in `states`, of state_shape.
+  Tensor decode(const Tensor& x, const DecodeTexts& texts, const Tensor& states, const Pass& pass,
+                const Stream& stream);
   /// Makes the rows of `state`, (1, taps − 1, channels), those that end with all of x, (1, T, any).
   void remember(const Tensor& state, const Tensor& x, const Stream& stream) const;
   Shape state_shape(std::int64_t texts) const { return {texts, spec_.taps - 1, spec_.channels}; }

@@ -6,14 +6,19 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/delta_rule_mixer.h"
 #include "hybrid_trainer/nn/feed_forward.h"
+#include "hybrid_trainer/nn/hydra_mixer.h"
+#include "hybrid_trainer/nn/resolvent_mixer.h"
+#include "hybrid_trainer/nn/semiseparable_mixer.h"
 #include "hybrid_trainer/nn/state_space_mixer.h"
 
 namespace hybrid_trainer {
 namespace {
 
-bool has_attention(const HybridDecoder& kind) {
-  return kind.letters.find('a') != std::string::npos;
+bool attends(const std::string& letters) {
+  return letters.find_first_of("ac") != std::string::npos;
 }
+
+bool has_attention(const HybridDecoder& kind) { return attends(kind.letters); }
 
 std::vector<std::string> keys_of(const HybridDecoder& kind) {
   std::vector<std::string> keys{"initializer_range", "norm_epsilon", "tied_head", "mixers",
@@ -23,6 +28,7 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
   };
   add(has_attention(kind),
       {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share", "window"});
+  add(!kind.encoder_letters.empty(), {"two_way", "semiseparable"});
   add(kind.has_feed_forward, {"inner_width", "dropout"});
   add(kind.attention_bias, {"attention_bias"});
   add(kind.mlp_bias, {"mlp_bias"});
@@ -46,8 +52,10 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
   return config;
 }
 
+/// `taps`: of a convolution of queries, keys and values; 0: none.
 Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& config,
-                             const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
+                             const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm,
+                             std::int64_t taps) {
   Attention::Spec spec{
       .width = config.width,
       .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
@@ -56,6 +64,8 @@ Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& confi
       .output_bias = config.attention_bias,
       .rotary = config.rotary_share > 0 ? rotary : nullptr,
       .gated = kind.gated_attention,
+      .taps = taps,
+      .two_way = config.two_way,
       .files = kind.files.attention(config)};
   spec.heads.window = config.window;
   if (config.query_scalar > 0)
@@ -93,6 +103,36 @@ DeltaRuleMixer::Spec delta_rule_of(const HybridDecoder& kind, const ModelConfig&
           .files = kind.files.mixer_products(config)};
 }
 
+HydraMixer::Spec hydra_of(const HybridDecoder& kind, const ModelConfig& config) {
+  const StateSpaceMixer::Spec one_way = state_space_of(kind, config);
+  return {.width = config.width,
+          .scan = one_way.scan,
+          .taps = one_way.taps,
+          .biases = one_way.biases,
+          .norm_epsilon = one_way.norm_epsilon,
+          .files = one_way.files};
+}
+
+SemiseparableMixer::Spec semiseparable_of(const HybridDecoder& kind, const ModelConfig& config,
+                                          std::int64_t positions) {
+  return {.width = config.width,
+          .heads = config.heads,
+          .head_size = config.head_size,
+          .rank = config.semiseparable.rank,
+          .two_way = config.two_way,
+          .positions = positions,
+          .files = kind.files.mixer_products(config)};
+}
+
+ResolventMixer::Spec resolvent_of(const HybridDecoder& kind, const ModelConfig& config) {
+  return {.width = config.width,
+          .potentials = config.semiseparable.potentials,
+          .imaginary = config.semiseparable.imaginary,
+          .limit = config.semiseparable.limit,
+          .norm_epsilon = static_cast<float>(config.norm_epsilon),
+          .files = kind.files.mixer_products(config)};
+}
+
 /// A layer: its mixer, and the feed-forward branch where the family has one.
 LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer) {
   LayerSpec layer{std::move(mixer)};
@@ -107,21 +147,45 @@ LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchS
   return layer;
 }
 
+/// Those that layers of a config may have.
+const std::string& letters_of(const HybridDecoder& kind, const ModelConfig& config) {
+  return config.two_way ? kind.encoder_letters : kind.letters;
+}
+
+BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& config,
+                     const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
+  switch (letter) {
+    case 'a':
+      return branch_of<Attention>(attention_of(kind, config, rotary, norm, 0));
+    case 'c':
+      return branch_of<Attention>(
+          attention_of(kind, config, rotary, norm, config.state_space.taps));
+    case 'm':
+      return branch_of<StateSpaceMixer>(state_space_of(kind, config));
+    case 'd':
+      return branch_of<DeltaRuleMixer>(delta_rule_of(kind, config));
+    case 'h':
+      return branch_of<HydraMixer>(hydra_of(kind, config));
+    case 't':
+      return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, 0));
+    case 'p':
+      return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, config.context));
+    default:
+      return branch_of<ResolventMixer>(resolvent_of(kind, config));  // 'b'
+  }
+}
+
 std::map<char, LayerSpec> kinds_of(const HybridDecoder& kind, const ModelConfig& config,
                                    const std::shared_ptr<RotaryTable>& rotary,
                                    const NormSpec& norm) {
   std::map<char, LayerSpec> kinds;
-  const auto add = [&](char letter, const ModuleName& name, const BranchMaker& make) {
-    const BranchSpec mixer{.name = name, .norm = {"ln_1", kind.files.mixer_norm}, .make = make};
+  for (const char letter : letters_of(kind, config)) {
+    const ModuleName name =
+        attends({letter}) ? ModuleName("attn", "self_attn") : ModuleName("mix", kind.files.mixer);
+    const BranchSpec mixer{.name = name,
+                           .norm = {"ln_1", kind.files.mixer_norm},
+                           .make = mixer_of(letter, kind, config, rotary, norm)};
     kinds.emplace(letter, layer_of(kind, config, mixer));
-  };
-  for (const char letter : kind.letters) {
-    const ModuleName mixer{"mix", kind.files.mixer};
-    if (letter == 'a')
-      add('a', {"attn", "self_attn"},
-          branch_of<Attention>(attention_of(kind, config, rotary, norm)));
-    if (letter == 'm') add('m', mixer, branch_of<StateSpaceMixer>(state_space_of(kind, config)));
-    if (letter == 'd') add('d', mixer, branch_of<DeltaRuleMixer>(delta_rule_of(kind, config)));
   }
   return kinds;
 }
@@ -134,7 +198,7 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
   const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
   const auto rotary = std::make_shared<RotaryTable>(config.rope_theta, config.rope_scaling,
                                                     config.context, rotated_channels(config));
-  const bool rotates = has_attention(kind) && config.rotary_share > 0;
+  const bool rotates = attends(config.mixers) && config.rotary_share > 0;
   return {
       .residual = {config.width, norm, static_cast<float>(config.dropout),
                    static_cast<float>(config.residual_scale)},
@@ -150,11 +214,47 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
 }
 
 std::string words_of(const std::string& letters) {
-  static const std::map<char, std::string> words{
-      {'a', "a (attention)"}, {'m', "m (Mamba-2)"}, {'d', "d (Gated DeltaNet)"}};
+  static const std::map<char, std::string> words{{'a', "a (attention)"},
+                                                 {'c', "c (attention behind a convolution)"},
+                                                 {'m', "m (Mamba-2)"},
+                                                 {'d', "d (Gated DeltaNet)"},
+                                                 {'h', "h (Hydra)"},
+                                                 {'t', "t (T + U·Vᵀ from tokens)"},
+                                                 {'p', "p (T + U·Vᵀ by position)"},
+                                                 {'b', "b (BK core)"}};
   std::string text;
-  for (const char letter : letters) text += (text.empty() ? "" : " and ") + words.at(letter);
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == letters.size() ? " and " : ", ") + words.at(letters[i]);
   return text;
+}
+
+/// Letters that are none of the family, or those of the other direction.
+void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& config,
+                             std::vector<std::string>& problems) {
+  const std::string& letters = letters_of(kind, config);
+  const std::string& others = config.two_way ? kind.letters : kind.encoder_letters;
+  for (const char letter : config.mixers) {
+    if (letters.find(letter) != std::string::npos || others.find(letter) == std::string::npos)
+      continue;
+    const std::string word = words_of({letter});
+    problems.push_back(concat(
+        "model.mixers: got ", config.mixers, ", and ", word,
+        config.two_way
+            ? " sees earlier tokens alone; an encoder (model.two_way) takes " + words_of(letters)
+            : " sees the future, so a decoder cannot have it; set model.two_way for an encoder"));
+    return;
+  }
+  collect_pattern_problems("model.mixers", config.mixers, letters, words_of(letters), config.layers,
+                           problems);
+}
+
+void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  if (config.semiseparable.rank <= config.context ||
+      config.mixers.find_first_of("tp") == std::string::npos)
+    return;
+  problems.push_back(concat("model.semiseparable.rank: got ", config.semiseparable.rank,
+                            ", and a matrix of model.context ", config.context,
+                            " tokens has at most that rank"));
 }
 
 void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>& problems) {
@@ -194,9 +294,8 @@ void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& confi
   const ModelConfig whole = resolved_hybrid(kind, config);
   collect_mixer_problems(whole, problems);
   if (has_attention(kind)) collect_attention_problems(whole, problems);
-  if (whole.mixers != kind.pattern)
-    collect_pattern_problems("model.mixers", config.mixers, kind.letters, words_of(kind.letters),
-                             config.layers, problems);
+  collect_rank_problems(whole, problems);
+  if (whole.mixers != kind.pattern) collect_letter_problems(kind, config, problems);
 }
 
 }  // namespace

@@ -9,13 +9,15 @@ namespace hybrid_trainer {
 ProductFiles usual_attention_files(const ModelConfig& config);
 ProductFiles state_space_files(const ModelConfig& config);
 
-/// What tells one family of decoders whose layers mix tokens by attention or by a recurrence from
-/// another.
+/// What tells one family of models whose layers mix tokens by attention, a recurrence or a matrix with
+/// structure from another.
 struct HybridDecoder {
   const char* name;
   const char* title;
   std::string letters;  // the mixers that its layers may have, of ModelConfig::mixers
   std::string pattern;  // which they have where the config leaves that out
+  /// Those that an encoder's layers may have (ModelConfig::two_way); empty: it is no encoder.
+  std::string encoder_letters{};
   NormKind norm = NormKind::kRootMeanSquare;
   bool has_feed_forward = true;
   bool query_key_norm = false;
@@ -32,7 +34,7 @@ struct HybridDecoder {
     std::string mlp = "mlp", mlp_norm = "post_attention_layernorm";
     ProductFiles mlp_products;
   } files;
-  HuggingFaceLayout layout;
+  HuggingFaceLayout layout{};  // none: transformers has no such model
   std::vector<ModelPreset> presets{};
 };
 
