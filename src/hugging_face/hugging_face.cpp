@@ -140,9 +140,8 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
   const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& [key, value] = wanted[i];
-    const bool is_of_training =
-        key == "dropout" || key == "initializer_range" ||
-        (key == "window" && layout.window_keys == WindowKeys::kNone);
+    const bool is_of_training = key == "dropout" || key == "initializer_range" ||
+                                (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers";
     if (is_of_training || is_copied || in_folder[i].second == value) continue;

@@ -50,7 +50,8 @@ class Pretraining final : public LanguageTask {
                               .sequence_length = config.data.sequence_length,
                               .shuffle = config.data.shuffle,
                               .seed = static_cast<std::uint64_t>(config.training.seed),
-                              .stretches = Stretches(config).batches()});
+                              .stretches = Stretches(config).batches(),
+                              .goes_on = config.data.carry_state});
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {

@@ -9,6 +9,7 @@
 
 namespace hybrid_trainer {
 
+class RowStates;
 class SegmentCarry;
 
 /// Purpose of one forward pass.
@@ -17,7 +18,7 @@ struct Pass {
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
-  double recompute = 0;          // see Recomputation
+  double recompute = 0;  // see Recomputation
   /// Offset in the whole batch, if this is one of its micro-batches or a segment.
   std::int64_t first_token = 0;
   /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
@@ -28,6 +29,13 @@ struct Pass {
   /// Tokens of a sequence whose activations are there at a time, where the model can go over a longer
   /// one in segments (LossModel::goes_in_segments); 0: all.
   std::int64_t segment = 0;
+  /// How many segments at the end keep their activations from forward on; backward computes the others
+  /// again.
+  std::int64_t kept_segments = 1;
+  /// Whether nobody reads the loss between forward and backward.
+  bool loss_may_wait = false;
+  /// If not null, sequences begin with these states, and leave theirs for the next batch.
+  RowStates* states = nullptr;
   /// If not null, this pass is of one segment, and branches begin and end as it says.
   SegmentCarry* carry = nullptr;
 };

@@ -44,10 +44,13 @@ class SegmentCarry {
   const Place& place() const { return place_; }
   void set_place(Place place) { place_ = std::move(place); }
 
-  /// Forward begins with the first segment; then, after each, the next begins where it ended.
-  void begin();
+  /// Forward begins with the first segment and what its branches begin with, in the order of their
+  /// first use, if anything; then, after each, the next begins where it ended.
+  void begin(const std::vector<State>& firsts);
   void go_on();
-  /// Saves what the segment begins with, which is not the first one, for take_firsts.
+  /// What the branches end with.
+  std::vector<State> lasts() const;
+  /// Saves what the segment begins with for take_firsts.
   void save_firsts(ActivationTape& tape, const Stream& stream) const;
   /// Backward begins with the last segment; then, after each, the one before ends with its gradient.
   void begin_backward();
