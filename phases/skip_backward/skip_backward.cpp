@@ -56,6 +56,11 @@ const std::vector<Refusal>& SkipBackwardMethod::refusals() {
   const std::string strategy = "predict_aware_memory.offload_strategy",
                     longest = "phases.max_predict_steps";
   static const std::vector<Refusal> rows{
+      {.keys = {"data.carry_state"},
+       .values = {"false"},
+       .why = "a prediction goes over its batches again, with the states of others",
+       .when = {{longest, Kind::kIsMoreThan, {"0"}}},
+       .wanted = "false, or phases.max_predict_steps=0"},
       {.keys = {strategy},
        .kind = Kind::kIsNoneOf,
        .values = {"drop_and_reinitialize"},

@@ -75,6 +75,16 @@ void HybridTrainerConfig::collect_finder_problems(std::vector<std::string>& foun
                          schedule.warmup_steps, "; want at least ", least));
 }
 
+void HybridTrainerConfig::collect_carry_problems(std::vector<std::string>& found) const {
+  if (!data.carry_state) return;
+  const auto refuse = [&](bool is_on, const char* why) {
+    if (is_on) found.push_back(concat("data.carry_state: got true, but ", why));
+  };
+  refuse(data.is_rows(), "rows of examples are texts of their own; want data.layout windows");
+  refuse(!stretches.empty(), "stretches change the rows of a batch; want none");
+  refuse(training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
+}
+
 bool HybridTrainerConfig::updates_at_once() const {
   const bool norm_may_stop_it =
       divergence.max_skipped_updates > 0 || divergence.critical_after > 0 ||
@@ -132,6 +142,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("gradients", memory.gradients, "keep");
   collect_objective_problems(found);
   collect_stretch_problems(*this, found);
+  collect_carry_problems(found);
   if (learning_rate_finder.is_on()) collect_finder_problems(found);
   if (std::ranges::count(method_names(), phases.method) > 0)
     collect_refusals(refusals_of(phases.method), *this, "phases.method " + phases.method, found);

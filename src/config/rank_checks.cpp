@@ -26,6 +26,10 @@ const std::vector<Refusal>& refusals_over_ranks() {
   const KeyTest are_several{"ranks", Kind::kIsMoreThan, {"1"}};
   const char* const cut = "distributed.zero 3 cuts each weight into the ranks' parts";
   static const std::vector<Refusal> rows{
+      {.keys = {"data.carry_state"},
+       .values = {"false"},
+       .why = "ranks do not hand states to a checkpoint",
+       .when = {are_several}},
       {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are summed first"},
       {.keys = {"stretches"},
        .values = {"[]"},

@@ -129,11 +129,13 @@ class BatchLoader::Prefetch {
 
 WindowBatches::WindowBatches(const TokenDataset& dataset, const BatchSettings& settings)
     : dataset_(&dataset),
+      goes_on_(settings.goes_on),
       largest_{settings.batch_size, settings.sequence_length},
       order_(dataset.tokens(), settings, name_of(dataset)) {}
 
 Batch WindowBatches::read(std::int64_t batch_index, const Batch& memory) const {
-  const Batch batch = shaped(memory, order_.shape_of(batch_index));
+  Batch batch = shaped(memory, order_.shape_of(batch_index));
+  if (goes_on_) batch.set_goes_on(batch_index % (windows_per_epoch() / batch.size()) != 0);
   for (std::int64_t row = 0; row < batch.size(); ++row)
     read_sequence(*dataset_, order_.start_of(batch_index, row), batch, row);
   return batch;

@@ -26,14 +26,24 @@ WindowOrder::WindowOrder(std::int64_t tokens, const BatchSettings& settings,
                            " tokens; one training sequence of data.sequence_length ", length,
                            " takes ", length + 1, ": use more text or a shorter sequence"));
   }
-  const std::int64_t usable = settings.shuffle ? tokens - length : tokens - 1;
+  const std::int64_t usable = is_shuffled() ? tokens - length : tokens - 1;
   windows_ = std::max<std::int64_t>(1, usable / length);
+  if (!settings.goes_on) return;
+  if (windows_ < settings.batch_size)
+    throw DataError(concat(name, " has ", windows_, " sequences of data.sequence_length ", length,
+                           ", and data.carry_state wants one for each of the ", settings.batch_size,
+                           " rows of a batch: use more text, or shorter or fewer sequences"));
+  windows_ -= windows_ % settings.batch_size;
 }
 
 std::int64_t WindowOrder::start_of(std::int64_t example) const {
   const std::int64_t length = settings_.sequence_length;
   const auto epoch = static_cast<std::uint64_t>(example / windows_);
   const auto place = static_cast<std::uint64_t>(example % windows_);
+  if (settings_.goes_on) {
+    const std::int64_t rows = settings_.batch_size, number = example % windows_;
+    return (number % rows * (windows_ / rows) + number / rows) * length;
+  }
   if (!settings_.shuffle) return static_cast<std::int64_t>(place) * length;
   const std::int64_t offsets = std::min(length, tokens_ - windows_ * length);
   const auto offset =

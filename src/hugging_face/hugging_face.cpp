@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
@@ -131,13 +132,16 @@ std::string spread_letters(const std::string& period, std::int64_t layers) {
   return letters;
 }
 
-/// Throws DataError, which names each size that differs between the folder's model and ours.
-void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const std::string& folder) {
+/// Throws DataError, which names each size that differs between the folder's model and ours. Only of
+/// a family whose folders tell of windows is the window one of them.
+void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
+                 const HuggingFaceLayout& layout, const std::string& folder) {
   std::string problems;
   const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& [key, value] = wanted[i];
-    const bool is_of_training = key == "dropout" || key == "initializer_range";
+    const bool is_of_training = key == "dropout" || key == "initializer_range" ||
+                                (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers";
     if (is_of_training || is_copied || in_folder[i].second == value) continue;
@@ -155,8 +159,8 @@ template <class Visit>
 void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
                   const Visit& visit) {
   const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
-  check_sizes(theirs, model.config(), path.string());
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  check_sizes(theirs, model.config(), layout, path.string());
   OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
   model.visit_parameters([&](Parameter& parameter) {
@@ -200,6 +204,9 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
                            " models, so there is no folder to ",
                            "export to; sample, eval and train take the run's own folder"));
   const OriginFolder taken_over(origin, layout);
+  if (layout.window_keys == WindowKeys::kNone && model.config().window > 0)
+    warn(folder.string(), concat("config.json has no key for model.window=", model.config().window,
+                                 ": whoever reads it lets attention see all tokens before"));
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
   write_files(model, taken_over, tokenizer, dtype, token_ids, output.create().string(), stream);
   output.commit();

@@ -94,7 +94,7 @@ void Decoder::read_documents(const Pass& pass, const Stream& stream) {
   for (const auto& table : rotary_) table->read_documents(pass.positions, stream);
 }
 
-Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
+Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
   if (tokens.size(1) > config_.context) {
     throw ShapeMismatch(concat("decoder: a sequence of ", tokens.size(1),
                                " tokens, the context is ", config_.context));
@@ -115,7 +115,12 @@ Tensor Decoder::hidden(const Tensor& tokens, ActivationTape& tape, const Stream&
 }
 
 bool Decoder::goes_in_segments() const {
-  return std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
+  return !embedding_.has_positions() &&
+         std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
+}
+
+bool Decoder::carries_state() const {
+  return std::ranges::any_of(blocks_, [](const auto& block) { return block->carries_state(); });
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
@@ -123,29 +128,29 @@ std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
   return (time + length - 1) / length;
 }
 
+bool Decoder::goes_by_segments(const Batch& batch, const Pass& pass) const {
+  return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
+}
+
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
-  if (segments(batch.tokens_per_example(), tape.pass().segment) > 1)
-    return segmented_.forward(batch, gradient_scale, tape, losses_on(stream), stream);
+  if (goes_by_segments(batch, tape.pass()))
+    return segmented_.forward(batch, gradient_scale, tape, *this, stream);
   const Tensor of_rows =
       Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
-  losses(of_rows, batch, gradient_scale, tape, stream);
+  losses(of_rows, hidden(batch, tape, stream), batch, gradient_scale, tape, stream);
   return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
 }
 
-SegmentedPass::Losses Decoder::losses_on(const Stream& stream) {
-  return [this, &stream](const Tensor& of_rows, const Batch& segment, float gradient_scale,
-                         ActivationTape& tape) {
-    losses(of_rows, segment, gradient_scale, tape, stream);
-  };
-}
-
-/// The losses of all tokens, (B·T) f32, undivided.
-void Decoder::losses(const Tensor& of_rows, const Batch& batch, float gradient_scale,
-                     ActivationTape& tape, const Stream& stream) {
+Tensor Decoder::hidden(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   const Tensor* const positions = batch.find("positions");
   tape.set_positions(positions ? *positions : Tensor());
-  const Tensor x = hidden(batch.at("tokens"), tape, stream);
+  return hidden_of(batch.at("tokens"), tape, stream);
+}
+
+/// The losses of all tokens, (B·T) f32, undivided, from the last norm's result.
+void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
+                     float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const MemoryLabel label("head");
   const std::int64_t rows = batch.tokens();
   head_.losses(of_rows, x.view({rows, config_.width}), batch.at("targets").view({rows}),
@@ -153,15 +158,11 @@ void Decoder::losses(const Tensor& of_rows, const Batch& batch, float gradient_s
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  if (segments(batch.tokens_per_example(), tape.pass().segment) > 1)
-    return segmented_.backward(
-        batch, tape, losses_on(stream),
-        [&](const Batch& segment, ActivationTape& on) { backward_whole(segment, on, stream); },
-        stream);
-  backward_whole(batch, tape, stream);
+  if (goes_by_segments(batch, tape.pass())) return segmented_.backward(batch, tape, *this, stream);
+  backward_from_losses(batch, tape, stream);
 }
 
-void Decoder::backward_whole(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   read_documents(tape.pass(), stream);
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
@@ -199,7 +200,7 @@ void Decoder::visit_linears(const LinearVisitor& visit) {
 
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
-  const Tensor x = hidden(tokens, tape, stream);
+  const Tensor x = hidden_of(tokens, tape, stream);
   return head_.logits(x.view({tokens.elements(), config_.width}), stream);
 }
 

@@ -25,7 +25,8 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
       heads_(spec.heads),
       head_size_(spec.head_size),
       rotary_(spec.rotary),
-      norm_(spec.query_key_norm) {
+      norm_(spec.query_key_norm),
+      carried_(heads_, head_size_) {
   heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
@@ -41,6 +42,11 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   if (!norm_) return;
   query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
   key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
+}
+
+bool Attention::goes_in_segments() const {
+  return heads_.window > 0 && !heads_.two_way && !convolution_ &&
+         (rotary_ == nullptr || rotary_->is_relative());
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
@@ -77,14 +83,17 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
 }
 
 Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  if (!prepares_anew()) return attended(source, Tensor{}, pass, stream);
-  const Tensor qkv = prepared(source, angles(source.size(1), pass, stream), pass, false, stream);
-  return attended(qkv, Tensor{}, pass, stream);
+  if (!prepares_anew(pass)) return attended(source, Tensor{}, pass, stream);
+  const std::int64_t time = source.size(1);
+  const Pass all = carried_.joined(pass, time, stream);
+  const Tensor qkv = prepared(source, angles(time, all, stream), all, false, stream);
+  return carried_.own(attended(qkv, Tensor{}, all, stream), all, stream);
 }
 
 RotaryTable::Angles Attention::angles(std::int64_t time, const Pass& pass, const Stream& stream) {
   if (rotary_ == nullptr) return {};
-  return rotary_->of_sequences(time, static_cast<bool>(pass.positions), stream);
+  return rotary_->of_sequences(carried_.positions_end(pass, time),
+                               static_cast<bool>(pass.positions), stream);
 }
 
 /// Queries and keys, by their positions.
@@ -96,7 +105,6 @@ void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, con
                   angles.by_token ? Tensor{} : pass.positions, rotation, stream);
 }
 
-/// Queries, keys and values as norms read them: without gates, or behind the convolution.
 Tensor Attention::plain(const Tensor& product, const Pass& pass, const Stream& stream) {
   if (gate_) return gate_->without_gates(product, stream);
   return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
@@ -104,8 +112,8 @@ Tensor Attention::plain(const Tensor& product, const Pass& pass, const Stream& s
 
 Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
                            const Pass& pass, bool in_place, const Stream& stream) {
-  Tensor qkv = plain(product, pass, stream);
-  if (!in_place && !gate_ && !convolution_) {
+  Tensor qkv = joined(product, pass, stream);
+  if (!in_place && qkv.raw() == product.raw()) {
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     copy(qkv, product, stream);
   }
@@ -139,14 +147,14 @@ void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const S
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);
-  const bool in_place = !prepares_anew() || !tape.keeps();
-  const Tensor qkv =
-      prepared(product, angles(x.size(1), tape.pass(), stream), tape.pass(), in_place, stream);
+  const Pass pass = carried_.joined(tape.pass(), x.size(1), stream);
+  const bool in_place = !prepares_anew(pass) || !tape.keeps();
+  const Tensor qkv = prepared(product, angles(x.size(1), pass, stream), pass, in_place, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
-    log_sum_exp = Tensor::empty({x.size(0), heads_.queries, x.size(1)}, DType::kF32,
+    log_sum_exp = Tensor::empty({x.size(0), heads_.queries, qkv.size(1)}, DType::kF32,
                                 MemoryKind::kActivations, stream);
-  const Tensor y = attended(qkv, log_sum_exp, tape.pass(), stream);
+  const Tensor y = carried_.own(attended(qkv, log_sum_exp, pass, stream), pass, stream);
   tape.save({ActivationRole::kQueriesKeysValues, product, true}, stream);
   tape.can_rebuild(y, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
@@ -163,21 +171,23 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     dattention = gate_backward(dproduct, dy, y, product, tape.pass(), stream);
   }
-  const RotaryTable::Angles turns = angles(dy.size(1), tape.pass(), stream);
-  const Tensor qkv =
-      prepares_anew() ? prepared(product, turns, tape.pass(), false, stream) : product;
+  const Pass pass = carried_.joined(tape.pass(), dy.size(1), stream);
+  const RotaryTable::Angles turns = angles(dy.size(1), pass, stream);
+  const Tensor qkv = prepares_anew(pass) ? prepared(product, turns, pass, false, stream) : product;
   const Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
-  kernels::attention_backward(dqkv, dattention, y, log_sum_exp, qkv, tape.pass().positions, heads_,
-                              stream);
-  rotate(dqkv, turns, tape.pass(), kernels::Rotation::kBackward, stream);
-  if (query_norm_) norm_backward(dqkv, plain(product, tape.pass(), stream), stream);
+  kernels::attention_backward(dqkv, carried_.behind_zeros(dattention, pass, stream),
+                              carried_.behind_zeros(y, pass, stream), log_sum_exp, qkv,
+                              pass.positions, heads_, stream);
+  rotate(dqkv, turns, pass, kernels::Rotation::kBackward, stream);
+  if (query_norm_) norm_backward(dqkv, joined(product, pass, stream), stream);
+  const Tensor down = carried_.backward(dqkv, pass, stream);
   if (convolution_) {
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
-    convolution_->backward(dproduct, {}, dqkv, product, {}, tape.pass(), stream);
+    convolution_->backward(dproduct, {}, down, product, {}, pass, stream);
     return first_.backward(dproduct, tape, stream);
   }
-  if (!gate_) return first_.backward(dqkv, tape, stream);
-  gate_->put_without_gates(dproduct, dqkv, stream);
+  if (!gate_) return first_.backward(down, tape, stream);
+  gate_->put_without_gates(dproduct, down, stream);
   return first_.backward(dproduct, tape, stream);
 }
 

@@ -103,6 +103,10 @@ bool ResidualBlock::goes_in_segments() const {
                              [](const Part& part) { return part.branch->goes_in_segments(); });
 }
 
+bool ResidualBlock::carries_state() const {
+  return std::ranges::any_of(parts_, [](const Part& part) { return part.branch->carries_state(); });
+}
+
 TokenFlops ResidualBlock::flops(std::int64_t time) const {
   TokenFlops sum;
   for (const Part& part : parts_) sum = sum + part.branch->flops(time);

@@ -178,6 +178,7 @@ class SimulatedRun {
       windows_ = add(config_.data.batch_size, stream_);
     }
     whole_ = batch;
+    whole_.set_goes_on(config_.data.carry_state);
     scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
   }
 

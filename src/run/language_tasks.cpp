@@ -51,7 +51,8 @@ class Pretraining final : public LanguageTask {
                               .sequence_length = config.data.sequence_length,
                               .shuffle = config.data.shuffle,
                               .seed = static_cast<std::uint64_t>(config.training.seed),
-                              .stretches = Stretches(config).batches()});
+                              .stretches = Stretches(config).batches(),
+                              .goes_on = config.data.carry_state});
     if (!config.masks()) return windows;
     return std::make_unique<MaskedBatches>(std::move(windows), config.masking());
   }

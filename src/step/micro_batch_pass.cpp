@@ -9,12 +9,17 @@
 namespace hybrid_trainer {
 namespace {
 
+constexpr const char* kSeesAll =
+    "the model has layers that do not hand on what they know of earlier tokens, as attention "
+    "without a window and T + U·Vᵀ; leave it out, give attention a window (model.window), or take "
+    "a model of Mamba-2 or Gated DeltaNet";
 constexpr std::int64_t kLeastSegment = 64, kWholeUpTo = 4096, kUsualSegment = 2048;
 
 /// Pass::segment for sequences of `time` tokens.
 std::int64_t segment_of(const LossModel& model, std::int64_t wanted, std::int64_t time) {
   if (wanted > 0) return wanted;
-  return time > kWholeUpTo && model.goes_in_segments() ? kUsualSegment : 0;
+  const bool is_usual = model.carries_state() && model.goes_in_segments();
+  return time > kWholeUpTo && is_usual ? kUsualSegment : 0;
 }
 
 void check_segment(const LossModel& model, std::int64_t wanted) {
@@ -23,11 +28,12 @@ void check_segment(const LossModel& model, std::int64_t wanted) {
     throw ConfigError(
         {concat("memory.segment_length: got ", wanted, ", want 0 or at least ", kLeastSegment)});
   if (!model.goes_in_segments())
-    throw ConfigError({concat(
-        "memory.segment_length: got ", wanted,
-        ", and the model has layers that do not hand on what they know of earlier segments, "
-        "as attention and T + U·Vᵀ; leave it out, or take a model of Mamba-2 or Gated "
-        "DeltaNet alone")});
+    throw ConfigError({concat("memory.segment_length: got ", wanted, ", and ", kSeesAll)});
+}
+
+void check_states(const LossModel& model, bool carries) {
+  if (carries && !model.goes_in_segments())
+    throw ConfigError({concat("data.carry_state: got true, and ", kSeesAll)});
 }
 
 }  // namespace
@@ -40,8 +46,10 @@ MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& conf
       memory_(config.memory),
       rates_(rates),
       places_(places),
-      stream_(stream) {
+      stream_(stream),
+      states_(config.data.carry_state ? std::make_unique<RowStates>() : nullptr) {
   check_segment(model, memory_.segment_length);
+  check_states(model, config.data.carry_state);
   if (!config.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
@@ -77,13 +85,18 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& 
           .recompute = memory_.recompute,
           .first_token = first_token,
           .step_words = records() ? step_words_ : Tensor{},
-          .segment = segment_of(model_, memory_.segment_length, part.tokens_per_example())};
+          .segment = segment_of(model_, memory_.segment_length, part.tokens_per_example()),
+          .kept_segments = memory_.kept_segments};
 }
 
 Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64_t count,
                                const Stream& stream, ImmediateUpdates* updates) const {
+  Pass pass = this->pass(true, index * part.tokens(), part);
+  pass.loss_may_wait = updates == nullptr;
+  pass.states = states_.get();
+  if (states_) states_->set_sequences(count * part.size());
   const auto tape = make_tape(
-      pass(true, index * part.tokens(), part),
+      pass,
       {places_.at(memory_.activations), memory_.activation_bits, memory_.activations == "file"},
       stream_);
   Tensor loss;

@@ -3,6 +3,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/row_states.h"
 #include "src/step/immediate_updates.h"
 #include "src/step/learning_rates.h"
 
@@ -29,6 +30,8 @@ class MicroBatchPass {
                  ImmediateUpdates* updates = nullptr) const;
   /// How often backward of a micro-batch contributes to each gradient.
   std::int64_t contributions(const Batch& part) const;
+  /// What sequences begin with (data.carry_state), or null.
+  RowStates* states() const { return states_.get(); }
   /// Enqueues forward alone, without dropout. Returns its loss, (1) f64.
   Tensor enqueue_forward(const Batch& part) const;
 
@@ -43,6 +46,7 @@ class MicroBatchPass {
   const Stream& stream_;
   DType dtype_ = DType::kF32;
   bool may_record_ = false;
+  const std::unique_ptr<RowStates> states_;
   Tensor step_words_, host_step_words_;  // of Pass, where passes are recorded
 };
 

@@ -193,6 +193,7 @@ float TrainingStep::clip_scale() const {
 }
 
 void TrainingStep::apply_gradient() {
+  if (pass_.states() != nullptr) pass_.states()->commit();
   if (path_->immediate() != nullptr) return;
   const StepPartTimer timer(stream_, StepPart::kUpdate);
   optimizer_->step(static_cast<float>(rates_.rate()), clip_scale(), stream_);

@@ -33,6 +33,8 @@ class TrainingStep {
   }
   /// This rank's parts of the weights; null where it has all of them.
   WeightParts* parts() const { return parts_.get(); }
+  /// What the next batch's sequences begin with (data.carry_state), or null.
+  RowStates* states() const { return pass_.states(); }
   Optimizer& optimizer() { return *optimizer_; }
   /// The optimizer where its exact state is not on the device, else null.
   SpeculativeOptimizer* speculation() const { return speculation_; }

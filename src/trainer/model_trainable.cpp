@@ -106,6 +106,7 @@ void ModelTrainable::save(State& state) {
   micro_batches_.save(state);
   rollback_.save(state);
   average_.save(state, step_.parameters());
+  if (step_.states() != nullptr) step_.states()->save(state);
   position_.precision().save(state);
   pending_->save(state);
 }
@@ -116,6 +117,7 @@ void ModelTrainable::load(const State& state) {
   rollback_.drop_snapshot();
   load_weights(state, step_);
   average_.load(state, step_.parameters(), stream_);
+  if (step_.states() != nullptr) step_.states()->load(state, stream_);
   position_.precision().load(state);
   micro_batches_.load(state, tell_);
   step_.publish_weights();

@@ -111,6 +111,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"data.batch_size", {{"data.batch_size", "8"}}},
       {"data.sequence_length", {{"data.sequence_length", "8"}}},
       {"data.shuffle", {{"data.shuffle", "false"}}},
+      {"data.carry_state", {{"data.carry_state", "true"}}},
       {"data.prefetch_depth", {{"data.prefetch_depth", "3"}}},
       {"training.steps", {{"training.steps", "30"}}},
       {"training.seed", {{"training.seed", "1"}}},
@@ -273,12 +274,12 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore_lookahead" ||
          path == "data.control_tokens" ||  // in example_rows_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
-         path == "data.layout" ||             // all three in fine_tuning_run_test.cpp
-         path == "export.dtype" ||            // in lora_run_test.cpp and fine_tuning_run_test.cpp
-         path == "training.cuda_graphs" ||    // in test_cuda
-         path == "memory.segment_length" ||   // in segments_test.cpp
-         path.starts_with("distributed.") ||  // in zero_test.cpp
-         path == "model.family";              // in second_family_test.cpp
+         path == "data.layout" ||           // all three in fine_tuning_run_test.cpp
+         path == "export.dtype" ||          // in lora_run_test.cpp and fine_tuning_run_test.cpp
+         path == "training.cuda_graphs" ||  // in test_cuda
+         path == "memory.segment_length" || path == "memory.kept_segments" ||  // segments_test.cpp
+         path.starts_with("distributed.") ||                                   // in zero_test.cpp
+         path == "model.family";  // in second_family_test.cpp
 }
 
 void collect_leaves(const FieldNode& node, const std::string& path,

@@ -33,6 +33,7 @@ std::string other_value(const std::string& key) {
       {"stretches[].precision", "bf16"},
       {"stretches[].orthogonalization_period", "2"},
       {"distributed.zero", "2"},
+      {"data.carry_state", "true"},
       {"phases.asynchronous_optimizer.delay", "2"},
       {"phases.asynchronous_gradients.device_side", "sketch"},
       {"phases.local_sgd.exchange_bits", "16"},

@@ -49,6 +49,30 @@ TEST_F(BatchLoaderTest, TargetsAreTheInputsShiftedByOne) {
   }
 }
 
+/// 1001 tokens are 20 windows of 50, 6 for each of 3 rows.
+TEST_F(BatchLoaderTest, SaysWhetherItsRowsGoOn) {
+  const TokenDataset dataset = open(Split::kTrain);
+  BatchSettings settings{3, 50, true, 5};
+  settings.goes_on = true;
+  BatchLoader loader(dataset, settings, stream_);
+  Rows expected;
+  for (int i = 0; i < 14; ++i) {
+    const Batch batch = loader.next().examples(0, 3);
+    EXPECT_EQ(batch.goes_on(), i % 6 != 0) << i;
+    const Rows inputs = values(batch.at("tokens"));
+    for (std::size_t row = 0; row < 3; ++row) {
+      if (batch.goes_on()) {
+        EXPECT_EQ(inputs[50 * row], expected[row]);
+      }
+    }
+    expected = {inputs[49] + 1, inputs[99] + 1, inputs[149] + 1};
+  }
+  settings.goes_on = false;
+  BatchLoader mixed(dataset, settings, stream_);
+  mixed.next();
+  EXPECT_FALSE(mixed.next().goes_on());
+}
+
 TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
   const TokenDataset dataset = open(Split::kTrain);
   const BatchSettings settings{3, 16, true, 5};

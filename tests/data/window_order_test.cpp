@@ -41,6 +41,17 @@ TEST(WindowOrder, WithoutShuffleGoesFromStartToEnd) {
   EXPECT_EQ(starts_of_epoch(order, 3), wanted);
 }
 
+TEST(WindowOrder, GoesOnInEachRow) {
+  BatchSettings settings{3, 10, true, 7};
+  settings.goes_on = true;
+  const WindowOrder order(115, settings, "text");  // 11 windows, of which 2 are left over
+  EXPECT_EQ(order.windows_per_epoch(), 9);
+  const std::vector<std::int64_t> wanted{0, 30, 60, 10, 40, 70, 20, 50, 80};
+  EXPECT_EQ(starts_of_epoch(order, 0), wanted);
+  EXPECT_EQ(starts_of_epoch(order, 2), wanted);
+  EXPECT_THROW(WindowOrder(30, settings, "text"), DataError);
+}
+
 TEST(WindowOrder, SeedsAndEpochsDiffer) {
   const WindowOrder one(10000, {4, 10, true, 1}, "text");
   const WindowOrder two(10000, {4, 10, true, 2}, "text");

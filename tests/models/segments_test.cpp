@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/row_states.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
@@ -42,6 +43,28 @@ ModelConfig granite() {
   return config;
 }
 
+/// Attention with a window, without angles.
+ModelConfig granite_windows() {
+  ModelConfig config = granite();
+  config.mixers = "ma";
+  config.key_heads = 1;
+  config.rotary_share = 0;
+  config.window = 40;
+  return config;
+}
+/// Norms, angles and gates, and a window that reaches back over several segments.
+ModelConfig gated_windows() {
+  ModelConfig config = delta_rule();
+  config.mixers = "da";
+  config.key_heads = 1;
+  config.head_size = 16;
+  config.window = 150;
+  return config;
+}
+ModelConfig mistral() {
+  return {.family = "mistral", .layers = 2, .heads = 2, .width = 24, .context = 1024, .window = 65};
+}
+
 class Segments : public ::testing::TestWithParam<SegmentsCase> {
  protected:
   Segments() : model_(make_model(config(), 1, stream_)) {
@@ -61,23 +84,48 @@ class Segments : public ::testing::TestWithParam<SegmentsCase> {
     std::map<std::string, std::vector<double>> gradients;
   };
   Outcome outcome(const Batch& batch, std::int64_t segment, double recompute = 0) {
-    std::vector<Parameter*> parameters = trainable_parameters(*model_);
-    ResidentGradients gradients;
-    gradients.allocate(parameters, stream_);
-    begin_gradients(parameters, gradients, model_->contributions(batch, segment));
     Pass pass;
     pass.segment = segment;
     pass.recompute = recompute;
+    return outcome(batch, pass);
+  }
+  Outcome outcome(const Batch& batch, const Pass& pass) {
+    std::vector<Parameter*> parameters = trainable_parameters(*model_);
+    ResidentGradients gradients;
+    gradients.allocate(parameters, stream_);
+    begin_gradients(parameters, gradients, model_->contributions(batch, pass.segment));
     PlainTape tape(pass);
     Outcome outcome;
-    outcome.loss = kernels::wait_for_value(model_->forward(batch, 0.7f, tape, stream_), stream_);
+    const Tensor loss = model_->forward(batch, 0.7f, tape, stream_);
     model_->backward(batch, tape, stream_);
+    outcome.loss = kernels::wait_for_value(loss, stream_);
     EXPECT_TRUE(tape.empty());
     end_gradients(parameters, stream_);
     for (Parameter* parameter : parameters)
       outcome.gradients[parameter->name()] = values_of(parameter->gradient());
     for (Parameter* parameter : parameters) parameter->leave(gradients);
     return outcome;
+  }
+  /// Sum of each weight's gradient times its direction, cos(i).
+  static double slope_by(const Outcome& of) {
+    double sum = 0;
+    for (const auto& [name, gradient] : of.gradients)
+      for (std::size_t i = 0; i < gradient.size(); ++i)
+        sum += gradient[i] * std::cos(static_cast<double>(i));
+    return sum;
+  }
+  double slope_of_loss(const Batch& batch, const Pass& pass) {
+    constexpr float kStep = 1e-4f;
+    const auto moved = [&](float by) {
+      for (Parameter* parameter : trainable_parameters(*model_))
+        for (std::int64_t i = 0; i < parameter->elements(); ++i)
+          master_of(*parameter).data<float>()[i] +=
+              by * static_cast<float>(std::cos(static_cast<double>(i)));
+      return 0.7 * outcome(batch, pass).loss;
+    };
+    const double above = moved(kStep), below = moved(-2 * kStep);
+    moved(kStep);
+    return (above - below) / (2 * static_cast<double>(kStep));
   }
   static void expect_alike(const Outcome& got, const Outcome& wanted) {
     EXPECT_NEAR(got.loss, wanted.loss, 1e-6 * wanted.loss);
@@ -108,6 +156,56 @@ TEST_P(Segments, HaveTheSameBitsWhateverIsComputedAgain) {
     EXPECT_EQ(outcome(whole, 64, share).gradients, wanted.gradients) << share;
 }
 
+TEST_P(Segments, HaveTheSameBitsWhateverIsKeptFromForward) {
+  const Batch whole = batch(2, 150);
+  Pass pass;
+  pass.segment = 40;
+  const Outcome wanted = outcome(whole, pass);
+  for (const std::int64_t kept : {1, 2, 4, 9}) {
+    for (const bool may_wait : {false, true}) {
+      pass.kept_segments = kept;
+      pass.loss_may_wait = may_wait;
+      const Outcome got = outcome(whole, pass);
+      EXPECT_EQ(got.loss, wanted.loss) << kept << may_wait;
+      EXPECT_EQ(got.gradients, wanted.gradients) << kept << may_wait;
+    }
+  }
+}
+
+/// The loss of a text in three batches is that of the text, and each batch's gradient that of its own
+/// loss while what it begins with stays: against differences along one direction.
+TEST_P(Segments, GoOnWithTheStatesOfTheBatchBefore) {
+  constexpr std::int64_t kTime = 70;
+  const Batch text = batch(2, 3 * kTime);
+  const auto part = [&](std::int64_t i) {
+    const auto of = [&](const char* name) {
+      const Tensor some = Tensor::empty({2, kTime}, DType::kI32, MemoryKind::kData, stream_);
+      for (std::int64_t row = 0; row < 2; ++row)
+        copy(some.rows(row, row + 1).view({kTime}),
+             text.at(name).rows(row, row + 1).view({3 * kTime}).rows(i * kTime, (i + 1) * kTime),
+             stream_);
+      return some;
+    };
+    Batch made = token_batch(of("tokens"), of("targets"));
+    made.set_goes_on(i > 0);
+    return made;
+  };
+  RowStates states;
+  states.set_sequences(2);
+  Pass pass;
+  pass.states = &states;
+  double sum = 0;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    pass.segment = i == 1 ? 64 : 0;
+    sum += outcome(part(i), pass).loss / 3;
+    if (i < 2) states.commit();
+  }
+  EXPECT_NEAR(sum, outcome(text, 0).loss, 1e-6 * sum);
+  const Outcome last = outcome(part(2), pass);
+  const double slope = slope_by(last);
+  EXPECT_NEAR(slope_of_loss(part(2), pass), slope, 3e-3 * std::abs(slope) + 3e-4);
+}
+
 TEST_P(Segments, KeepDocumentsApart) {
   const Batch tokens = batch(1, 150);
   std::vector<NamedTensor> tensors = tokens.tensors();
@@ -122,7 +220,10 @@ TEST_P(Segments, KeepDocumentsApart) {
 INSTANTIATE_TEST_SUITE_P(All, Segments,
                          ::testing::Values(SegmentsCase{"Mamba2", mamba},
                                            SegmentsCase{"DeltaRule", delta_rule},
-                                           SegmentsCase{"Granite", granite}),
+                                           SegmentsCase{"Granite", granite},
+                                           SegmentsCase{"GraniteWindows", granite_windows},
+                                           SegmentsCase{"GatedWindows", gated_windows},
+                                           SegmentsCase{"Mistral", mistral}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "src/trainer/run_model.h"
 #include "support/resident_memory.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -160,6 +161,25 @@ TEST(MemorySimulation, KnowsEachOption) {
   for (const std::string& strategy : offload_strategy_names()) {
     with(strategy.c_str(),
          [&](auto& config) { config.predict_aware_memory.offload_strategy = strategy; });
+  }
+}
+
+TEST(MemorySimulation, KnowsLayersThatCarryAState) {
+  for (const std::string& family : state_families()) {
+    SCOPED_TRACE(family);
+    HybridTrainerConfig config = three_layers();
+    config.model = tiny_model(family);
+    config.model.context = 64;
+    config.model.vocabulary = 300;
+    expect_as_measured(config);
+    config.memory.recompute = 0.5;
+    config.memory.activations = "host";
+    expect_as_measured(config);
+    if (family == "qwen3_5") config.model.window = 20;
+    if (family == "granitemoehybrid") continue;
+    config.memory.segment_length = 64;
+    config.data.sequence_length = config.model.context = 160;
+    expect_as_measured(config);
   }
 }
 

@@ -25,9 +25,23 @@ void prepare_tiny_data(const fs::path& folder, int count) {
   prepare_data({.inputs = {text}, .output = folder, .tokenizer = "characters"}, {});
 }
 
+ModelConfig tiny_model(const std::string& family) {
+  ModelConfig model{.family = family, .layers = 1, .heads = 2, .width = 16, .context = 16};
+  if (family == "gpt2") return model;
+  model.layers = 2;
+  model.state_space = {.heads = 2, .head_size = 16, .state_size = 8};
+  if (family == "mamba2") {
+    model.heads = ModelConfig{}.heads;
+  } else {
+    model.mixers = family == "qwen3_5" ? "da" : "ma";
+    model.key_heads = 1;
+  }
+  return model;
+}
+
 HybridTrainerConfig tiny_config() {
   HybridTrainerConfig config;
-  config.model = {.layers = 1, .heads = 2, .width = 16, .context = 16};
+  config.model = tiny_model("gpt2");
   config.data.batch_size = 4;
   config.data.sequence_length = 16;
   config.training.steps = 40;

@@ -14,6 +14,16 @@ namespace hybrid_trainer {
 /// Four-character words with some structure, prepared as character tokens under `folder`.
 void prepare_tiny_data(const std::filesystem::path& folder, int words = 1500);
 
+/// A model of width 16 of a family: gpt2 of one layer, mamba2, granitemoehybrid (Mamba-2 and attention) or
+/// qwen3_5 (Gated DeltaNet and attention) of two.
+ModelConfig tiny_model(const std::string& family);
+
+/// The families among them whose layers carry a state.
+inline const std::vector<std::string>& state_families() {
+  static const std::vector<std::string> names{"mamba2", "granitemoehybrid", "qwen3_5"};
+  return names;
+}
+
 /// A GPT-2 of one layer and width 16 that goes through all four phases in 40 steps.
 HybridTrainerConfig tiny_config();
 

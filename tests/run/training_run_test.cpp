@@ -57,6 +57,64 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
   }
 }
 
+/// Of Mamba-2, and of attention with a window that reaches back over several batches.
+TEST_F(TrainingRunTest, CarriesStatesFromBatchToBatchAndThroughACheckpoint) {
+  for (const char* family : {"mamba2", "granitemoehybrid"}) {
+    HybridTrainerConfig config = tiny_config();
+    config.model = tiny_model(family);
+    if (config.model.family != "mamba2") config.model.window = 40;
+    config.phases.max_predict_steps = 0;
+    config.gradient_accumulation.micro_batches = 2;
+    config.training.steps = 30;
+    const auto digest = [&](const std::filesystem::path& run, bool resume = false) {
+      train_tiny(config, data_, run, resume);
+      return newest_checkpoint_digest(run);
+    };
+    const auto at = [&](const char* name) { return scratch_ / concat(family, name); };
+    const std::string apart = digest(at("apart"));
+    config.data.carry_state = true;
+    config.checkpoint.every_steps = 1;
+    config.checkpoint.keep = 100;
+    const std::string wanted = digest(at("whole"));
+    EXPECT_NE(wanted, apart);
+    for (const std::int64_t stop : {1, 14, 29}) {
+      copy_up_to(at("whole"), at("cut"), stop, 30);
+      EXPECT_EQ(digest(at("cut"), true), wanted) << family << " stopped after step " << stop;
+      std::filesystem::remove_all(at("cut"));
+    }
+    config.memory.weights = config.memory.activations = "host";
+    config.memory.recompute = 1;
+    EXPECT_EQ(digest(at("host")), wanted) << family;
+  }
+}
+
+TEST_F(TrainingRunTest, RefusesToCarryWhatModelOrSettingsDoNotHandOver) {
+  HybridTrainerConfig config = tiny_config();
+  config.data.carry_state = true;
+  const auto message = [&] {
+    try {
+      train_tiny(config, data_, scratch_ / "run");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message().find("phases.max_predict_steps=0"), std::string::npos) << message();
+  config.phases.max_predict_steps = 0;
+  EXPECT_NE(message().find("data.carry_state: got true, and the model has layers"),
+            std::string::npos)
+      << message();
+  config.model = tiny_model("mamba2");
+  config.data.batch_size = 4096;
+  try {
+    train_tiny(config, data_, scratch_ / "run");
+    ADD_FAILURE() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("one for each of the 4096 rows"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {
   HybridTrainerConfig config = tiny_config();
   config.predict_aware_memory.offload_strategy = "compress_in_place";

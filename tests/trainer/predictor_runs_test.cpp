@@ -1,4 +1,4 @@
-// Whole runs with what predicts by more than the optimizer's state: through all phases, stopped and resumed, reverted, and with memory
+// Whole runs with what predicts by more than the optimizer's state, and of models whose layers carry a state: through all phases, stopped and resumed, reverted, and with memory
 // elsewhere.
 #include <gtest/gtest.h>
 
@@ -11,13 +11,19 @@ namespace {
 constexpr const char* kArms = R"([{"predictor": "two_timescale", "steps": 3},
                                   {"predictor": "merged", "steps": 5}])";
 
-/// A key of the configuration and its value.
+constexpr const char* kModel = "model";
+
+/// A key of the configuration and its value; kModel with the family of a tiny_model.
 class PredictorRuns : public ::testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }
   static HybridTrainerConfig config() {
     HybridTrainerConfig config = tiny_config();
-    set_field(config, GetParam().first, GetParam().second);
+    if (GetParam().first == kModel) {
+      config.model = tiny_model(GetParam().second);
+    } else {
+      set_field(config, GetParam().first, GetParam().second);
+    }
     config.phases.skip_backward.history_interval = 2;
     config.phases.skip_backward.slow_steps = 4;
     return config;
@@ -45,7 +51,8 @@ TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
   HybridTrainerConfig config = PredictorRuns::config();
   config.phases.skip_backward.max_shrinks = 0;
   config.phases.skip_backward.decay = 1;
-  config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
+  // So large that every jump overshoots.
+  config.optimizer.learning_rate = GetParam().first == kModel ? 3 : 0.3;
   const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
   ASSERT_GT(result.summary.predictions.made, 0);
   ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
@@ -76,11 +83,15 @@ INSTANTIATE_TEST_SUITE_P(All, PredictorRuns,
                                            std::pair{"phases.predictor", "merged"},
                                            std::pair{"optimizer.slow_momentum", "0.5"},
                                            std::pair{"training.average_weights", "4"},
-                                           std::pair{"phases.arms", kArms}),
+                                           std::pair{"phases.arms", kArms},
+                                           std::pair{kModel, "mamba2"},
+                                           std::pair{kModel, "granitemoehybrid"},
+                                           std::pair{kModel, "qwen3_5"}),
                          [](const auto& info) {
                            const std::string key = info.param.first;
-                           return key == "phases.predictor" ? std::string(info.param.second)
-                                                            : key.substr(key.find('.') + 1);
+                           return key == "phases.predictor" || key == kModel
+                                      ? std::string(info.param.second)
+                                      : key.substr(key.find('.') + 1);
                          });
 
 }  // namespace

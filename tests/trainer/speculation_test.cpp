@@ -27,6 +27,7 @@ std::string text_of_file(const std::filesystem::path& path) {
 struct Case {
   std::string optimizer, device_side, exact_state, precision;
   std::int64_t lag, gradient_bits = 32;
+  std::string family = "gpt2";
 };
 
 class Speculation : public ::testing::TestWithParam<Case> {
@@ -40,6 +41,7 @@ class Speculation : public ::testing::TestWithParam<Case> {
   static HybridTrainerConfig config() {
     HybridTrainerConfig config = tiny_config();
     const Case& given = GetParam();
+    config.model = tiny_model(given.family);
     config.optimizer.name = given.optimizer;
     config.optimizer.orthogonalization_period = 3;
     config.phases.method = "asynchronous_optimizer";
@@ -67,24 +69,24 @@ void PrintTo(const Case& given, std::ostream* out) {
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   const Case& given = info.param;
   return concat(given.optimizer, "_", given.device_side, "_", given.exact_state, "_",
-                given.precision, "_", given.lag, given.gradient_bits == 16 ? "_rounded" : "");
+                given.precision, "_", given.lag, given.gradient_bits == 16 ? "_rounded" : "",
+                given.family == "gpt2" ? "" : "_" + given.family);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Speculation,
-                         ::testing::Values(Case{"adamw", "anticipated", "host", "fp32", 1},
-                                           Case{"adamw", "sketch", "file", "bf16", 2},
-                                           Case{"muon", "anticipated", "file", "bf16", 1},
-                                           Case{"muon", "sketch", "host", "fp32", 3},
-                                           Case{"lion", "anticipated", "host", "bf16", 2},
-                                           Case{"adamw", "none", "host", "fp32", 1},
-                                           Case{"adamw", "selective", "file", "bf16", 1},
-                                           Case{"muon", "selective", "host", "fp32", 3},
-                                           Case{"lion", "selective", "file", "fp32", 2},
-                                           Case{"adamw", "anticipated", "file", "bf16", 1, 16},
-                                           Case{"adamw", "anticipated", "host", "fp32", 1, 16},
-                                           Case{"muon", "anticipated", "file", "bf16", 1, 16},
-                                           Case{"adamw", "none", "host", "bf16", 1, 16}),
-                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    All, Speculation,
+    ::testing::Values(
+        Case{"adamw", "anticipated", "host", "fp32", 1}, Case{"adamw", "sketch", "file", "bf16", 2},
+        Case{"muon", "anticipated", "file", "bf16", 1}, Case{"muon", "sketch", "host", "fp32", 3},
+        Case{"lion", "anticipated", "host", "bf16", 2}, Case{"adamw", "none", "host", "fp32", 1},
+        Case{"adamw", "selective", "file", "bf16", 1}, Case{"muon", "selective", "host", "fp32", 3},
+        Case{"lion", "selective", "file", "fp32", 2},
+        Case{"adamw", "anticipated", "file", "bf16", 1, 16},
+        Case{"adamw", "anticipated", "host", "fp32", 1, 16},
+        Case{"muon", "anticipated", "file", "bf16", 1, 16},
+        Case{"adamw", "none", "host", "bf16", 1, 16},
+        Case{"adamw", "anticipated", "host", "fp32", 1, 32, "granitemoehybrid"}),
+    name_of_case);
 
 TEST_P(Speculation, WithoutPredictIsPlainTrainingBitForBit) {
   HybridTrainerConfig late = config(), plain = config();

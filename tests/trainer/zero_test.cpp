@@ -80,6 +80,16 @@ TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
   }
 }
 
+TEST(Zero, HasTheBitsOfOneRankWhereLayersCarryAState) {
+  for (const std::string& family : state_families()) {
+    HybridTrainerConfig config = cut_config("adamw", 5);
+    const ModelConfig given = config.model;
+    config.model = tiny_model(family);
+    config.model.vocabulary = given.vocabulary;
+    expect_bits_of_one(config, {3}, {0, 1, 2, 3}, family);
+  }
+}
+
 TEST(Zero, HasTheBitsOfOneRankWhereWeightsLieElsewhere) {
   for (const char* const home : {"host", "file"}) {
     HybridTrainerConfig config = cut_config("adamw", 4);

@@ -129,6 +129,7 @@ struct HybridTrainerConfig {
  private:
   void collect_objective_problems(std::vector<std::string>& found) const;
   void collect_finder_problems(std::vector<std::string>& found) const;
+  void collect_carry_problems(std::vector<std::string>& found) const;
 };
 
 /// One setter per field of the phase machine and one per group; build() validates everything at

@@ -33,6 +33,9 @@ class Batch {
   /// that the mean over equal parts of their losses is the whole's.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
+  /// Whether each of its sequences goes on where the one of its row ended in the batch before.
+  bool goes_on() const { return goes_on_; }
+  void set_goes_on(bool goes_on) { goes_on_ = goes_on; }
   /// By which the sum of the losses of all tokens is divided.
   double loss_divisor() const {
     return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
@@ -47,6 +50,7 @@ class Batch {
       made.tensors_.push_back({part.name, make(part.tensor)});
     made.tokens_per_example_ = tokens_per_example_;
     made.targets_ = targets_;
+    made.goes_on_ = goes_on_;
     return made;
   }
   /// Examples [begin, end), sharing memory.
@@ -58,6 +62,7 @@ class Batch {
   std::vector<NamedTensor> tensors_;
   std::int64_t tokens_per_example_ = 1;
   double targets_ = 0;
+  bool goes_on_ = false;
 };
 
 }  // namespace hybrid_trainer

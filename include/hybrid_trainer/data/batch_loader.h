@@ -37,6 +37,7 @@ class WindowBatches final : public BatchSource {
 
  private:
   const TokenDataset* dataset_;
+  bool goes_on_;
   BatchShape largest_;
   BatchOrder order_;
 };

@@ -20,6 +20,7 @@ struct DataConfig {
   std::int64_t batch_size = 8;
   std::int64_t sequence_length = 256;
   bool shuffle = true;
+  bool carry_state = false;
   std::int64_t prefetch_depth = 1;
   std::string layout = "windows";
   double validation_fraction = 0.1;
@@ -37,6 +38,11 @@ struct DataConfig {
     visit(Field{"shuffle", self.shuffle,
                 "Visit the sequences of an epoch in a seeded random order, instead of one after "
                 "the other."});
+    visit(
+        Field{"carry_state", self.carry_state,
+              "Go through the text in order, each row of a batch through a part of its own, and "
+              "begin each sequence with the state that the row's last one ended with, without its "
+              "gradient. For models that go in segments (memory.segment_length)."});
     visit(Field{"prefetch_depth", self.prefetch_depth,
                 "Number of steps to load ahead in a background thread. Each prefetched batch is "
                 "held in memory; 0 loads each batch when its step needs it.",

@@ -27,6 +27,7 @@ struct BatchSettings {
   std::uint64_t seed = 0;
   std::int64_t prefetch_depth = 1;        // batches read ahead; changes no batch
   std::vector<BatchStretch> stretches{};  // what a run begins with
+  bool goes_on = false;                   // a row's windows follow each other; see WindowOrder
 };
 
 /// Where training sequences start in a stream of N tokens; depends on the settings and the
@@ -34,7 +35,9 @@ struct BatchSettings {
 /// with one further target. With shuffle the cut starts at a random offset in [0, T) and the
 /// windows come in a seeded permutation, both new each epoch; without, windows come in order from
 /// token 0. An epoch has floor((N - T) / T) windows with shuffle (what every offset leaves room
-/// for, at least 1), floor((N - 1) / T) without.
+/// for, at least 1), floor((N - 1) / T) without. With goes_on the windows are in order too, and each of
+/// the B rows has as many that follow each other: window w of row b is number w·B + b; those that
+/// are left over are not used.
 class WindowOrder {
  public:
   /// Throws DataError if tokens < T + 1; `name` says in the message whose tokens.
@@ -44,6 +47,7 @@ class WindowOrder {
   std::int64_t start_of(std::int64_t example) const;
 
  private:
+  bool is_shuffled() const { return settings_.shuffle && !settings_.goes_on; }
   std::int64_t tokens_;
   BatchSettings settings_;
   std::int64_t windows_;

@@ -21,6 +21,7 @@ struct MemoryConfig {
   MemorySize host_budget{};
   double recompute = 0;
   std::int64_t segment_length = 0;
+  std::int64_t kept_segments = 1;
   std::string activations = "device";
   std::int64_t activation_bits = 32;
   std::string optimizer_state = "device";
@@ -51,10 +52,14 @@ struct MemoryConfig {
     visit(
         Field{"segment_length", self.segment_length,
               "Tokens of a sequence whose activations are kept at a time, where all layers of the "
-              "model carry a state: backward goes over the segments from the last to the first "
-              "and computes each again, to the exact gradient. 0: whole sequences of up to 4096 "
-              "tokens, segments of 2048 of longer ones.",
+              "model carry a state or see a window: backward goes over the segments from the last "
+              "to the first and computes each again, to the exact gradient. 0: whole sequences, "
+              "but segments of 2048 of those of more than 4096 where a layer carries a state.",
               Range::between(0, 1 << 20)});
+    visit(Field{"kept_segments", self.kept_segments,
+                "Segments at the end of a sequence whose activations stay from forward to backward "
+                "instead of being computed again. More of them take memory and save time.",
+                Range::between(1, 1 << 20)});
     visit(Field{"activations", self.activations,
                 "Where saved activations wait for backward: device, host, or file (in `folder`).",
                 Range{}, placement_names()});

@@ -20,7 +20,7 @@ class BlockStates;
 /// branches, a final norm and a head over the vocabulary. Parameters bear GPT-2's names,
 /// "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token table
 /// and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
-class Decoder final : public LanguageModel {
+class Decoder final : public LanguageModel, private SegmentSteps {
  public:
   /// Weights drawn from `seed`. Throws OutOfMemory.
   Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
@@ -30,6 +30,7 @@ class Decoder final : public LanguageModel {
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   bool goes_in_segments() const override;
+  bool carries_state() const override;
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
     return segments(batch.tokens_per_example(), segment);
   }
@@ -54,11 +55,13 @@ class Decoder final : public LanguageModel {
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   /// Segments of a batch's sequences; 1: they go through whole.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
-  SegmentedPass::Losses losses_on(const Stream& stream);
-  void losses(const Tensor& of_rows, const Batch& batch, float gradient_scale, ActivationTape& tape,
-              const Stream& stream);
-  void backward_whole(const Batch& batch, ActivationTape& tape, const Stream& stream);
-  Tensor hidden(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
+  bool goes_by_segments(const Batch& batch, const Pass& pass) const;
+  Tensor hidden(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  void losses(const Tensor& of_rows, const Tensor& x, const Batch& batch, float gradient_scale,
+              ActivationTape& tape, const Stream& stream) override;
+  void backward_from_losses(const Batch& batch, ActivationTape& tape,
+                            const Stream& stream) override;
+  Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
   void read_documents(const Pass& pass, const Stream& stream);

@@ -96,7 +96,8 @@ struct ModelConfig {
         "Attention's products have biases. In qwen2 those of queries, keys and values always do."});
     visit(Field{"mlp_bias", self.mlp_bias, "The feed-forward branch's products have biases."});
     visit(Field{"window", self.window,
-                "Keys that a query sees in the layers of window_layers, its own included; 0: all.",
+                "Keys that a query sees in the layers of window_layers, or in all layers of "
+                "attention among others, its own included; 0: all.",
                 Range::between(0, 1 << 24)});
     visit(Field{"window_layers", self.window_layers,
                 "One letter per layer, repeated: w with the window, a without. Empty uses the "

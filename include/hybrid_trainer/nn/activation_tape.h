@@ -9,6 +9,7 @@
 
 namespace hybrid_trainer {
 
+class RowStates;
 class SegmentCarry;
 
 /// Purpose of one forward pass.
@@ -17,8 +18,9 @@ struct Pass {
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
   std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
-  double recompute = 0;          // see Recomputation
-  std::int64_t first_token = 0;  // offset in the whole batch, if this is one of its micro-batches
+  double recompute = 0;  // see Recomputation
+  /// Offset in the whole batch, if this is one of its micro-batches or a segment.
+  std::int64_t first_token = 0;
   /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
   /// work draws new random numbers in each replay.
   Tensor step_words{};
@@ -27,7 +29,14 @@ struct Pass {
   /// Tokens of a sequence whose activations are there at a time, where the model can go over a longer
   /// one in segments (LossModel::goes_in_segments); 0: all.
   std::int64_t segment = 0;
-  /// If not null, this pass is of one segment, and recurrences begin and end as it says.
+  /// How many segments at the end keep their activations from forward on; backward computes the others
+  /// again.
+  std::int64_t kept_segments = 1;
+  /// Whether nobody reads the loss between forward and backward.
+  bool loss_may_wait = false;
+  /// If not null, sequences begin with these states, and leave theirs for the next batch.
+  RowStates* states = nullptr;
+  /// If not null, this pass is of one segment, and branches begin and end as it says.
   SegmentCarry* carry = nullptr;
 };
 
@@ -72,7 +81,11 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// Pass::positions of what runs next, forward and backward.
   void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
-  void set_carry(SegmentCarry* carry) { pass_.carry = carry; }
+  /// Pass::carry and first_token of the segment that runs next.
+  void set_segment(SegmentCarry* carry, std::int64_t first_token) {
+    pass_.carry = carry;
+    pass_.first_token = first_token;
+  }
   /// False where no backward follows: modules may then skip what only backward needs.
   virtual bool keeps() const = 0;
   /// Sets what is not kept of the modules that run from now on.

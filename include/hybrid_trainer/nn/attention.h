@@ -5,6 +5,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/rotary.h"
 #include "hybrid_trainer/nn/attention_gate.h"
+#include "hybrid_trainer/nn/carried_keys.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rotary_table.h"
@@ -46,6 +47,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
+  /// With a window, beyond which no key is handed over.
+  bool goes_in_segments() const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
@@ -55,11 +58,19 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  bool prepares_anew() const { return query_norm_ || gate_ || convolution_; }
+  /// Whether backward makes queries, keys and values again from the product, which is kept.
+  bool prepares_anew(const Pass& pass) const {
+    return query_norm_ || gate_ || convolution_ || pass.carry != nullptr;
+  }
+  /// Queries, keys and values as norms read them: without gates, or behind the convolution.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// c_attn's result normed and rotated by `angles`; in place, unless backward is to have it too.
+  /// They, behind what is carried.
+  Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) {
+    return carried_.joined(plain(product, pass, stream), pass, stream);
+  }
+  /// It normed and rotated by `angles`; in place, unless backward is to have it too.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
   /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
@@ -77,6 +88,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   std::optional<Parameter> query_norm_, key_norm_;
   std::optional<AttentionGate> gate_;
   std::optional<TokenConvolution> convolution_;
+  CarriedKeys carried_;
 };
 
 }  // namespace hybrid_trainer

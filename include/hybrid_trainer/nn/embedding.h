@@ -21,6 +21,7 @@ class Embedding {
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);
   Parameter& tokens() { return tokens_; }
+  bool has_positions() const { return positions_.has_value(); }
   Parameter& positions() { return *positions_; }
 
  private:

@@ -23,6 +23,8 @@ class LossModel {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
   /// Whether it heeds Pass::segment.
   virtual bool goes_in_segments() const { return false; }
+  /// Whether long sequences go in segments where the settings leave that open.
+  virtual bool carries_state() const { return false; }
   /// How often backward contributes to each gradient where Pass::segment is so long.
   virtual std::int64_t contributions(const Batch& /*batch*/, std::int64_t /*segment*/) const {
     return 1;

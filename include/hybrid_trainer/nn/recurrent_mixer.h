@@ -26,6 +26,7 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   bool goes_in_segments() const override { return true; }
+  bool carries_state() const final { return true; }
   TokenFlops flops(std::int64_t time) const final;
   KeptNumbers kept() const final;
   void visit_parameters(const ParameterVisitor& visit) override;

@@ -52,6 +52,7 @@ class ResidualBlock final : public Module {
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   /// See ResidualBranch.
   bool goes_in_segments() const;
+  bool carries_state() const;
   TokenFlops flops(std::int64_t time) const;
   BlockKept kept() const;
   void visit_parameters(const ParameterVisitor& visit) override;

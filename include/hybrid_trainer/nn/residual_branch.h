@@ -75,6 +75,8 @@ class ResidualBranch {
   /// Whether sequences may go through in segments (Pass::carry): it looks at each token alone, or
   /// hands over what it carries.
   virtual bool goes_in_segments() const { return false; }
+  /// Whether long sequences are to go in segments unless the settings say something else.
+  virtual bool carries_state() const { return false; }
   /// Draws the first weights from the seed.
   virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                           const Stream& stream) = 0;

@@ -71,6 +71,9 @@ class RotaryTable {
               std::int64_t head_size)
       : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
 
+  /// Whether the angle between two tokens depends on their distance alone, not on the length.
+  bool is_relative() const { return !is_dynamic(); }
+
   /// Rows (any, D) f32: cosines, then sines.
   struct Angles {
     Tensor table;

@@ -27,7 +27,7 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
   add(has_attention(kind),
-      {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share"});
+      {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share", "window"});
   add(!kind.encoder_letters.empty(), {"two_way", "semiseparable"});
   add(kind.has_feed_forward, {"inner_width", "dropout"});
   add(kind.attention_bias, {"attention_bias"});
@@ -67,6 +67,7 @@ Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& confi
       .taps = taps,
       .two_way = config.two_way,
       .files = kind.files.attention(config)};
+  spec.heads.window = config.window;
   if (config.query_scalar > 0)
     spec.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));
   if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
