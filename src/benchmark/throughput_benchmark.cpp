@@ -38,6 +38,7 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
 HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   HybridTrainerConfig config;
   config.model = settings.model;
+  config.objective = usual_objective(settings.model);
   config.optimizer = settings.optimizer;
   config.optimizer.learning_rate = 1e-4;
   config.schedule.name = "constant";

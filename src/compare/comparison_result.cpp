@@ -210,8 +210,10 @@ std::string statistics_text(const ComparisonSpec& spec) {
       "Each run has its whole budget of steps and its learning rate decayed over them. Runs of one "
       "seed share first weights, where the model is the same, and the order of the data. Intervals "
       "are of Student's t, 95 %, over the seeds; differences are taken seed by seed from ",
-      spec.arms.front().name,
-      ", and a loss that is lower is better. A claim needs three seeds, a swept optimum inside its "
+      spec.arms.front().name, ", and a loss that is lower is better. ",
+      spec.masks() ? "Losses are of masked tokens, of which validation has the same in all runs. "
+                   : "",
+      "A claim needs three seeds, a swept optimum inside its "
       "sweep, no failed run but trials that diverged, and an interval without 0, whose 5 % are "
       "divided among all claims. "
       "Seconds are of training alone, without evaluation",

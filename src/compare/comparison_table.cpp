@@ -36,13 +36,13 @@ std::string pace_text(const std::optional<Pace>& pace) {
 class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
-      : has_pace_(spec.pace), target_(spec.target_loss) {
+      : masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
     steps_ = result.arms.front().budgets.back().steps;
     for (const ArmResult& arm : result.arms)
       if (arm.budgets.back().steps != steps_) steps_.reset();
   }
   std::string head() const {
-    std::string text = concat("| variant | learning rate | ",
+    std::string text = concat("| variant | learning rate | ", masked_ ? "masked " : "",
                               steps_ ? concat("validation loss after ", *steps_, " steps | ")
                                      : "validation loss | steps | ",
                               "less the first | ", has_pace_ ? "a step |" : "seconds of those |");
@@ -72,7 +72,7 @@ class Columns {
   }
 
  private:
-  bool has_pace_;
+  bool masked_, has_pace_;
   std::optional<double> target_;
   std::optional<std::int64_t> steps_;  // of all arms' largest budgets
 };

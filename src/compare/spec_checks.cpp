@@ -1,5 +1,6 @@
 #include "src/compare/spec_checks.h"
 
+#include <algorithm>
 #include <set>
 
 #include "hybrid_trainer/config/rank_checks.h"
@@ -46,6 +47,20 @@ void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const s
   for (const std::string& problem : told) problems.note(at, problem);
 }
 
+/// Losses of next tokens, and of masked ones at different shares, cannot be compared.
+void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const std::string& at,
+                     SpecProblems& problems) {
+  const HybridTrainerConfig &one = first.config, &other = arm.config;
+  if (other.objective != one.objective) {
+    problems.note(at, concat("objective: got ", other.objective, ", and ", first.name, " has ",
+                             one.objective, ": their losses cannot be compared; want one of them"));
+  } else if (other.masks() && other.mask_share != one.mask_share) {
+    problems.note(
+        at, concat("mask_share: got ", brief(other.mask_share), ", and ", first.name, " has ",
+                   brief(one.mask_share), ": their losses cannot be compared; want one share"));
+  }
+}
+
 }  // namespace
 
 void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
@@ -61,6 +76,8 @@ void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
                                           " as in the first arm: every arm gets as many trials"));
     if (arm.is_program() && !spec.sweep_key.empty() && spec.sweep_key != kLearningRate)
       problems.note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
+    const auto ours = std::ranges::find_if_not(spec.arms, &ComparisonArm::is_program);
+    if (!arm.is_program()) check_objective(*ours, arm, at, problems);
     if (!arm.budgets.empty() && !spec.seeds.empty()) check_configs(spec, arm, at, problems);
   }
 }

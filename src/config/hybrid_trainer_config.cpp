@@ -98,6 +98,20 @@ bool HybridTrainerConfig::saves_by_time() const {
   return checkpoint.every_minutes > 0 && !divergence.rolls_back() && !phases.runs_ahead_of_ranks();
 }
 
+void HybridTrainerConfig::collect_objective_problems(std::vector<std::string>& found) const {
+  if (masks() && data.is_rows()) {
+    found.push_back(concat("objective: got masked, but data.layout is ", data.layout,
+                           ", and files of examples teach answers; want next_token, or a data "
+                           "folder (windows)"));
+  }
+  if (masks() == model.two_way) return;
+  found.push_back(
+      masks() ? "objective: got masked, but the model sees earlier tokens alone (model.two_way is "
+                "false); want next_token, or an encoder, such as --preset bk-tiny"
+              : "objective: got next_token, but the model is an encoder (model.two_way) and sees "
+                "the tokens that it would tell; want masked, or model.two_way=false");
+}
+
 std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {
   std::vector<std::string> found;
   collect_range_problems(*this, "", found);
@@ -126,6 +140,7 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   cannot_be_recorded("weights", memory.weights, "device");
   cannot_be_recorded("device_map", memory.device_map, "");
   cannot_be_recorded("gradients", memory.gradients, "keep");
+  collect_objective_problems(found);
   collect_stretch_problems(*this, found);
   collect_carry_problems(found);
   if (learning_rate_finder.is_on()) collect_finder_problems(found);

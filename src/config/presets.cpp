@@ -21,6 +21,7 @@ HybridTrainerConfig preset_config(const std::string& name, const ModelRegistry& 
       HybridTrainerConfig config;
       config.model = preset.model;
       config.model.family = family.name;
+      config.objective = usual_objective(config.model);
       config.data.batch_size = preset.batch_size;
       config.data.sequence_length = preset.sequence_length;
       config.optimizer.name = preset.optimizer;

@@ -55,7 +55,8 @@ std::string tiles(const RunSummary& s) {
   std::string out;
   if (s.final_validation_loss) {
     out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
-                concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2)));
+                concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
+                       s.masked ? " of masked tokens" : ""));
   }
   if (s.final_average_validation_loss)
     out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
@@ -260,6 +261,7 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
   });
   replace_file(path, filled(k_report_html,
                             {{"title", html_escaped(input.title)},
+                             {"target", input.summary.masked ? "masked token" : "token"},
                              {"style", k_report_css},
                              {"script", k_report_js},
                              {"data", curves.to_json()},

@@ -123,6 +123,7 @@ std::string to_json(const RunSummary& summary) {
   object["memory"] = memory_json(summary);
   object["parameters"] = summary.parameters;
   object["effective_batch"] = summary.effective_batch;
+  if (summary.masked) object["objective"] = "masked";
   object["end"] = summary.end;
   object["command"] = summary.command;
   object["version"] = summary.version;

@@ -67,6 +67,12 @@ bool is_of_another_method(const Config& config, const std::string& key) {
   });
 }
 
+/// Whether layers are told by letters, and none of them has one of these.
+bool lacks_mixers(const Config& config, const char* letters) {
+  const std::string& mixers = config.model.mixers;
+  return !mixers.empty() && mixers.find_first_of(letters) == std::string::npos;
+}
+
 /// The first row that holds for a key gives the reason.
 std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
   const SkipBackwardConfig& predictions = config.phases.skip_backward;
@@ -103,6 +109,16 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"predict_aware_memory.async_restore_lookahead"},
        !config.predict_aware_memory.async_restore,
        "predict_aware_memory.async_restore is false"},
+      {{"model.state_space."},
+       lacks_mixers(config, "mdhc"),
+       "model.mixers has no layer that it is about: m, d, h or c"},
+      {{"model.semiseparable.rank"},
+       lacks_mixers(config, "tp"),
+       "model.mixers has no layer T + U·Vᵀ: t or p"},
+      {{"model.semiseparable.potentials", "model.semiseparable.imaginary",
+        "model.semiseparable.limit"},
+       lacks_mixers(config, "b"),
+       "model.mixers has no BK core: b"},
       {{"memory.profile"},
        !config.device_budget(),
        "it is about shares of memory.device_budget, which is not set"},
@@ -142,6 +158,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"lora.alpha", "lora.dropout", "lora.targets", "lora.variant", "lora.base"},
        !config.lora.is_on(),
        "lora.rank is 0, which trains the weights themselves"},
+      {{"mask_share"}, !config.masks(), "it is for objective masked"},
       {{"data.validation_fraction", "checkpoint.every_epochs"},
        !config.data.is_rows(),
        "it is for files of examples (`hybrid finetune`)"},

@@ -91,6 +91,13 @@ std::string batch_line(const HybridTrainerConfig& config) {
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
+/// "masked: the loss is of 10 of 64 tokens".
+std::string objective_line(const HybridTrainerConfig& config) {
+  const std::int64_t length = config.data.sequence_length;
+  return concat("masked: the loss is of ", masked_tokens(config.mask_share, length), " of the ",
+                length, " tokens of a sequence, which both sides tell");
+}
+
 }  // namespace
 
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
@@ -100,20 +107,22 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
         read_hugging_face_model_config(*settings_.init_from, config.model.dropout, registry);
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
   const std::int64_t known = vocabulary_size().value_or(0);
-  if (config.model.vocabulary == 0) config.model.vocabulary = known;
+  const std::int64_t wanted = known + (config.masks() ? 1 : 0);
+  if (config.model.vocabulary == 0 && known > 0) config.model.vocabulary = wanted;
   if (config.model.vocabulary == 0) {
     throw ConfigError(
         {"model.vocabulary: the data folder does not say how many tokens there are; give --set "
          "model.vocabulary=N"});
   }
-  if (config.model.vocabulary < known) {
-    throw ConfigError({concat("model.vocabulary: got ", config.model.vocabulary,
-                              ", the data's tokenizer has ", known)});
+  if (config.model.vocabulary < wanted) {
+    throw ConfigError(
+        {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
+                known, config.masks() ? ", and the mask is one more token" : "")});
   }
   config.validate(registry);
   check_data(config);
   if (!config.optimizer.groups.empty() || config.lora.is_on()) check_model(config, registry);
-  tokenizer_ = load_tokenizer_for(config.model.vocabulary);
+  tokenizer_ = load_tokenizer_for(config.data_vocabulary());
   return config;
 }
 
@@ -176,11 +185,14 @@ void LanguageTask::write_files(const RunPaths& own, const RunPaths& run,
 std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
                                               LossModel& model) const {
   const ModelFamily& family = find_family(config.model.family, *settings_.registry);
-  return {{"model", model_line(family, config.model, model.parameter_count())},
-          {"adapters", adapters_line(config.lora, model)},
-          {"data", concat(settings_.data.string(), ", ", units::millions(described().train_tokens),
-                          " training tokens")},
-          {"batch", batch_line(config)}};
+  std::vector<NamedText> settings{
+      {"model", model_line(family, config.model, model.parameter_count())},
+      {"adapters", adapters_line(config.lora, model)},
+      {"data", concat(settings_.data.string(), ", ", units::millions(described().train_tokens),
+                      " training tokens")},
+      {"batch", batch_line(config)}};
+  if (config.masks()) settings.emplace_back("objective", objective_line(config));
+  return settings;
 }
 
 std::vector<std::string> LanguageTask::notes(bool begins) const {

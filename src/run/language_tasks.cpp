@@ -9,6 +9,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/run/window_evaluation.h"
 #include "src/config/stretches.h"
 #include "src/run/language_task.h"
 #include "src/run/run_base.h"
@@ -45,18 +46,19 @@ class Pretraining final : public LanguageTask {
         checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
 
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<WindowBatches>(
+    auto windows = std::make_unique<WindowBatches>(
         train_, BatchSettings{.batch_size = config.effective_batch(),
                               .sequence_length = config.data.sequence_length,
                               .shuffle = config.data.shuffle,
                               .seed = static_cast<std::uint64_t>(config.training.seed),
                               .stretches = Stretches(config).batches(),
                               .goes_on = config.data.carry_state});
+    if (!config.masks()) return windows;
+    return std::make_unique<MaskedBatches>(std::move(windows), config.masking());
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    return std::make_unique<EvaluationWindows>(validation_, config.data.batch_size,
-                                               config.data.sequence_length, stream);
+    return window_evaluation(validation_, config, config.data.sequence_length, stream);
   }
 
  private:
@@ -69,9 +71,8 @@ class Pretraining final : public LanguageTask {
   }
   /// Of data that do not say it themselves; with those that do, LanguageTask compares.
   static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
-    const std::int64_t wanted = settings.config.model.vocabulary;
-    if (wanted == 0 || read_data_info(settings.data)) return {};
-    return wanted;
+    if (settings.config.model.vocabulary == 0 || read_data_info(settings.data)) return {};
+    return settings.config.data_vocabulary();
   }
   std::filesystem::path folder_;
   TokenDataset train_, validation_;

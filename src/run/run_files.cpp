@@ -31,9 +31,9 @@ void open_tokenizer(TrainedRun& run, const fs::path& folder) {
   run.tokenizer_folder = folder;
   if (!holds_tokenizer(folder)) return;
   run.tokenizer = load_tokenizer(folder);
-  if (run.tokenizer->least_table() <= run.config.model.vocabulary) return;
+  if (run.tokenizer->least_table() <= run.config.data_vocabulary()) return;
   throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
-                         " tokens and the model's table ", run.config.model.vocabulary,
+                         " tokens and the model's table ", run.config.data_vocabulary(),
                          "; give the tokenizer that the model was trained with"));
 }
 

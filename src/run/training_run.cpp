@@ -115,6 +115,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
   summary.command = settings_.command;
   summary.parameters = model.parameter_count();
   summary.effective_batch = config_.effective_batch();
+  summary.masked = config_.masks();
   for (Phase phase : kAllPhases)
     summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
 }

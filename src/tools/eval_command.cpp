@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/run/window_evaluation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
@@ -82,23 +83,29 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
                               "say where they are or what else to measure on: hybrid eval ", folder,
                               " --data DATA"));
+  if (run.config.masks() && std::filesystem::is_regular_file(data))
+    throw DataError(concat(data.string(), " is a file, and ", folder,
+                           " tells masked tokens of windows of text (objective masked); give a "
+                           "folder that hybrid prepare made"));
   if (std::filesystem::is_regular_file(data)) return rows_of(run, folder, data, options, host);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
-  shards.emplace(data, Split::kValidation, run.config.model.vocabulary);
-  return std::make_unique<EvaluationWindows>(
-      *shards, run.config.data.batch_size,
-      options.length == 0 ? run.config.data.sequence_length : options.length, host);
+  shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
+  return window_evaluation(*shards, run.config,
+                           options.length == 0 ? run.config.data.sequence_length : options.length,
+                           host);
 }
 
-void print(const EvaluationResult& result, bool json) {
+void print(const EvaluationResult& result, const HybridTrainerConfig& config, bool json) {
   if (!json) {
     std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
-              << result.tokens << " tokens\n";
+              << result.tokens << (config.masks() ? " masked tokens\n" : " tokens\n");
     return;
   }
-  const boost::json::object line{
-      {"loss", result.loss}, {"perplexity", result.perplexity}, {"tokens", result.tokens}};
+  const boost::json::object line{{"loss", result.loss},
+                                 {"perplexity", result.perplexity},
+                                 {"tokens", result.tokens},
+                                 {"objective", config.objective}};
   std::cout << json_line(line) << "\n";
 }
 
@@ -112,7 +119,8 @@ int eval_command(const std::vector<std::string>& arguments) {
       .description =
           "Loss and perplexity of a run's newest checkpoint, or of a Hugging Face folder's\n"
           "model, over the whole validation split, in windows that do not overlap; or over\n"
-          "the target tokens of a file of examples.",
+          "the target tokens of a file of examples. Of a run with objective masked, over the\n"
+          "same masked tokens for all runs.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),
@@ -125,7 +133,8 @@ int eval_command(const std::vector<std::string>& arguments) {
   add_precision_option(syntax.options, options.precision);
   add_device_option(syntax.options, options.device);
   add_average_option(syntax.options, options.average);
-  add("json", po::bool_switch(&options.json), "Print {\"loss\", \"perplexity\", \"tokens\"}.");
+  add("json", po::bool_switch(&options.json),
+      "Print {\"loss\", \"perplexity\", \"tokens\", \"objective\"}.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
@@ -141,7 +150,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   std::optional<TokenDataset> shards;
   const auto batches =
       batches_of(run, folder, options, Stream(make_host_pool(stream.device())), shards);
-  print(evaluate(*run.model, *batches, dtype, stream), options.json);
+  print(evaluate(*run.model, *batches, dtype, stream), run.config, options.json);
   return 0;
 }
 

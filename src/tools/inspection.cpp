@@ -262,6 +262,7 @@ json::object inspect_run(const RunPaths& paths) {
           {"seconds", summary.sum.seconds},
           {"last_train_loss", json_or_null(summary.final_train_loss)},
           {"last_validation_loss", json_or_null(summary.final_validation_loss)},
+          {"objective", config.objective},
           {"optimizer", config.optimizer.name},
           {"model", model_object(config.model)},
           {"phases", std::move(phases)},

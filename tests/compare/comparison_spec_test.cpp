@@ -131,6 +131,19 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
 }
 
+/// Their losses are of other tokens.
+TEST_F(ComparisonSpecTest, RefusesToCompareMaskedTokensWithOthers) {
+  const std::string encoder = R"("base":{"objective":"masked","model":{"family":"semiseparable",
+    "two_way":true}})";
+  EXPECT_EQ(problems(encoder, R"([{"name":"t","set":{}},{"name":"b","set":{"model.mixers":"b"}}])"),
+            "none");
+  expect(problems(encoder, R"([{"name":"m","command":["x"]},{"name":"t","set":{}},
+    {"name":"next","set":{"objective":"next_token","model.two_way":false}}])"),
+         {"arms[2]: objective: got next_token, and t has masked: their losses cannot be compared"});
+  expect(problems(encoder, R"([{"name":"t","set":{}},{"name":"u","set":{"mask_share":0.3}}])"),
+         {"arms[1]: mask_share: got 0.3, and t has 0.15: their losses cannot be compared"});
+}
+
 TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
   const auto sweep = [](const std::string& text) { return "\"sweep\":" + text; };
   expect(problems(sweep(R"({"optimizer.learning_rate":[]})")), {"at least one number"});

@@ -82,7 +82,9 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
       {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
       {"model.mixers", {{"model.mixers", "am"}}},
-      {"model.two_way", {{"model.two_way", "true"}}},
+      {"model.two_way", {{"model.two_way", "true"}, {"objective", "masked"}}},
+      {"objective", {{"objective", "masked"}, {"model.two_way", "true"}}},
+      {"mask_share", {{"mask_share", "0.5"}}},
       {"model.semiseparable.rank", {{"model.semiseparable.rank", "2"}}},
       {"model.semiseparable.potentials", {{"model.semiseparable.potentials", "2"}}},
       {"model.semiseparable.imaginary", {{"model.semiseparable.imaginary", "0.5"}}},
@@ -211,10 +213,11 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
     if (field == concat("model.", key))
       return {{"model.family", "granitemoehybrid"}, {"model.layers", "2"}, {"model.mixers", "ma"}};
   }
-  if (field == "model.two_way") return {{"model.family", "semiseparable"}};
-  if (field.starts_with("model.semiseparable."))
+  if (field == "model.two_way" || field == "objective") return {{"model.family", "semiseparable"}};
+  if (field.starts_with("model.semiseparable.") || field == "mask_share")
     return {{"model.family", "semiseparable"},
             {"model.two_way", "true"},
+            {"objective", "masked"},
             {"model.layers", "2"},
             {"model.mixers", "tb"}};
   if (field.starts_with("model.state_space.")) {

@@ -46,6 +46,51 @@ TEST(HybridTrainerConfig, TakesTheDeviceBudgetInMegabytesByItsOtherName) {
   EXPECT_EQ(other.memory.device_budget.bytes, 7'000'000u);
 }
 
+TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
+  using Lines = std::vector<std::string>;
+  HybridTrainerConfig config;
+  config.objective = "masked";
+  EXPECT_EQ(
+      config.problems(),
+      Lines{"objective: got masked, but the model sees earlier tokens alone (model.two_way is "
+            "false); want next_token, or an encoder, such as --preset bk-tiny"});
+  config.model.family = "semiseparable";
+  config.model.two_way = true;
+  EXPECT_EQ(config.problems(), Lines{});
+  EXPECT_EQ(HybridTrainerConfig::builder()
+                .objective("masked")
+                .model_config(config.model)
+                .build()
+                .objective,
+            "masked");
+  config.objective = "next_token";
+  EXPECT_EQ(config.problems(),
+            Lines{"objective: got next_token, but the model is an encoder (model.two_way) and sees "
+                  "the tokens that it would tell; want masked, or model.two_way=false"});
+  config.objective = "masked";
+  config.data.layout = "packed";
+  EXPECT_EQ(config.problems(),
+            Lines{"objective: got masked, but data.layout is packed, and files of examples teach "
+                  "answers; want next_token, or a data folder (windows)"});
+  config.data.layout = "windows";
+  for (const double share : {0.0, 1.0}) {
+    config.mask_share = share;
+    EXPECT_EQ(config.problems().size(), 1u) << share;
+  }
+  config.objective = "mask";
+  EXPECT_EQ(config.problems().front().rfind("objective: got \"mask\"", 0), 0u)
+      << config.problems().front();
+}
+
+/// Such a preset can be trained as it is.
+TEST(HybridTrainerConfig, APresetHasTheObjectiveOfItsModel) {
+  for (const std::string& name : preset_names()) {
+    const HybridTrainerConfig config = preset_config(name);
+    EXPECT_EQ(config.masks(), config.model.two_way) << name;
+    EXPECT_EQ(config.problems(), std::vector<std::string>{}) << name;
+  }
+}
+
 TEST(HybridTrainerConfig, RefusesToDropStateThatIsOnTheHost) {
   HybridTrainerConfig config;
   config.predict_aware_memory.offload_strategy = "drop_and_reinitialize";

@@ -86,6 +86,23 @@ TEST(MemorySimulation, KnowsEachPrecision) {
   expect_as_measured(config);
 }
 
+/// A layer for each letter of model.mixers, whose tables by position also lie elsewhere.
+TEST(MemorySimulation, KnowsEachMixer) {
+  for (const bool two_way : {false, true}) {
+    HybridTrainerConfig config = three_layers();
+    config.model.family = "semiseparable";
+    config.model.two_way = two_way;
+    config.model.mixers = two_way ? "ahtpb" : "acmdtp";
+    config.model.layers = std::ssize(config.model.mixers);
+    config.model.width = 32;
+    config.model.state_space = {.heads = 2, .head_size = 16, .state_size = 8};
+    expect_as_measured(config);
+    config.memory.recompute = 0.5;
+    config.memory.device_map = "h.*.mix.factors.weight=file";
+    expect_as_measured(config);
+  }
+}
+
 TEST(MemorySimulation, KnowsEachOptimizer) {
   for (const char* name : {"muon", "sgd", "lion", "adam_mini", "adafactor"}) {
     HybridTrainerConfig config = three_layers();

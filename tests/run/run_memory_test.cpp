@@ -53,6 +53,28 @@ TEST_F(RunMemory, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
   }
 }
 
+/// The factors U and V of two layers of T + U·Vᵀ by position, 16 × 2·2 heads·rank 8, in f32.
+TEST_F(RunMemory, FactorTablesLieWhereTheDeviceMapSays) {
+  constexpr std::size_t kBytes = 2 * 16 * 2 * 2 * 8 * 4;
+  const auto trained = [&](const std::string& map) {
+    HybridTrainerConfig config = tiny_config();
+    config.model.family = "semiseparable";
+    config.model.mixers = "p";
+    config.model.layers = 2;
+    config.phases.max_predict_steps = 0;
+    config.memory.device_map = map;
+    const auto run = scratch_ / concat("run", map.size());
+    train_tiny(config, data_, run);
+    return std::pair{newest_checkpoint_digest(run), records_of(run).back()};
+  };
+  const auto [wanted, near] = trained("");
+  const auto [digest, away] = trained("h.*.mix.factors.weight=host");
+  EXPECT_EQ(digest, wanted);
+  EXPECT_EQ(near.host_memory.live_total, 0u);
+  EXPECT_EQ(away.host_memory.live_total, kBytes);
+  EXPECT_EQ(trained("h.*.mix.factors.weight=file").first, wanted);
+}
+
 TEST_F(RunMemory, WhatTheMachineCannotHoldIsRefusedBeforeTheFolderIsMade) {
   HybridTrainerConfig config = tiny_config();
   config.model.layers = 20;

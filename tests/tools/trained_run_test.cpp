@@ -35,6 +35,36 @@ TEST(TrainedRun, EvalOfTheMeanGivesTheLossOfThat) {
   EXPECT_EQ(run_hybrid(trained_folder(), {"eval", "run", "--average"}).exit_code, 66);
 }
 
+TEST(TrainedRun, AMaskedModelIsMeasuredOnMaskedTokensAndWritesNoText) {
+  fs::remove_all(trained_folder() / "masked");
+  in_trained_folder(
+      tiny_training("masked", {"--set", "model.family=semiseparable", "--set", "model.two_way=true",
+                               "--set", "model.mixers=b", "--set", "objective=masked"}));
+  const auto summary = only_object(read_text(trained_folder() / "masked/summary.json"));
+  EXPECT_EQ(summary.at("objective").as_string(), "masked");
+  const auto found = only_object(in_trained_folder({"eval", "masked", "--json"}).output);
+  EXPECT_NEAR(found.at("loss").to_number<double>(),
+              summary.at("final_validation_loss").to_number<double>(), 1e-9);
+  EXPECT_EQ(found.at("objective").as_string(), "masked");
+  const std::string told = in_trained_folder({"eval", "masked"}).output;
+  EXPECT_TRUE(told.ends_with(" masked tokens\n")) << told;
+  const ProcessResult sampled = run_hybrid(trained_folder(), {"sample", "masked", "--prompt", "L"});
+  EXPECT_EQ(sampled.exit_code, 65);
+  EXPECT_NE(sampled.errors.find("is an encoder (model.two_way), so it cannot write text"),
+            std::string::npos)
+      << sampled.errors;
+  const ProcessResult rows = run_hybrid(trained_folder(), {"eval", "masked", "--data", "text.txt"});
+  EXPECT_NE(rows.errors.find("tells masked tokens of windows of text (objective masked)"),
+            std::string::npos)
+      << rows.errors;
+  const ProcessResult tuned = run_hybrid(
+      trained_folder(), {"finetune", "--model", "masked", "--data", "text.txt", "--run", "tuned"});
+  EXPECT_EQ(tuned.exit_code, 64);
+  EXPECT_NE(tuned.errors.find("its model tells masked tokens (objective masked)"),
+            std::string::npos)
+      << tuned.errors;
+}
+
 TEST(TrainedRun, JsonOutputIsOneObjectAndNothingElse) {
   const auto run = only_object(in_trained_folder({"inspect", "run", "--json"}).output);
   EXPECT_EQ(run.at("steps").as_int64(), 6);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -48,6 +49,10 @@ struct ComparisonSpec {
   int ranks = 1;     // threads of this process that train each run of this program
   std::string text;  // the spec as JSON, its data folder absolute
 
+  /// Whether losses are of masked tokens.
+  bool masks() const {
+    return std::ranges::any_of(arms, [](const ComparisonArm& arm) { return arm.config.masks(); });
+  }
   /// The smallest seed that is in no measured run: values of the sweep are chosen on it alone.
   std::int64_t sweep_seed() const;
   HybridTrainerConfig config_of(const ComparisonArm& arm, const RunPoint& point) const;

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/data/data_config.h"
+#include "hybrid_trainer/data/masked_batches.h"
 #include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/io/checkpoint_config.h"
 #include "hybrid_trainer/memory/memory_config.h"
@@ -21,6 +22,11 @@
 namespace hybrid_trainer {
 
 class HybridTrainerConfigBuilder;
+
+/// The objective that goes with a model: masked with an encoder, else next_token.
+inline const char* usual_objective(const ModelConfig& model) {
+  return model.two_way ? "masked" : "next_token";
+}
 
 /// Everything that defines a run: the same groups and keys in C++, in JSON and for `--set`.
 struct HybridTrainerConfig {
@@ -42,6 +48,8 @@ struct HybridTrainerConfig {
   ExportConfig exported;
   std::vector<StretchConfig> stretches;
   std::string device = "auto";
+  std::string objective = "next_token";
+  double mask_share = 0.15;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -70,6 +78,17 @@ struct HybridTrainerConfig {
     visit(Field{"device", self.device,
                 "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
                 "takes CUDA if there is a device, else the CPU."});
+    visit(Field{"objective",
+                self.objective,
+                "What the model learns to tell: next_token, each token from those before it; or "
+                "masked, hidden tokens from those on both sides, which takes an encoder "
+                "(model.two_way). Its vocabulary then has one more token, the mask.",
+                Range{},
+                {"next_token", "masked"}});
+    visit(Field{"mask_share", self.mask_share,
+                "With objective masked: share of each sequence's tokens that have a loss, at least "
+                "one token. Of them 80 % become the mask, 10 % a random token, and 10 % stay.",
+                Range{0, 1, true, true}});
   }
 
   static HybridTrainerConfigBuilder builder();
@@ -84,6 +103,14 @@ struct HybridTrainerConfig {
   }
   /// Other names that keys are accepted by.
   static const std::vector<Spelling>& spellings();
+  /// Whether the loss is of hidden tokens, not of next ones.
+  bool masks() const { return objective == "masked"; }
+  /// Tokens that data may have: the last one of a masked model's is the mask.
+  std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
+  MaskSettings masking() const {
+    return {mask_share, static_cast<std::int32_t>(data_vocabulary()),
+            static_cast<std::uint64_t>(training.seed)};
+  }
   /// Most device memory of a run; none where there is no limit.
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Of placement_names(): where the optimizer state is between updates, paged or not.
@@ -100,6 +127,7 @@ struct HybridTrainerConfig {
   void validate(const ModelRegistry& registry = model_families()) const;
 
  private:
+  void collect_objective_problems(std::vector<std::string>& found) const;
   void collect_finder_problems(std::vector<std::string>& found) const;
   void collect_carry_problems(std::vector<std::string>& found) const;
 };
@@ -126,6 +154,8 @@ class HybridTrainerConfigBuilder {
   }
   /// "cpu", "cuda", "cuda:N" or "auto".
   Self& device(std::string name) { return config_.device = std::move(name), *this; }
+  /// "next_token" or "masked".
+  Self& objective(std::string name) { return config_.objective = std::move(name), *this; }
   Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }
   Self& seed(std::int64_t value) { return config_.training.seed = value, *this; }
   Self& model_config(ModelConfig value) { return config_.model = value, *this; }

@@ -14,7 +14,11 @@ std::vector<ModelPreset> semiseparable_presets() {
                          .context = 1 << 20,  // its state does not grow
                          .tied_head = true,
                          .mixers = "t"};
-  return {{"semiseparable-tiny", tiny, 16, 64, "muon", 1e-2}};
+  ModelConfig encoder = tiny;
+  encoder.mixers = "b";
+  encoder.two_way = true;
+  return {{"semiseparable-tiny", tiny, 16, 64, "muon", 1e-2},
+          {"bk-tiny", encoder, 16, 64, "muon", 1e-2}};
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "tests/run/run_over_ranks.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Encoders that tell masked tokens, through all four phases.
+class MaskedRun : public RunOverRanks {
+ protected:
+  HybridTrainerConfig encoder(const std::string& mixers = "tb") const {
+    HybridTrainerConfig of = config();
+    of.model.family = "semiseparable";
+    of.model.two_way = true;
+    of.model.layers = static_cast<std::int64_t>(mixers.size());
+    of.model.mixers = mixers;
+    of.objective = "masked";
+    of.training.evaluate_every_steps = 9;
+    return of;
+  }
+};
+
+TEST_F(MaskedRun, HasTheBitsOfOneRankOverSeveralAndWhenItGoesOn) {
+  train(encoder(), scratch_ / "one", 1);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
+  const std::vector<StepRecord> records = records_of(scratch_ / "one");
+  EXPECT_TRUE(std::ranges::any_of(
+      records, [](const StepRecord& one) { return one.phase == Phase::kPredict; }));
+  EXPECT_LT(*records.back().validation_loss, 0.95 * *records[8].validation_loss) << "it learns";
+  for (const int ranks : {2, 4}) {
+    const fs::path run = scratch_ / concat("ranks", ranks);
+    HybridTrainerConfig sharded = encoder();
+    sharded.distributed.zero = ranks - 1;
+    train(sharded, run, ranks);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << ranks << " ranks";
+    EXPECT_EQ(records_of(run).back().validation_loss, records.back().validation_loss);
+    for (const char* const left : {"step-0000000040", "step-0000000030"})
+      ASSERT_GT(fs::remove_all(run / "checkpoints" / left), 0u);
+    train(encoder(), run, 1, true);
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "resumed";
+  }
+}
+
+TEST_F(MaskedRun, HasOneTokenMoreThanItsDataAndSaysWhatItsLossIs) {
+  HybridTrainerConfig of = encoder("b");
+  of.training.steps = 9;
+  std::string console;
+  train_tiny(of, data_, scratch_ / "run", false, &console);
+  const RunPaths paths{(scratch_ / "run").string()};
+  EXPECT_EQ(config_of_run(paths).model.vocabulary, tokenizer_of_run(paths)->vocabulary_size() + 1);
+  EXPECT_NE(console.find("masked: the loss is of 2 of the 16 tokens of a sequence"), console.npos)
+      << console;
+  EXPECT_NE(read_text(paths.report()).find("nats per masked token"), std::string::npos);
+  of.model.vocabulary = tokenizer_of_run(paths)->vocabulary_size();
+  try {
+    train_tiny(of, data_, scratch_ / "none");
+    FAIL() << "the mask has no row";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("and the mask is one more token"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
