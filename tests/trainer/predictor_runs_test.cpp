@@ -84,8 +84,6 @@ INSTANTIATE_TEST_SUITE_P(All, PredictorRuns,
                                            std::pair{"optimizer.slow_momentum", "0.5"},
                                            std::pair{"training.average_weights", "4"},
                                            std::pair{"phases.arms", kArms},
-                                           std::pair{kModel, "mamba2"},
-                                           std::pair{kModel, "granitemoehybrid"},
                                            std::pair{kModel, "qwen3_5"}),
                          [](const auto& info) {
                            const std::string key = info.param.first;
