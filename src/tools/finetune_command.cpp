@@ -108,6 +108,19 @@ bool goes_on_with_a_run(const FineTuning& asked) {
   return asked.resume && RunPaths{asked.run}.hold_a_run();
 }
 
+/// Throws UsageError where the model is a run's, not a folder of Hugging Face.
+void refuse_run(const std::string& model) {
+  const RunPaths run{model};
+  if (!run.hold_a_run()) return;
+  throw UsageError(concat(
+      "hybrid finetune: --model ", model,
+      config_of_run(run).masks()
+          ? ": its model tells masked tokens (objective masked), and fine-tuning takes one that "
+            "tells next tokens; give a Hugging Face folder"
+          : concat(" is a run; make a folder of its model first: hybrid export ", model,
+                   " --output FOLDER")));
+}
+
 /// All but its number of steps.
 HybridTrainerConfig config_of(FineTuning& asked) {
   if (goes_on_with_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
@@ -119,6 +132,7 @@ HybridTrainerConfig config_of(FineTuning& asked) {
     throw MissingInput(concat(asked.data,
                               fs::exists(asked.data) ? ": is no file" : ": does not exist",
                               "; want a file of examples, one JSON object a line"));
+  refuse_run(asked.model);
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
   check_method(method, config);

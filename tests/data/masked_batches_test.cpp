@@ -157,6 +157,13 @@ TEST_F(MaskedBatchesTest, AnEvaluationHasTheSameMasksInBatchesOfAnySize) {
   for (std::size_t i = 0; i < wanted.targets.size(); ++i) {
     EXPECT_TRUE(wanted.targets[i] == -1 || wanted.targets[i] == all[i]) << i;
   }
+  const auto places_of = [&](std::ptrdiff_t window) {
+    std::vector<bool> chosen;
+    for (auto at = wanted.targets.begin() + 10 * window; std::ssize(chosen) < 10; ++at)
+      chosen.push_back(*at != -1);
+    return chosen;
+  };
+  EXPECT_FALSE(places_of(0) == places_of(1) && places_of(1) == places_of(2));
   EXPECT_EQ(evaluate(1, 5), wanted);
   EXPECT_EQ(evaluate(3, 0), wanted);
 }

@@ -57,6 +57,12 @@ TEST(TrainedRun, AMaskedModelIsMeasuredOnMaskedTokensAndWritesNoText) {
   EXPECT_NE(rows.errors.find("tells masked tokens of windows of text (objective masked)"),
             std::string::npos)
       << rows.errors;
+  const ProcessResult tuned = run_hybrid(
+      trained_folder(), {"finetune", "--model", "masked", "--data", "text.txt", "--run", "tuned"});
+  EXPECT_EQ(tuned.exit_code, 64);
+  EXPECT_NE(tuned.errors.find("its model tells masked tokens (objective masked)"),
+            std::string::npos)
+      << tuned.errors;
 }
 
 TEST(TrainedRun, JsonOutputIsOneObjectAndNothingElse) {
