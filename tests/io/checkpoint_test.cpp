@@ -129,7 +129,7 @@ TEST_F(Checkpoint, RotationKeepsTheNewest) {
 
 TEST_F(Checkpoint, RotationKeepsWhatIsToStayBesidesTheNewest) {
   for (const std::int64_t step : {1, 2, 3, 4, 5})
-    save_checkpoint(root_, step, {state(1)}, {.keep = 1, .also_keep = {2, 3}});
+    save_checkpoint(root_, step, {state(1)}, {.keep = 1, .config_hash = {}, .also_keep = {2, 3}});
   EXPECT_EQ(names(),
             (std::vector<std::string>{"step-0000000002", "step-0000000003", "step-0000000005"}));
 }
