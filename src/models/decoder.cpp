@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/norm.h"
@@ -20,6 +19,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
       rotary_(spec.rotary),
       embedding_(padded_vocabulary(config.vocabulary), spec.positions, config.width, stream,
                  spec.embedding_scale),
+      blocks_(make_blocks(spec, config.layers, stream)),
       final_norm_(
           make_norm({"ln_f", spec.files.final_norm}, config.width, spec.residual.norm, stream)),
       own_head_(spec.tied_head ? std::optional<Parameter>()
@@ -30,22 +30,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (own_head_) own_head_->set_in_files({{own_head_->name(), table, false, /*prefixed=*/false}});
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
-  make_blocks(spec, stream);
   initialize(spec.deviations, seed, stream);
-}
-
-void Decoder::make_blocks(const DecoderSpec& spec, const Stream& stream) {
-  std::uint64_t site = 1;  // of dropout; 0 is the embedding's
-  for (std::int64_t i = 0; i < config_.layers; ++i) {
-    const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, i));
-    require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
-    const std::string index = concat(".", i);
-    blocks_.push_back(
-        std::make_unique<ResidualBlock>(ModuleName("h" + index, spec.files.layers + index),
-                                        spec.residual, kind->second, site, stream));
-    kept_.push_back(blocks_.back()->kept());
-    site += kind->second.size();
-  }
 }
 
 void Decoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
@@ -53,39 +38,26 @@ void Decoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
   embedding_.visit_parameters(
       [&](Parameter& table) { initialize_normal(table, deviations.embedding, seed, stream); });
   if (own_head_) initialize_normal(*own_head_, deviations.embedding, seed, stream);
-  for (auto& block : blocks_) block->initialize(deviations, seed, stream);
+  blocks_.initialize(deviations, seed, stream);
   for (Parameter* table : {&embedding_.tokens(), &head_table()}) {
     fill_zero(table->home_master().rows(config_.vocabulary, table->shape()[0]), stream);
   }
 }
 
 double Decoder::flops_of(const Shape& targets) {
-  double per_token = (head_table().trainable() ? 6.0 : 4.0) *
-                     static_cast<double>(config_.vocabulary * config_.width);
-  for (const auto& block : blocks_) {
-    const TokenFlops flops = block->flops(targets[1]);
-    per_token += flops.forward + flops.backward;
-  }
-  return per_token * static_cast<double>(targets.elements());
+  const double head = (head_table().trainable() ? 6.0 : 4.0) *
+                      static_cast<double>(config_.vocabulary * config_.width);
+  const TokenFlops blocks = blocks_.flops(targets[1]);
+  return (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
 }
 
 double Decoder::recomputed_flops(const Shape& targets, double share) {
-  const Recomputation again(kept_, share);
-  double per_token = 0;
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const TokenFlops flops = blocks_[i]->flops(targets[1]);
-    if (again.whole(i)) {
-      per_token += flops.forward;
-    } else if (again.rebuild(i) == Rebuild::kAttended) {
-      per_token += flops.attended;
-    }
-  }
-  return per_token * static_cast<double>(targets.elements());
+  return blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
 }
 
 std::vector<std::string> Decoder::parts() const {
   std::vector<std::string> parts{"w*e.*"};
-  for (const auto& block : blocks_) parts.push_back(block->name() + ".*");
+  for (const std::string& block : blocks_.names()) parts.push_back(block + ".*");
   if (own_head_) parts.emplace_back("lm_head.*");
   return parts;
 }
@@ -103,24 +75,13 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
   const MemoryLabel label("embedding");  // blocks name what they allocate themselves
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   drop(x, tape.pass(), stream);
-  const Recomputation again = recomputation(tape);
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    tape.set_rebuild(again.rebuild(i));
-    x = again.whole(i) ? CheckpointedModule(*blocks_[i]).forward(x, tape, stream)
-                       : blocks_[i]->forward(x, tape, stream);
-  }
-  tape.set_rebuild(Rebuild::kNothing);
+  x = blocks_.forward(std::move(x), tape, stream);
   const MemoryLabel norm_label("ln_f");
   return final_norm_->forward(x, tape, stream);
 }
 
 bool Decoder::goes_in_segments() const {
-  return !embedding_.has_positions() &&
-         std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
-}
-
-bool Decoder::carries_state() const {
-  return std::ranges::any_of(blocks_, [](const auto& block) { return block->carries_state(); });
+  return !embedding_.has_positions() && blocks_.goes_in_segments();
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
@@ -167,18 +128,9 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
-  dx = final_norm_->backward(dx, tape, stream);
-  const Recomputation again = recomputation(tape);
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
-    dx = again.whole(i) ? CheckpointedModule(*blocks_[i]).backward(dx, tape, stream)
-                        : blocks_[i]->backward(dx, tape, stream);
-  }
+  dx = blocks_.backward(final_norm_->backward(dx, tape, stream), tape, stream);
   drop(dx, tape.pass(), stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
-}
-
-Recomputation Decoder::recomputation(const ActivationTape& tape) const {
-  return {kept_, tape.keeps() ? tape.pass().recompute : 0};
 }
 
 /// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.
@@ -189,13 +141,9 @@ void Decoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) cons
 
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
   embedding_.visit_parameters(visit);
-  for (auto& block : blocks_) block->visit_parameters(visit);
+  blocks_.visit_parameters(visit);
   final_norm_->visit_parameters(visit);
   if (own_head_) visit(*own_head_);
-}
-
-void Decoder::visit_linears(const LinearVisitor& visit) {
-  for (auto& block : blocks_) block->visit_linears(visit);
 }
 
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
@@ -214,7 +162,7 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
           "decoder: room for texts beyond the context");
   const MemoryLabel label("keys and values");
   auto state = std::make_unique<BlockStates>(room);
-  for (const auto& block : blocks_) state->blocks.push_back(block->make_state(room, dtype, stream));
+  state->blocks = blocks_.make_states(room, dtype, stream);
   return state;
 }
 
@@ -268,9 +216,8 @@ Tensor Decoder::decode_next(const Batch& tokens, BlockStates& states, std::int64
 Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
                        std::int64_t last, const Pass& pass, const Stream& stream) {
   const std::int64_t batch = tokens.size(0), rows = tokens.elements();
-  Tensor x = embedding_.forward(tokens, pass, stream);
-  for (std::size_t i = 0; i < blocks_.size(); ++i)
-    x = blocks_[i]->decode(x, texts, states.blocks[i], pass, stream);
+  const Tensor x =
+      blocks_.decode(embedding_.forward(tokens, pass, stream), texts, states.blocks, pass, stream);
   ForwardOnlyTape tape(pass);
   const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : rows - last, rows);
   return head_.logits(final_norm_->forward(wanted, tape, stream), stream);

@@ -16,6 +16,22 @@ FirstDeviations usual_deviations(const ModelConfig& config) {
           .projection = matrix / std::sqrt(2.0 * static_cast<double>(config.layers))};
 }
 
+std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
+                                                        std::int64_t layers, const Stream& stream) {
+  std::vector<std::unique_ptr<ResidualBlock>> blocks;
+  std::uint64_t site = 1;  // of dropout; 0 is the embedding's
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, i));
+    require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
+    const std::string index = concat(".", i);
+    blocks.push_back(
+        std::make_unique<ResidualBlock>(ModuleName("h" + index, spec.files.layers + index),
+                                        spec.residual, kind->second, site, stream));
+    site += kind->second.size();
+  }
+  return blocks;
+}
+
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
                               const std::string& letters, const std::string& kinds,
                               std::int64_t layers, std::vector<std::string>& problems) {

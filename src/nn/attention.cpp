@@ -3,18 +3,6 @@
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
-namespace {
-
-/// Keys that a query sees, on average over a sequence.
-double keys_seen(const kernels::AttentionSpec& heads, std::int64_t time) {
-  const auto all = static_cast<double>(time), most = static_cast<double>(heads.window);
-  const double one_way =
-      heads.window == 0 || heads.window >= time ? all / 2 : most - most * most / (2 * all);
-  return heads.two_way ? 2 * one_way : one_way;
-}
-
-}  // namespace
-
 Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& stream)
     : TwoProductBranch{Linear(name / "c_attn", spec.width,
                               (spec.heads.all() + (spec.gated ? spec.heads.queries : 0)) *
@@ -25,7 +13,6 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
       heads_(spec.heads),
       head_size_(spec.head_size),
       rotary_(spec.rotary),
-      norm_(spec.query_key_norm),
       carried_(heads_, head_size_) {
   heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
@@ -39,9 +26,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         TokenConvolution::Spec{
             .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
         stream);
-  if (!norm_) return;
-  query_norm_.emplace(rms_norm_gain(name / "q_norm", head_size_, *norm_, stream));
-  key_norm_.emplace(rms_norm_gain(name / "k_norm", head_size_, *norm_, stream));
+  if (spec.query_key_norm) norms_.emplace(name, heads_, head_size_, *spec.query_key_norm, stream);
 }
 
 bool Attention::goes_in_segments() const {
@@ -50,7 +35,7 @@ bool Attention::goes_in_segments() const {
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
-  const double products = 4 * keys_seen(heads_, time) * static_cast<double>(inner());
+  const double products = 4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner());
   return TwoProductBranch::flops(time) +
          TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
 }
@@ -123,23 +108,8 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
 
 void Attention::norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles,
                                 const Pass& pass, const Stream& stream) {
-  if (query_norm_) {
-    kernels::rms_norm_heads_forward(qkv, {0, heads_.queries}, query_norm_->acquire_master(stream),
-                                    *norm_, stream);
-    kernels::rms_norm_heads_forward(qkv, {heads_.queries, heads_.keys},
-                                    key_norm_->acquire_master(stream), *norm_, stream);
-  }
+  if (norms_) norms_->forward(qkv, stream);
   rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
-}
-
-void Attention::norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream) {
-  const auto part = [&](Parameter& gain, kernels::HeadRange heads) {
-    GradientContribution dgain(gain, stream);
-    kernels::rms_norm_heads_backward(dqkv, dgain.gradient_or_scratch(), dgain.next_mode(), product,
-                                     heads, gain.acquire_master(stream), *norm_, stream);
-  };
-  part(*query_norm_, {0, heads_.queries});
-  part(*key_norm_, {heads_.queries, heads_.keys});
 }
 
 /// What is kept is the product where it is normed or has gates, and is prepared anew, else what was
@@ -179,7 +149,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
                               carried_.behind_zeros(y, pass, stream), log_sum_exp, qkv,
                               pass.positions, heads_, stream);
   rotate(dqkv, turns, pass, kernels::Rotation::kBackward, stream);
-  if (query_norm_) norm_backward(dqkv, joined(product, pass, stream), stream);
+  if (norms_) norms_->backward(dqkv, joined(product, pass, stream), stream);
   const Tensor down = carried_.backward(dqkv, pass, stream);
   if (convolution_) {
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
@@ -248,7 +218,7 @@ void Attention::initialize(const FirstDeviations& deviations, std::uint64_t seed
 void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
   if (convolution_) convolution_->visit_parameters(visit);
-  if (query_norm_) visit(*query_norm_), visit(*key_norm_);
+  if (norms_) norms_->visit_parameters(visit);
   projection_.visit_parameters(visit);
 }
 

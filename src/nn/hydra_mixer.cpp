@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/kernels/columns.h"
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "src/nn/scan_flops.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -130,13 +131,7 @@ Shape HydraMixer::scan_state(std::int64_t texts) const {
   return {texts, scan_.heads, scan_.head_size, scan_.state_size};
 }
 
-/// As StateSpaceMixer's, each way.
-double HydraMixer::scan_flops() const {
-  constexpr double kChunk = 64;
-  const auto values = static_cast<double>(scan_.values()),
-             state = static_cast<double>(scan_.state_size);
-  return 2 * (values * (kChunk + 4 * state) + static_cast<double>(scan_.groups) * kChunk * state);
-}
+double HydraMixer::scan_flops() const { return 2 * scan_flops_of(scan_); }
 
 /// "A_log" is 0: Hydra begins with one rate for all heads.
 void HydraMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "src/nn/position_rows.h"
 #include "src/nn/recurrent_state.h"
+#include "src/nn/scan_flops.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -48,15 +49,10 @@ KeptNumbers SemiseparableMixer::kept() const {
   return {product + values, product + values, product + values, product};
 }
 
-/// In chunks of 64 tokens, as StateSpaceMixer, each way.
 TokenFlops SemiseparableMixer::flops(std::int64_t time) const {
-  constexpr double kChunk = 64, kBackward = 2.6;
-  const auto values = static_cast<double>(scan_.values()),
-             rank = static_cast<double>(scan_.state_size);
-  const double one_way =
-      values * (kChunk + 4 * rank) + static_cast<double>(scan_.groups) * kChunk * rank;
-  const double all =
-      (taps_.ahead ? 2 : 1) * one_way + 2 * values * static_cast<double>(taps_.taps());
+  constexpr double kBackward = 2.6;
+  const double all = (taps_.ahead ? 2 : 1) * scan_flops_of(scan_) +
+                     2 * static_cast<double>(scan_.values() * taps_.taps());
   return TwoProductBranch::flops(time) +
          TokenFlops{.forward = all, .backward = kBackward * all, .attended = all};
 }
@@ -159,34 +155,26 @@ void SemiseparableMixer::remember_value(const Tensor& kept, const Parts& parts,
                         {rows.rows(rows.size(0) - 1, rows.size(0)), 0}, scan_.values(), stream);
 }
 
-Tensor SemiseparableMixer::begin_text(const Tensor& product, std::int64_t text, BranchState& state,
-                                      const Pass& pass, const Stream& stream) {
-  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
-  const Parts parts = parts_of(product, pass.positions, stream);
-  const Tensor y = multiplied(parts, {.last_state = recurrent.scan(text)}, pass, stream);
-  remember_value(recurrent.convolution(text), parts, stream);
-  return y;
-}
-
-/// Many tokens of one text that follow others, in chunks.
-Tensor SemiseparableMixer::go_on_at_once(const Tensor& product, std::int64_t text,
-                                         BranchState& state, const Pass& pass,
-                                         const Stream& stream) {
+/// Many tokens of one text, in chunks: its first ones, or those that follow others.
+Tensor SemiseparableMixer::at_once(const Tensor& product, const DecodeTexts& texts,
+                                   BranchState& state, const Pass& pass, const Stream& stream) {
+  const bool begins = !texts.each;
+  const std::int64_t text = begins ? texts.begun : *texts.alone;
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const Tensor first = recurrent.scan(text), value = recurrent.convolution(text);
   const Tensor last = Tensor::empty_like(first, MemoryKind::kActivations, stream);
   const Parts parts = parts_of(product, pass.positions, stream);
-  const Tensor y = multiplied(parts, {first, last, value}, pass, stream);
+  const Ends ends = begins ? Ends{.last_state = last} : Ends{first, last, value};
+  const Tensor y = multiplied(parts, ends, pass, stream);
   copy(first, last, stream);
   remember_value(value, parts, stream);
   return y;
 }
 
-/// Tokens that follow others.
-Tensor SemiseparableMixer::go_on(const Tensor& product, const DecodeTexts& texts,
-                                 BranchState& state, const Pass& pass, const Stream& stream) {
-  if (texts.alone && product.size(1) > kernels::kFewRows)
-    return go_on_at_once(product, *texts.alone, state, pass, stream);
+Tensor SemiseparableMixer::decoded(const Tensor& product, const DecodeTexts& texts,
+                                   BranchState& state, const Pass& pass, const Stream& stream) {
+  if (!texts.each || (texts.alone && product.size(1) > kernels::kFewRows))
+    return at_once(product, texts, state, pass, stream);
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const std::int64_t batch = product.size(0), time = product.size(1);
   const Tensor y = Tensor::empty({batch, time, scan_.values()}, product.dtype(),
@@ -214,9 +202,7 @@ Tensor SemiseparableMixer::decode(const Tensor& x, const Tensor& residual, const
                 "on later ones; use it in an encoder, or a causal one");
   ForwardOnlyTape tape(pass);
   const Tensor product = first_.forward(x, tape, stream);
-  const Tensor y = texts.each ? go_on(product, texts, *state, pass, stream)
-                              : begin_text(product, texts.begun, *state, pass, stream);
-  return projection_.product(y, residual, pass, stream);
+  return projection_.product(decoded(product, texts, *state, pass, stream), residual, pass, stream);
 }
 
 std::unique_ptr<BranchState> SemiseparableMixer::make_state(TextRoom room, DType dtype,

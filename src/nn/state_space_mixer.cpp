@@ -1,4 +1,5 @@
 #include "hybrid_trainer/nn/state_space_mixer.h"
+#include "src/nn/scan_flops.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -73,14 +74,7 @@ Shape StateSpaceMixer::scan_state(std::int64_t texts) const {
   return {texts, scan_.heads, scan_.head_size, scan_.state_size};
 }
 
-/// In chunks of 64 tokens: the two products within a chunk, of which half is used, and the two with
-/// the state.
-double StateSpaceMixer::scan_flops() const {
-  constexpr double kChunk = 64;
-  const auto values = static_cast<double>(scan_.values()),
-             state = static_cast<double>(scan_.state_size);
-  return values * (kChunk + 4 * state) + static_cast<double>(scan_.groups) * kChunk * state;
-}
+double StateSpaceMixer::scan_flops() const { return scan_flops_of(scan_); }
 
 void StateSpaceMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                                  const Stream& stream) {

@@ -81,9 +81,8 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
     is_done = retry == StepRetry::kNone;
     retry_.begin_again(batch, retry, path_->concerns_others());
   }
-  for (Parameter* parameter : pending.written) {
+  for (Parameter* parameter : pending.written)
     if (!parameter->gradient()) parameter->gradient_was_replayed();
-  }
   gradient_norm_ = path_->wait_for_norm(pending);
   tell_if_halved(batch, before);
   return {.loss = loss, .norm = gradient_norm_};
@@ -148,10 +147,7 @@ double TrainingStep::wait_for_loss(const Batch& batch, std::int64_t examples) {
       continue;
     }
     if (is_one_of_several()) retry = retry_.wait_for_most_wanted(retry);
-    if (retry == StepRetry::kNone) {
-      tell_if_halved(batch, before);
-      return loss;
-    }
+    if (retry == StepRetry::kNone) return tell_if_halved(batch, before), loss;
     retry_.begin_again(batch, retry, path_->concerns_others());
   }
 }

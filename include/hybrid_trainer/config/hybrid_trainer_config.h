@@ -125,11 +125,6 @@ struct HybridTrainerConfig {
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;
   /// Throws one ConfigError with all problems.
   void validate(const ModelRegistry& registry = model_families()) const;
-
- private:
-  void collect_objective_problems(std::vector<std::string>& found) const;
-  void collect_finder_problems(std::vector<std::string>& found) const;
-  void collect_carry_problems(std::vector<std::string>& found) const;
 };
 
 /// One setter per field of the phase machine and one per group; build() validates everything at

@@ -25,6 +25,14 @@ inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
   return spec.scale > 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
 }
 
+/// Keys that a query sees, on average over a sequence of `time`.
+inline double keys_seen(const AttentionSpec& spec, std::int64_t time) {
+  const auto all = static_cast<double>(time), most = static_cast<double>(spec.window);
+  const double one_way =
+      spec.window == 0 || spec.window >= time ? all / 2 : most - most * most / (2 * all);
+  return spec.two_way ? 2 * one_way : one_way;
+}
+
 /// Self-attention with a streaming softmax over blocks of keys: no (T, T) array exists. It is causal,
 /// or two-way where the spec says so. qkv:
 /// (B, T, (H + 2·K)·head_size) f32 or bf16, rows hold all queries, then all keys, then all values,

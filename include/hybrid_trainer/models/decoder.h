@@ -7,9 +7,9 @@
 
 #include "hybrid_trainer/models/decoder_spec.h"
 #include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/nn/block_stack.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"
-#include "hybrid_trainer/nn/recomputation.h"
 #include "hybrid_trainer/nn/segmented_pass.h"
 
 namespace hybrid_trainer {
@@ -30,12 +30,12 @@ class Decoder final : public LanguageModel, private SegmentSteps {
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   bool goes_in_segments() const override;
-  bool carries_state() const override;
+  bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
     return segments(batch.tokens_per_example(), segment);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit) override { blocks_.visit_linears(visit); }
   /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
   /// add, as causal attention's products (half of the full square).
   double flops_of(const Shape& targets) override;
@@ -50,7 +50,6 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::int64_t parameter_count() override;
 
  private:
-  void make_blocks(const DecoderSpec& spec, const Stream& stream);
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   /// Segments of a batch's sequences; 1: they go through whole.
@@ -62,7 +61,6 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   void backward_from_losses(const Batch& batch, ActivationTape& tape,
                             const Stream& stream) override;
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
-  Recomputation recomputation(const ActivationTape& tape) const;
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
   void read_documents(const Pass& pass, const Stream& stream);
   Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
@@ -74,8 +72,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   ModelConfig config_;
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;
-  std::vector<std::unique_ptr<ResidualBlock>> blocks_;
-  std::vector<BlockKept> kept_;  // by block
+  BlockStack blocks_;
   std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;

@@ -40,6 +40,10 @@ inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
   return pattern[static_cast<std::size_t>(layer) % pattern.size()];
 }
 
+/// "h.0" and so on, each of the kind that the pattern gives it. Throws OutOfMemory.
+std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
+                                                        std::int64_t layers, const Stream& stream);
+
 /// Problems of the pattern that a config's `key` gives: letters of no kind, or more letters than
 /// layers, some of which would be of none. `kinds` tells people what the `letters` mean.
 void collect_pattern_problems(const std::string& key, const std::string& pattern,

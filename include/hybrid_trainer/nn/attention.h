@@ -6,7 +6,7 @@
 #include "hybrid_trainer/kernels/rotary.h"
 #include "hybrid_trainer/nn/attention_gate.h"
 #include "hybrid_trainer/nn/carried_keys.h"
-#include "hybrid_trainer/nn/norm.h"
+#include "hybrid_trainer/nn/head_norms.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 #include "hybrid_trainer/nn/token_convolution.h"
@@ -60,7 +60,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                        const Tensor& product, const Pass& pass, const Stream& stream);
   /// Whether backward makes queries, keys and values again from the product, which is kept.
   bool prepares_anew(const Pass& pass) const {
-    return query_norm_ || gate_ || convolution_ || pass.carry != nullptr;
+    return norms_ || gate_ || convolution_ || pass.carry != nullptr;
   }
   /// Queries, keys and values as norms read them: without gates, or behind the convolution.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
@@ -77,15 +77,13 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
   void norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                        const Stream& stream);
-  void norm_backward(const Tensor& dqkv, const Tensor& product, const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
               kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
   std::int64_t head_size_;
   std::shared_ptr<RotaryTable> rotary_;
-  std::optional<kernels::RmsNormSpec> norm_;  // of queries and keys
-  std::optional<Parameter> query_norm_, key_norm_;
+  std::optional<HeadNorms> norms_;
   std::optional<AttentionGate> gate_;
   std::optional<TokenConvolution> convolution_;
   CarriedKeys carried_;

@@ -63,12 +63,10 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   kernels::TokenTapsInput taps_input(const Parts& parts, const Pass& pass) const;
   Tensor dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass, const Stream& stream);
   void remember_value(const Tensor& kept, const Parts& parts, const Stream& stream) const;
-  Tensor begin_text(const Tensor& product, std::int64_t text, BranchState& state, const Pass& pass,
-                    const Stream& stream);
-  Tensor go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
-                       const Pass& pass, const Stream& stream);
-  Tensor go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-               const Pass& pass, const Stream& stream);
+  Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
+  Tensor decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
   std::int64_t table_columns() const { return scan_.columns() - scan_.values(); }
   std::int64_t tap_columns() const { return taps_.heads * taps_.taps(); }
 

@@ -1,0 +1,102 @@
+#include "src/config/cross_checks.h"
+
+#include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/nearest_name.h"
+#include "src/config/stretches.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using Problems = std::vector<std::string>;
+
+void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.data.sequence_length > config.model.context) {
+    found.push_back(concat("data.sequence_length: got ", config.data.sequence_length,
+                           ", want at most model.context ", config.model.context));
+  }
+  if (const auto bits = config.memory.gradient_bits; bits != 32 && bits != 16)
+    found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
+  if (const auto bits = config.memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
+    found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
+  if (const std::int64_t bytes = config.distributed.bucket_bytes; bytes > 0 && bytes < 4096) {
+    found.push_back(concat("distributed.bucket_bytes: got ", bytes,
+                           ", want at least 4096, or 0: by the weights"));
+  }
+}
+
+void collect_recording_problems(const HybridTrainerConfig& config, Problems& found) {
+  const auto cannot_be_recorded = [&](const char* key, const std::string& got, const char* want) {
+    if (!config.training.cuda_graphs || got == want) return;
+    found.push_back(concat("memory.", key, ": got \"", got,
+                           "\", which training.cuda_graphs cannot record; want ", want));
+  };
+  cannot_be_recorded("activations", config.memory.activations, "device");
+  cannot_be_recorded("weights", config.memory.weights, "device");
+  cannot_be_recorded("device_map", config.memory.device_map, "");
+  cannot_be_recorded("gradients", config.memory.gradients, "keep");
+}
+
+void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.masks() && config.data.is_rows()) {
+    found.push_back(concat("objective: got masked, but data.layout is ", config.data.layout,
+                           ", and files of examples teach answers; want next_token, or a data "
+                           "folder (windows)"));
+  }
+  if (config.masks() == config.model.two_way) return;
+  found.push_back(
+      config.masks()
+          ? "objective: got masked, but the model sees earlier tokens alone (model.two_way is "
+            "false); want next_token, or an encoder, such as --preset bk-tiny"
+          : "objective: got next_token, but the model is an encoder (model.two_way) and sees "
+            "the tokens that it would tell; want masked, or model.two_way=false");
+}
+
+void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (!config.data.carry_state) return;
+  const auto refuse = [&](bool is_on, const char* why) {
+    if (is_on) found.push_back(concat("data.carry_state: got true, but ", why));
+  };
+  refuse(config.data.is_rows(),
+         "rows of examples are texts of their own; want data.layout windows");
+  refuse(!config.stretches.empty(), "stretches change the rows of a batch; want none");
+  refuse(config.training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
+}
+
+void collect_finder_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (!config.learning_rate_finder.is_on()) return;
+  const std::int64_t interval = config.learning_rate_finder.interval,
+                     least = config.schedule.warmup_steps + interval + 1;
+  if (config.phases.warmup_steps >= least) return;
+  found.push_back(concat("phases.warmup_steps: got ", config.phases.warmup_steps,
+                         ", too short to find a learning rate: probes begin ", interval,
+                         " updates after schedule.warmup_steps ", config.schedule.warmup_steps,
+                         "; want at least ", least));
+}
+
+void collect_place_problems(const HybridTrainerConfig& config, Problems& found) {
+  const auto& away = config.predict_aware_memory;
+  if (away.offload_strategy == "pinned_cpu_offload" && away.offload_target != "memory") {
+    found.push_back(concat("predict_aware_memory.offload_target: got \"", away.offload_target,
+                           "\", but pinned_cpu_offload keeps the state in memory; want memory, or "
+                           "the strategy nvme_offload"));
+  }
+  if (!names_a_device(config.device)) {
+    found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
+                           name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
+  }
+}
+
+}  // namespace
+
+void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
+  collect_number_problems(config, found);
+  collect_recording_problems(config, found);
+  collect_objective_problems(config, found);
+  collect_stretch_problems(config, found);
+  collect_carry_problems(config, found);
+  collect_finder_problems(config, found);
+  collect_place_problems(config, found);
+}
+
+}  // namespace hybrid_trainer
