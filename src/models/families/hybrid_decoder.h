@@ -29,10 +29,10 @@ struct HybridDecoder {
   struct Files {
     std::string tokens = "embed_tokens", final_norm = "norm";
     std::string mixer, mixer_norm = "input_layernorm";
-    ProductFiles (*mixer_products)(const ModelConfig& config);
+    ProductFiles (*mixer_products)(const ModelConfig& config) = nullptr;
     ProductFiles (*attention)(const ModelConfig& config) = usual_attention_files;
     std::string mlp = "mlp", mlp_norm = "post_attention_layernorm";
-    ProductFiles mlp_products;
+    ProductFiles mlp_products{};
   } files;
   HuggingFaceLayout layout{};  // none: transformers has no such model
   std::vector<ModelPreset> presets{};

@@ -6,19 +6,20 @@ namespace {
 
 ProductFiles own_files(const ModelConfig&) { return {}; }
 
-std::vector<ModelPreset> semiseparable_presets() {
-  const ModelConfig tiny{.family = "semiseparable",
-                         .layers = 4,
-                         .heads = 8,
-                         .width = 128,
-                         .context = 1 << 20,  // its state does not grow
-                         .tied_head = true,
-                         .mixers = "t"};
-  ModelConfig encoder = tiny;
-  encoder.mixers = "b";
-  encoder.two_way = true;
-  return {{"semiseparable-tiny", tiny, 16, 64, "muon", 1e-2},
-          {"bk-tiny", encoder, 16, 64, "muon", 1e-2}};
+ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool two_way) {
+  return {name,
+          {.family = "semiseparable",
+           .layers = 4,
+           .heads = 8,
+           .width = 128,
+           .context = 1 << 20,  // its state does not grow
+           .tied_head = true,
+           .mixers = mixers,
+           .two_way = two_way},
+          16,
+          64,
+          "muon",
+          1e-2};
 }
 
 }  // namespace
@@ -35,7 +36,8 @@ ModelFamily semiseparable_family() {
                  .mixer_products = own_files,
                  .mlp_norm = "ln_2",
                  .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}},
-       .presets = semiseparable_presets()});
+       .presets = {semiseparable_tiny("semiseparable-tiny", "t", false),
+                   semiseparable_tiny("bk-tiny", "b", true)}});
 }
 
 }  // namespace hybrid_trainer
