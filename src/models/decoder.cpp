@@ -128,7 +128,8 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
-  dx = blocks_.backward(final_norm_->backward(dx, tape, stream), tape, stream);
+  dx = final_norm_->backward(dx, tape, stream);
+  dx = blocks_.backward(std::move(dx), tape, stream);
   drop(dx, tape.pass(), stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
 }
