@@ -22,7 +22,7 @@ std::string soon_refused(const std::string& source, const json::object& variable
   std::string message = message_of<DataError>([&] { text_of(source, variables); });
   EXPECT_LT(message.size(), 1200u) << message.substr(0, 400);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-  EXPECT_LT(seconds, 20) << source.substr(0, 200);  // 2 s where no sanitizer looks on
+  EXPECT_LT(seconds, 10) << source.substr(0, 200);  // 2 s where no sanitizer looks on
   return message;
 }
 
