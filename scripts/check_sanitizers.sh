@@ -12,7 +12,9 @@ log=$logs/build
 programs=(test_trainer test_cuda test_run test_planning test_sharding test_config test_step test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_data
   test_observability test_files test_hugging_face test_chat test_fine_tuning test_generation test_benchmark test_compare test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+begin=$SECONDS
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
+echo "built in $((SECONDS - begin)) s"
 
 export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
 runs=(test_trainer-0 test_trainer-1 test_cuda-0 test_cuda-1 "${programs[@]:2}")  # in two halves: they take as long as all others
@@ -48,7 +50,7 @@ by_mpi || true
 failed=0
 for program in "${runs[@]}"; do
   if [ -e "$logs/$program.clean" ]; then
-    echo "$program: clean ($(sed -nE 's/^\[==========\] ([0-9]+ tests?) .*/\1/p' "$logs/$program" | tail -n 1))"
+    echo "$program: clean ($(sed -nE 's/^\[==========\] ([0-9]+ tests?) .*\(([0-9]+) ms total\)/\1, \2 ms/p' "$logs/$program" | tail -n 1))"
   else
     tail -n 60 "$logs/$program"
     echo "$program: FAILED"

@@ -5,6 +5,7 @@ file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.c
 # Ranks by NCCL keep the contract of those on processors.
 list(APPEND cuda_tests run/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
      distributed/communicator_test.cpp distributed/ordered_reduction_test.cpp)
+ht_keep_threaded_tests(cuda_tests)
 file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
 file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
 list(REMOVE_ITEM emulation ${emulation_tests})
@@ -40,6 +41,7 @@ target_include_directories(cuda_emulation PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/em
 target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context)
 ht_compile_options(cuda_emulation)
 
+ht_keep_threaded_tests(emulation_tests)
 # The table of a step's kernels, whose completeness a test checks.
 list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/products.cpp benchmarks/cuda/rows.cpp
      benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)

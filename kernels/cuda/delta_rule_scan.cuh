@@ -7,7 +7,9 @@
 // Queries and keys are multiplied as they are, and each one's factor, 1 over its norm, enters later.
 
 #include <cmath>
+#include <limits>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 #include "kernels/cuda/processors.h"
 #include "kernels/cuda/sigmoid.cuh"
@@ -96,7 +98,7 @@ __device__ DeltaGate delta_gate(const DeltaTensors<T>& at, const DeltaSizes& siz
                                 std::int64_t row, int head) {
   const T* const gates = at.gates + (row + 1) * sizes.gate_columns - 2 * sizes.value_heads + head;
   const float step = load(gates + sizes.value_heads) + at.step_bias[head];
-  return {sigmoid(load(gates)), -expf(at.log_rate[head]) * softplus(step), step};
+  return {sigmoid(load(gates)), decay_exponent(at.log_rate[head], softplus(step)), step};
 }
 
 /// A head's gates within a chunk, in shared memory; beyond the last token β and the factors are 0.
@@ -162,21 +164,34 @@ void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
 void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
                           const DeltaSizes& sizes, const Stream& stream);
 
+constexpr std::size_t kDeltaStaticBytes = 8192;  // more than a pass declares itself
+
 /// The blocks of a pass over the chunks: sequences by heads of values, tiles of their columns. A block
 /// keeps a tile of the state and as many columns of a chunk in shared memory. Where wide tiles do not
-/// fill the device, they are narrow, with the same bits.
+/// fill the device, or do not fit, they are narrow, with the same bits. Throws Error where those do not
+/// fit either.
 struct PassGrid {
   PassGrid(const DeltaSizes& sizes, std::size_t product_bytes, const Stream& stream) {
     const std::int64_t heads = sizes.batch * sizes.value_heads;
     const std::int64_t blocks = heads * product_tiles(sizes.value_size);
-    narrow = sizes.value_size <= kNarrow || blocks < 2 * processors_of(stream);
+    const auto bytes_of = [&](int width) {
+      return product_bytes +
+             static_cast<std::size_t>((sizes.key_size + kChunkTokens) * width) * sizeof(float);
+    };
+    const std::size_t most = most_shared_bytes(stream);
+    const std::size_t room = most == 0 ? std::numeric_limits<std::size_t>::max() : most;
+    narrow = sizes.value_size <= kNarrow || blocks < 2 * processors_of(stream) ||
+             bytes_of(kProductSide) + kDeltaStaticBytes > room;
     const int width = narrow ? kNarrow : kProductSide;
+    if (bytes_of(width) + kDeltaStaticBytes > room)
+      throw Error(ExitCode::kConfig,
+                  concat("model.state_space.state_size: got ", sizes.key_size,
+                         ", and this device's shared memory does not hold a delta rule's state of "
+                         "so many rows; want a smaller one"));
     grid = {.x = static_cast<unsigned int>(heads),
             .y = static_cast<unsigned int>((sizes.value_size + width - 1) / width),
             .threads = kProductThreads,
-            .shared_bytes =
-                product_bytes +
-                static_cast<std::size_t>((sizes.key_size + kChunkTokens) * width) * sizeof(float)};
+            .shared_bytes = bytes_of(width)};
   }
   Grid grid;
   bool narrow;

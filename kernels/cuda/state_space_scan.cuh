@@ -90,7 +90,7 @@ __device__ StepSize step_size(const ScanTensors<T>& at, const ScanSizes& sizes, 
   size.step = load(step) + at.step_bias[head];
   size.delta = fminf(fmaxf(softplus(size.step), sizes.least), sizes.most);
   if (size.step != size.step) size.delta = size.step;  // which fmaxf drops where it is NaN
-  size.exponent = -expf(at.log_rate[head]) * size.delta;
+  size.exponent = decay_exponent(at.log_rate[head], size.delta);
   return size;
 }
 

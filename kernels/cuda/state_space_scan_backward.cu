@@ -219,7 +219,7 @@ class ScanHeadGradients {
     if (at_.steps != nullptr) {
       const float da = parts_.sum(whole());
       if (exists) {
-        const float rate = -expf(at_.log_rate[item_.head]), step = decay_.step[t];
+        const float rate = decay_rate(at_.log_rate[item_.head]), step = decay_.step[t];
         const float plain = softplus(step);
         const bool within = plain >= sizes_.least && plain <= sizes_.most;
         of_rate = decay_.exponent[t] * da;

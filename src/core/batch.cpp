@@ -34,6 +34,7 @@ Batch Batch::examples(std::int64_t begin, std::int64_t end) const {
 }
 
 bool Batch::is_like(const Batch& other) const {
+  if (targets_ != other.targets_) return false;
   return std::ranges::equal(tensors_, other.tensors_, [](const auto& one, const auto& two) {
     return one.name == two.name && one.tensor.shape() == two.tensor.shape() &&
            one.tensor.dtype() == two.tensor.dtype();

@@ -34,7 +34,7 @@ void mask_sequence(std::span<std::int32_t> tokens, std::int32_t* targets,
     if (kind < kMasked) {
       tokens[at] = settings.mask_token;
     } else if (kind < kChanged) {
-      const auto words = static_cast<std::uint64_t>(settings.mask_token);
+      const auto words = static_cast<std::uint64_t>(settings.words);
       tokens[at] = static_cast<std::int32_t>(random_below(key.of(kWordKey), at, words));
     }
   }

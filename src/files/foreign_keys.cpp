@@ -66,9 +66,11 @@ constexpr const char* kTokenizerConfigKeys =
     "verbose vocab_file";
 
 /// LoraConfig: where an adapter came from, and what is about training it elsewhere.
+// target_parameters that match something leave tensors of their own, which no model takes.
 constexpr const char* kAdapterKeys =
     "auto_mapping ensure_weight_tying eva_config inference_mode loftq_config megatron_core "
-    "peft_version qalora_group_size revision runtime_config unsloth_fixed unsloth_version";
+    "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
+    "unsloth_version";
 
 /// Keys that change what transformers computes, and the values with which they do not.
 struct ChangingKey {
@@ -100,7 +102,6 @@ constexpr ChangingKey kChangingAdapterKeys[] = {
     {"lora_ga_config", "[{}]"},
     {"megatron_config", "[{}]"},
     {"monteclora_config", "[{}]"},
-    {"target_parameters", "[[]]"},
     {"trainable_token_indices", "[[], {}]"},
     {"use_bdlora", "[false]"},
     {"use_qalora", "[false]"},

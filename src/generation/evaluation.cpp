@@ -13,15 +13,15 @@ namespace {
 
 /// Losses of a batch, summed over its tokens; forward in `parts` of it, of which there become twice
 /// as many where memory does not hold one, and that is allowed.
-double wait_for_summed_loss(LossModel& model, const Batch& batch, DType dtype, std::int64_t& parts,
-                            bool may_split, const Stream& stream) {
+double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pass,
+                            std::int64_t& parts, bool may_split, const Stream& stream) {
   for (;;) {
     try {
       double sum = 0;
       const std::int64_t size = batch.size() / parts;
       for (std::int64_t part = 0; part < parts; ++part) {
         const Batch examples = batch.examples(part * size, (part + 1) * size);
-        ForwardOnlyTape tape({.training = false, .dtype = dtype});
+        ForwardOnlyTape tape(pass);
         const Tensor loss = model.forward(examples, 1.0f, tape, stream);
         sum += kernels::wait_for_value(loss, stream) * examples.loss_divisor();
       }
@@ -63,7 +63,8 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
 }  // namespace
 
 EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
-                          const Stream& stream, const EvaluationShare& share) {
+                          const Stream& stream, const EvaluationShare& share,
+                          std::int64_t segment_length) {
   const std::int64_t count = batches.batches();
   std::vector<BatchLoss> own;
   std::int64_t parts = 1;
@@ -73,7 +74,10 @@ EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dt
     if (mine >= count && !share.in_step) break;
     const Batch batch = upload.to_device(batches.batch(std::min(mine, count - 1)), stream);
     if (batch.size() % parts != 0) parts = batch.size();  // the last one may be smaller
-    const double sum = wait_for_summed_loss(model, batch, dtype, parts, !share.in_step, stream);
+    const Pass pass{.training = false,
+                    .dtype = dtype,
+                    .segment = model.segment_for(segment_length, batch.tokens_per_example())};
+    const double sum = wait_for_summed_loss(model, batch, pass, parts, !share.in_step, stream);
     if (mine < count) own.push_back({sum, batch.loss_divisor()});
   }
   EvaluationResult result;

@@ -46,13 +46,14 @@ bool lies_transposed(LanguageModel& model) {
 void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
                      const fs::path& folder) {
   const json::array targets = target_modules(model, {.targets = kAllLinear});
-  for (const std::string& module : layout.not_adapted) {
-    if (std::ranges::find(targets, json::value(module)) == targets.end()) continue;
-    warn(folder.string(),
-         concat("PEFT does not open adapters of ", module, " over a ", layout.model_type,
-                " model; merge them into it for other programs (--merge), or train with ",
-                "lora.targets that leave it out"));
-  }
+  std::vector<std::string> modules;
+  for (const std::string& module : layout.not_adapted)
+    if (std::ranges::find(targets, json::value(module)) != targets.end()) modules.push_back(module);
+  if (modules.empty()) return;
+  warn(folder.string(),
+       concat("PEFT does not open adapters of ", join(modules), " over a ", layout.model_type,
+              " model; merge them into it for other programs (--merge), or train with ",
+              "lora.targets without them"));
 }
 
 std::string config_text(LanguageModel& model, const LoraConfig& config, const std::string& base) {

@@ -160,8 +160,15 @@ void write_mixer_keys(json::object& config, const ModelConfig& model,
   if (!layout.experts_key.empty()) config[layout.experts_key] = 0;
   if (layout.expand_key.empty()) return;
   const StateSpaceConfig& sizes = model.state_space;
+  const std::int64_t channels = sizes.heads * sizes.head_size;
+  if (channels % model.width != 0)
+    throw Error(ExitCode::kConfig,
+                concat("a folder of a ", layout.model_type, " model cannot tell of ", sizes.heads,
+                       " heads of ", sizes.head_size, ": their ", channels,
+                       " channels must be a whole multiple of the width, ", model.width,
+                       " (model.state_space.heads, head_size)"));
   config[layout.head_size_key] = sizes.head_size;
-  config[layout.expand_key] = sizes.heads * sizes.head_size / model.width;
+  config[layout.expand_key] = channels / model.width;
   if (sizes.least_step == 0 && sizes.most_step == 0) return;  // as where the key is missing
   const double most =
       sizes.most_step > 0 ? sizes.most_step : std::numeric_limits<double>::infinity();

@@ -86,7 +86,12 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
   const json::object* scaling = reader.find_object("rope_scaling");
   if (scaling != nullptr && scaling->empty()) scaling = nullptr;
   double* const share = layout.rotary_share ? &model.rotary_share : nullptr;
-  if (share != nullptr) read_share(reader, share, *layout.rotary_share);
+  if (share != nullptr && !layout.share_in_parameters)
+    read_share(reader, share, *layout.rotary_share);
+  if (layout.share_in_parameters) {
+    model.rotary_share = *layout.rotary_share;
+    reader.know("partial_rotary_factor");
+  }
   // transformers takes rope_scaling in place of rope_parameters, and of full_attention on top.
   if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
     read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
@@ -139,9 +144,10 @@ void read_position_type(ConfigReader& reader, ModelConfig& model) {
     reader.refuse(kKey, *type, "\"rope\", \"nope\" or null");
 }
 
-json::value json_of_scaling(const RotaryScaling& scaling) {
-  if (scaling.type == "default") return nullptr;
-  json::object object{{"rope_type", scaling.type}, {"factor", scaling.factor}};
+json::object json_of_scaling(const RotaryScaling& scaling) {
+  json::object object{{"rope_type", scaling.type}};
+  if (scaling.type == "default") return object;
+  object["factor"] = scaling.factor;
   if (scaling.type == "llama3" || scaling.type == "yarn")
     object["original_max_position_embeddings"] = scaling.original_context;
   if (scaling.type == "llama3") {
@@ -162,6 +168,21 @@ json::value json_of_scaling(const RotaryScaling& scaling) {
   return object;
 }
 
+/// In the words of transformers 4, unless only those of 5 have room for a share.
+void write_scaling(json::object& config, const ModelConfig& model,
+                   const HuggingFaceLayout& layout) {
+  json::object scaling = json_of_scaling(model.rope_scaling);
+  if (layout.share_in_parameters && model.rotary_share != *layout.rotary_share) {
+    scaling["rope_theta"] = model.rope_theta;
+    scaling["partial_rotary_factor"] = model.rotary_share;
+    config["rope_parameters"] = scaling;
+  } else if (model.rope_scaling.type == "default") {
+    config["rope_scaling"] = nullptr;
+  } else {
+    config["rope_scaling"] = scaling;
+  }
+}
+
 }  // namespace
 
 void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
@@ -173,12 +194,13 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFac
 void write_rotary_keys(json::object& config, const ModelConfig& model,
                        const HuggingFaceLayout& layout) {
   config["rope_theta"] = model.rope_theta;
-  config["rope_scaling"] = json_of_scaling(model.rope_scaling);
+  write_scaling(config, model, layout);
   if (model.rope_scaling.type == "dynamic")
     config["max_position_embeddings"] = model.rope_scaling.original_context;
   if (layout.window_rope_theta != nullptr)
     config["rope_local_base_freq"] = model.*layout.window_rope_theta;
-  if (layout.rotary_share) config["partial_rotary_factor"] = model.rotary_share;
+  if (layout.rotary_share && !layout.share_in_parameters)
+    config["partial_rotary_factor"] = model.rotary_share;
   if (layout.rotates_by_type)
     config["position_embedding_type"] = model.rotary_share > 0 ? "rope" : "nope";
   if (layout.window_keys == WindowKeys::kNone) return;

@@ -29,9 +29,17 @@ Tensor DecodeRecording::run(LossModel& model, std::int64_t last, const Batch& ba
   if (now != recorded_) recording_.drop();
   recorded_ = now;
   if (now == 0) return enqueue(batch, stream);
+  bool is_computed = false;  // in part: states may have gone on, so it cannot be tried again
   try {
-    return recording_.run(batch, enqueue, stream);
+    return recording_.run(
+        batch,
+        [&](const Batch& given, const Stream& on) {
+          is_computed = &on == &stream;
+          return enqueue(given, on);
+        },
+        stream);
   } catch (const std::exception&) {
+    if (is_computed) throw;
     recording_.drop();
     has_failed_ = true;
     return enqueue(batch, stream);

@@ -35,7 +35,7 @@ HydraMixer::HydraMixer(const ModuleName& name, const Spec& spec, const Stream& s
                      {.first = spec.scan.values(),
                       .channels = convolved_columns(spec.scan),
                       .taps = spec.taps,
-                      .bias = true,
+                      .bias = spec.convolution_bias,
                       .sum = {.ahead = spec.taps / 2}},
                      {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups, .norm_first = true},
                      0, spec.scan.values(), stream),

@@ -1,6 +1,17 @@
 #include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kWholeUpTo = 4096, kUsualSegment = 2048;
+
+}  // namespace
+
+std::int64_t LossModel::segment_for(std::int64_t wanted, std::int64_t time) const {
+  if (wanted > 0 && goes_in_segments()) return wanted;
+  const bool is_usual = carries_state() && goes_in_segments();
+  return time > kWholeUpTo && is_usual ? kUsualSegment : 0;
+}
 
 std::int64_t LossModel::parameter_count() {
   std::int64_t sum = 0;

@@ -55,6 +55,9 @@ void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
       Tensor::empty(scan_state(sequences), DType::kF32, MemoryKind::kActivations, stream);
   slot.last.rows = Tensor::empty(convolution_.state_shape(sequences), product.dtype(),
                                  MemoryKind::kActivations, stream);
+  const bool keeps_some = product.size(1) < slot.last.rows.size(1);  // of those before
+  if (keeps_some && slot.first.rows) copy(slot.last.rows, slot.first.rows, stream);
+  if (keeps_some && !slot.first.rows) fill_zero(slot.last.rows, stream);
   for (std::int64_t i = 0; i < sequences; ++i)
     convolution_.remember(slot.last.rows.rows(i, i + 1), product.rows(i, i + 1), stream);
 }

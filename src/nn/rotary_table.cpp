@@ -55,6 +55,14 @@ std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stre
 
 }  // namespace
 
+RotaryScaling RotaryScaling::resolved(std::int64_t context) const {
+  if (type == "default") return {};
+  if (type == "linear") return {.type = type, .factor = factor};
+  RotaryScaling whole = *this;
+  if (whole.original_context == 0) whole.original_context = context;
+  return whole;
+}
+
 std::int64_t RotaryTable::original_context() const {
   return scaling_.original_context > 0 ? scaling_.original_context : context_;
 }

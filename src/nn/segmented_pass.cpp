@@ -79,6 +79,7 @@ Tensor SegmentedPass::forward(const Batch& batch, float gradient_scale, Activati
   const std::int64_t count = segments(batch, whole);
   const bool waits = tape.keeps() && whole.loss_may_wait;
   loss_ = of_rows_ = {};  // of a pass that ran out of memory
+  carry_.end();
   gradient_scale_ = gradient_scale;
   const Tensor of_rows = losses_of(batch, stream);
   begin(batch, whole, stream);

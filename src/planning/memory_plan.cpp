@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/machine_memory.h"
+#include "hybrid_trainer/core/pools.h"
 #include "src/planning/chosen_device_map.h"
 #include "src/planning/plan_dimensions.h"
 #include "src/planning/step_cost.h"
@@ -257,6 +258,12 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
   if (mapped.memory.device_map != config.memory.device_map)
     plan.options.push_back({"memory.device_map", mapped.memory.device_map});
   return plan;
+}
+
+bool could_go_in_segments(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream nowhere(make_device_pool({DeviceType::kCpu, 0, true}));
+  return config.memory.segment_length == 0 &&
+         make_model(config.model, 0, nowhere, registry)->goes_in_segments();
 }
 
 }  // namespace hybrid_trainer

@@ -244,8 +244,11 @@ class SimulatedRun {
   /// In parts of one window: smaller ones there are not.
   void evaluate() {
     {
-      ForwardOnlyTape tape(Pass{.training = false});
-      model_->forward(windows_.examples(0, 1), 1.0f, tape, stream_);
+      const Batch window = windows_.examples(0, 1);
+      ForwardOnlyTape tape(Pass{.training = false,
+                                .segment = model_->segment_for(config_.memory.segment_length,
+                                                               window.tokens_per_example())});
+      model_->forward(window, 1.0f, tape, stream_);
     }
     trainable_.exchange_average();
     trainable_.exchange_average();

@@ -81,11 +81,21 @@ double StepCost::weight_transfers(const MemoryConfig& memory, double passes) con
   return seconds;
 }
 
+/// The share of sequences of `time` tokens that go forward twice, in segments.
+double StepCost::computed_again(const MemoryConfig& memory, std::int64_t time) const {
+  const std::int64_t segment = model_->segment_for(memory.segment_length, time);
+  if (segment == 0) return 0;
+  const std::int64_t segments = (time + segment - 1) / segment;
+  return static_cast<double>(std::max<std::int64_t>(0, segments - memory.kept_segments)) /
+         static_cast<double>(segments);
+}
+
 double StepCost::products(const HybridTrainerConfig& config) const {
   const Shape batch{config.data.batch_size * config.gradient_accumulation.micro_batches,
                     config.data.sequence_length};
-  const double flops =
-      model_->flops_of(batch) + model_->recomputed_flops(batch, config.memory.recompute);
+  const double flops = model_->flops_of(batch) +
+                       model_->recomputed_flops(batch, config.memory.recompute) +
+                       computed_again(config.memory, batch[1]) * model_->recomputed_flops(batch, 1);
   const double rebuilt_bytes =
       std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
   return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;

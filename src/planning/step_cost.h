@@ -21,6 +21,7 @@ class StepCost {
 
  private:
   /// Of the products of forward and backward, and of what backward computes again.
+  double computed_again(const MemoryConfig& memory, std::int64_t time) const;
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const;
   double placements(const HybridTrainerConfig& config) const;

@@ -73,6 +73,13 @@ bool lacks_mixers(const Config& config, const char* letters) {
   return !mixers.empty() && mixers.find_first_of(letters) == std::string::npos;
 }
 
+/// Whether sequences may go in segments; of long ones the model decides.
+bool has_segments(const Config& config) {
+  constexpr std::int64_t kWholeUpTo = 4096;
+  const std::int64_t length = config.data.sequence_length, wanted = config.memory.segment_length;
+  return wanted > 0 ? length > wanted : length > kWholeUpTo;
+}
+
 /// The first row that holds for a key gives the reason.
 std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
   const SkipBackwardConfig& predictions = config.phases.skip_backward;
@@ -112,6 +119,10 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"model.state_space."},
        lacks_mixers(config, "mdhc"),
        "model.mixers has no layer that it is about: m, d, h or c"},
+      {{"model.window", "model.key_heads", "model.rope_theta", "model.rope_scaling.",
+        "model.rotary_share"},
+       lacks_mixers(config, "ac"),
+       "model.mixers has no attention: a or c"},
       {{"model.semiseparable.rank"},
        lacks_mixers(config, "tp"),
        "model.mixers has no layer T + U·Vᵀ: t or p"},
@@ -119,6 +130,12 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
         "model.semiseparable.limit"},
        lacks_mixers(config, "b"),
        "model.mixers has no BK core: b"},
+      {{"memory.segment_length"},
+       config.memory.segment_length >= config.data.sequence_length,
+       "data.sequence_length is not longer"},
+      {{"memory.kept_segments"},
+       !has_segments(config),
+       "sequences go whole: memory.segment_length says when they go in segments"},
       {{"memory.profile"},
        !config.device_budget(),
        "it is about shares of memory.device_budget, which is not set"},

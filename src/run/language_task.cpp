@@ -117,7 +117,8 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   if (config.model.vocabulary < wanted) {
     throw ConfigError(
         {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
-                known, config.masks() ? ", and the mask is one more token" : "")});
+                known, config.masks() ? ", and the mask is one more token" : "", "; want at least ",
+                wanted, ", or 0 to take that")});
   }
   config.validate(registry);
   check_data(config);

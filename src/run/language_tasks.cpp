@@ -54,7 +54,9 @@ class Pretraining final : public LanguageTask {
                               .stretches = Stretches(config).batches(),
                               .goes_on = config.data.carry_state});
     if (!config.masks()) return windows;
-    return std::make_unique<MaskedBatches>(std::move(windows), config.masking());
+    return std::make_unique<MaskedBatches>(
+        std::move(windows),
+        config.masking(train_.vocabulary_size().value_or(config.data_vocabulary())));
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {

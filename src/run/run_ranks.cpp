@@ -57,7 +57,9 @@ double RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
              .gather = [&](std::string_view own) { return ranks_->host_gather(own); },
              .in_step = config.distributed.zero == 3};
   }
-  return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share).loss;
+  return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share,
+                                  config.memory.segment_length)
+      .loss;
 }
 
 /// A rank of the job before this one may still be ending when its launcher has ended.

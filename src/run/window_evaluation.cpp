@@ -9,7 +9,9 @@ std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset
   auto windows =
       std::make_unique<EvaluationWindows>(dataset, config.data.batch_size, sequence_length, stream);
   if (!config.masks()) return windows;
-  return std::make_unique<MaskedEvaluation>(std::move(windows), config.masking());
+  return std::make_unique<MaskedEvaluation>(
+      std::move(windows),
+      config.masking(dataset.vocabulary_size().value_or(config.data_vocabulary())));
 }
 
 }  // namespace hybrid_trainer

@@ -10,30 +10,30 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kSeesAll =
-    "the model has layers that do not hand on what they know of earlier tokens, as attention "
-    "without a window and T + U·Vᵀ; leave it out, give attention a window (model.window), or take "
-    "a model of Mamba-2 or Gated DeltaNet";
-constexpr std::int64_t kLeastSegment = 64, kWholeUpTo = 4096, kUsualSegment = 2048;
+    "the model has layers that do not hand on what they know of earlier tokens: attention without "
+    "a window or behind a convolution, angles that depend on the length, tables of positions, or "
+    "T + U·Vᵀ; leave it out, give attention a window (model.window), or take a model of Mamba-2 "
+    "or Gated DeltaNet";
+constexpr std::int64_t kLeastSegment = 64;
 
-/// Pass::segment for sequences of `time` tokens.
-std::int64_t segment_of(const LossModel& model, std::int64_t wanted, std::int64_t time) {
-  if (wanted > 0) return wanted;
-  const bool is_usual = model.carries_state() && model.goes_in_segments();
-  return time > kWholeUpTo && is_usual ? kUsualSegment : 0;
+/// Throws ConfigError where the key, set to `got`, wants segments that the model does not have.
+void check_goes_in_segments(const LossModel& model, const HybridTrainerConfig& config,
+                            const std::string& got) {
+  if (model.goes_in_segments()) return;
+  throw ConfigError(
+      {concat(got, ", and ",
+              config.model.two_way
+                  ? "an encoder sees later tokens too, so its sequences go whole; leave it out"
+                  : kSeesAll)});
 }
 
-void check_segment(const LossModel& model, std::int64_t wanted) {
+void check_segment(const LossModel& model, const HybridTrainerConfig& config) {
+  const std::int64_t wanted = config.memory.segment_length;
   if (wanted == 0) return;
   if (wanted < kLeastSegment)
     throw ConfigError(
         {concat("memory.segment_length: got ", wanted, ", want 0 or at least ", kLeastSegment)});
-  if (!model.goes_in_segments())
-    throw ConfigError({concat("memory.segment_length: got ", wanted, ", and ", kSeesAll)});
-}
-
-void check_states(const LossModel& model, bool carries) {
-  if (carries && !model.goes_in_segments())
-    throw ConfigError({concat("data.carry_state: got true, and ", kSeesAll)});
+  check_goes_in_segments(model, config, concat("memory.segment_length: got ", wanted));
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& conf
       places_(places),
       stream_(stream),
       states_(config.data.carry_state ? std::make_unique<RowStates>() : nullptr) {
-  check_segment(model, memory_.segment_length);
-  check_states(model, config.data.carry_state);
+  check_segment(model, config);
+  if (config.data.carry_state) check_goes_in_segments(model, config, "data.carry_state: got true");
   if (!config.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());
@@ -74,7 +74,7 @@ void MicroBatchPass::upload_step_number() {
 
 std::int64_t MicroBatchPass::contributions(const Batch& part) const {
   return model_.contributions(
-      part, segment_of(model_, memory_.segment_length, part.tokens_per_example()));
+      part, model_.segment_for(memory_.segment_length, part.tokens_per_example()));
 }
 
 Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& part) const {
@@ -85,7 +85,7 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& 
           .recompute = memory_.recompute,
           .first_token = first_token,
           .step_words = records() ? step_words_ : Tensor{},
-          .segment = segment_of(model_, memory_.segment_length, part.tokens_per_example()),
+          .segment = model_.segment_for(memory_.segment_length, part.tokens_per_example()),
           .kept_segments = memory_.kept_segments};
 }
 

@@ -119,7 +119,6 @@ GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
 
 /// As a recording (training.cuda_graphs).
 PendingGradient TrainingStep::replay(const Batch& batch) {
-  require(batch.targets() == 0, "training.cuda_graphs cannot record batches of rows of examples");
   pass_.upload_step_number();
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
     return path_->enqueue(given, stream);
@@ -188,8 +187,12 @@ float TrainingStep::clip_scale() const {
   return hybrid_trainer::clip_scale(gradient_norm_, config_.optimizer.clip_norm);
 }
 
-void TrainingStep::apply_gradient() {
+void TrainingStep::carry_on_states() {
   if (pass_.states() != nullptr) pass_.states()->commit();
+}
+
+void TrainingStep::apply_gradient() {
+  carry_on_states();
   if (path_->immediate() != nullptr) return;
   const StepPartTimer timer(stream_, StepPart::kUpdate);
   optimizer_->step(static_cast<float>(rates_.rate()), clip_scale(), stream_);

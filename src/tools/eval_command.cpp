@@ -156,7 +156,8 @@ int eval_command(const std::vector<std::string>& arguments) {
   std::optional<TokenDataset> shards;
   const auto batches =
       batches_of(run, folder, options, Stream(make_host_pool(stream.device())), shards);
-  print(evaluate(*run.model, *batches, dtype, stream), run.config, options.json);
+  print(evaluate(*run.model, *batches, dtype, stream, {}, run.config.memory.segment_length),
+        run.config, options.json);
   return 0;
 }
 

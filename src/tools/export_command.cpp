@@ -157,7 +157,9 @@ int export_command(const std::vector<std::string>& arguments) {
     throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
   const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
-  if (!run.tokenizer || run.tokenizer->kind() != TokenizerKind::kBpe) {
+  if (!run.tokenizer) {
+    std::cerr << "without tokenizer files: " << asked.folder << " has none\n";
+  } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {
     std::cerr
         << "without tokenizer files: only a BPE tokenizer has a form that transformers reads\n";
   }

@@ -258,6 +258,11 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
     answer.notes.push_back(why);
   if (!plan.fits && config.memory.folder.empty())
     answer.notes.emplace_back("--set memory.folder=FOLDER lets the plan use files there, too");
+  if (!plan.fits && could_go_in_segments(config))
+    answer.notes.emplace_back(
+        "--set memory.segment_length=N computes N tokens of a sequence at a time, which takes "
+        "fewer "
+        "activations; the plan does not choose it");
   if (asked.json) {
     std::cout << as_json(answer) << "\n";
   } else {

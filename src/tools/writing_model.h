@@ -24,7 +24,8 @@ struct WritingModel {
                              "of its tokens depends on later ones; eval measures its loss"));
     if (!run.tokenizer)
       throw DataError(
-          concat(folder, " has no tokenizer; its data came without one, so text cannot be made"));
+          concat(folder, " has no tokenizer, so text cannot be made; a Hugging Face folder wants ",
+                 "tokenizer.json beside config.json, a run data prepared with a tokenizer"));
   }
   std::int64_t context() const { return run.model->config().context; }
 };

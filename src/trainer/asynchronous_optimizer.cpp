@@ -20,6 +20,7 @@ DelayedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
     if (finite) step_.apply_gradient();
     return {};
   }
+  if (finite) step_.carry_on_states();
   const StepPartTimer timer(step_.stream(), StepPart::kUpdate);
   ArrivedUpdate arrived =
       optimizer().wait_for_late_step({.finite = finite,

@@ -62,6 +62,9 @@ TEST_F(BatchTest, IsLikeOneOfTheSameNamesShapesAndTypes) {
   EXPECT_FALSE(batch.is_like(batch.examples(0, 2)));
   EXPECT_FALSE(batch.is_like(Batch({{"x", counted({4, 3})}, {"z", counted({4})}})));
   EXPECT_FALSE(batch.is_like(Batch({{"x", counted({4, 3})}})));
+  Batch fewer = batch;
+  fewer.set_targets(2);
+  EXPECT_FALSE(batch.is_like(fewer));
 }
 
 TEST_F(BatchTest, OnTheDeviceAlreadyIsNotCopied) {

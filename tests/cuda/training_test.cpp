@@ -193,6 +193,18 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   }
 }
 
+/// Each batch has as many targets, so that one recording divides all losses.
+TEST_F(CudaTraining, RecordedStepsOnMaskedTokensGiveTheBitsOfLaunchedOnes) {
+  HybridTrainerConfig config = fixed_config();
+  config.model.family = "semiseparable";
+  config.model.two_way = true;
+  config.model.mixers = "tb";
+  config.model.layers = 2;
+  config.objective = "masked";
+  config.training.steps = 6;
+  expect_recorded_like(config, train(config, "cuda", "launched"));
+}
+
 /// The table of angles is made once, before the recording.
 TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
   HybridTrainerConfig config = fixed_config();

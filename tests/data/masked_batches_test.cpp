@@ -55,7 +55,7 @@ class MaskedBatchesTest : public ::testing::Test {
  protected:
   Masked read(const BatchShape& shape, std::int64_t index, double share = 0.15,
               std::uint64_t seed = 3) const {
-    const MaskedBatches batches(std::make_unique<Words>(shape), {share, kMask, seed});
+    const MaskedBatches batches(std::make_unique<Words>(shape), {share, kMask, kMask, seed});
     return contents(batches.read(index, batches.empty_batch(stream_)));
   }
   const Stream stream_{MemoryPool::create("device")};
@@ -140,7 +140,7 @@ TEST_F(MaskedBatchesTest, AnEvaluationHasTheSameMasksInBatchesOfAnySize) {
   const TokenDataset dataset(folder.path(), Split::kValidation);
   const auto evaluate = [&](std::int64_t batch_size, std::uint64_t seed) {
     MaskedEvaluation batches(std::make_unique<EvaluationWindows>(dataset, batch_size, 10, stream_),
-                             {0.3, kMask, seed});
+                             {0.3, kMask, kMask, seed});
     Masked whole;
     for (std::int64_t i = 0; i < batches.batches(); ++i) {
       const Masked batch = contents(batches.batch(i));

@@ -52,6 +52,12 @@ TEST(ForeignKeys, EachKindOfFileHasItsOwn) {
             1u);
 }
 
+/// PEFT writes names of experts' weights there, which a dense model does not have.
+TEST(ForeignKeys, TargetParametersOfAnAdapterAreLeftToItsTensors) {
+  const char* config = R"({"target_parameters": ["gate_up_proj", "down_proj"]})";
+  EXPECT_TRUE(unread(config, ForeignFile::kAdapterConfig).problems.empty());
+}
+
 TEST(ForeignKeys, UnknownOnesAreNamedInOneLine) {
   std::ostringstream said;
   send_warnings_to(&said);

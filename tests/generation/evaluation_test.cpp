@@ -15,10 +15,10 @@ namespace {
 
 class Evaluation : public ::testing::Test {
  protected:
-  /// A validation split of the tokens 0, 1, 2, ….
+  /// A validation split of the tokens 0, 1, 2, … 63, 0, ….
   TokenDataset counting_tokens(std::int64_t count) const {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
-    std::iota(tokens.begin(), tokens.end(), 0);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 64);
     ShardWriter writer({.folder = folder_.path(), .split = "val", .vocabulary_size = 64});
     writer.append(tokens);
     writer.finish();
@@ -35,6 +35,7 @@ class MeanTarget final : public LossModel {
   Tensor forward(const Batch& batch, float, ActivationTape& tape, const Stream& stream) override {
     EXPECT_FALSE(tape.keeps());
     EXPECT_FALSE(tape.pass().training);
+    segment = tape.pass().segment;
     if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
     const auto* targets = batch.at("targets").data<std::int32_t>();
     Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
@@ -46,9 +47,25 @@ class MeanTarget final : public LossModel {
     FAIL() << "evaluation goes forward only";
   }
   void visit_parameters(const ParameterVisitor&) override {}
+  bool goes_in_segments() const override { return true; }
+  bool carries_state() const override { return true; }
   double factor = 1;
   std::int64_t most_examples = 100;
+  std::int64_t segment = -1;  // of the last pass
 };
+
+TEST_F(Evaluation, GoesThroughLongWindowsInSegments) {
+  const TokenDataset tokens = counting_tokens(5001);
+  MeanTarget model;
+  const auto segment = [&](std::int64_t window, std::int64_t wanted) {
+    EvaluationWindows windows(tokens, 1, window, stream_);
+    evaluate(model, windows, DType::kF32, stream_, {}, wanted);
+    return model.segment;
+  };
+  EXPECT_EQ(segment(1000, 0), 0);
+  EXPECT_EQ(segment(5000, 0), 2048);
+  EXPECT_EQ(segment(1000, 64), 64);
+}
 
 TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
   const TokenDataset tokens = counting_tokens(27);  // six windows of four targets and one of two

@@ -202,8 +202,46 @@ TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
   bamba(R"("attn_rotary_emb": 4, "num_logits_to_keep": 1, "z_loss_coefficient": 0.0,
       "mamba_ssm_cache_dtype": "float32", "partial_rotary_factor": 0.5)");
   EXPECT_EQ(said_.str(), "");
-  expect_refused(&HybridKeys::bamba, R"("partial_rotary_factor": 1.0)",
-                 "partial_rotary_factor: got 1, want 0.5");
+}
+
+/// Bamba's class of transformers heeds the share in rope_parameters alone.
+TEST_F(HybridKeys, TheShareOfARotationIsReadWhereTransformersReadsIt) {
+  EXPECT_EQ(bamba(R"("partial_rotary_factor": 1.0)").rotary_share, 0.5);
+  for (const char* share : {"0.25", "0.5", "1.0"}) {
+    const ModelConfig model =
+        bamba(concat(R"("rope_parameters": {"rope_type": "default", "rope_theta": 2e4,
+            "partial_rotary_factor": )",
+                     share, "}"));
+    EXPECT_EQ(model.rotary_share, std::stod(share));
+    EXPECT_EQ(model.rope_theta, 2e4);
+    expect_kept(model);
+  }
+  EXPECT_EQ(said_.str(), "");
+}
+
+TEST_F(HybridKeys, AFolderTellsOfTheOriginalContext) {
+  for (const char* type : {"yarn", "llama3", "dynamic"}) {
+    ModelConfig model = qwen(R"("max_position_embeddings": 96)");
+    model.rope_scaling.type = type;
+    model.rope_scaling.factor = 2;
+    model = resolved_model_config(model);
+    EXPECT_EQ(model.rope_scaling.original_context, 96);
+    EXPECT_EQ(read_text_of(written(model)).rope_scaling.original_context, 96) << type;
+  }
+}
+
+TEST_F(HybridKeys, HeadsThatNoFolderCanTellOfAreRefused) {
+  ModelConfig model = mamba("");
+  model.state_space.heads = 5;
+  try {
+    written(model);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "a folder of a mamba2 model cannot tell of 5 heads of 8: their 40 channels must be "
+        "a whole multiple of the width, 24 (model.state_space.heads, head_size)");
+  }
 }
 
 /// What the configurations on the Hub say of sizes.

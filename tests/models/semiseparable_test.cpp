@@ -212,12 +212,21 @@ TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
   EXPECT_EQ(problems_in(config), rank);
   config.mixers = "m";  // has no such matrix
   EXPECT_TRUE(problems_in(config).empty());
+  config = model_of("p", false);
+  config.context = 1 << 20;
+  const std::vector<std::string> tables{
+      "model.context: got 1048576, and T + U·Vᵀ by position (p) has tables of as many rows; want "
+      "at "
+      "most 65536, such as data.sequence_length"};
+  EXPECT_EQ(problems_in(config), tables);
   config = model_of("b", true);
   config.semiseparable.imaginary = 0;
   ASSERT_EQ(problems_in(config).size(), 1u);
   EXPECT_TRUE(problems_in(config)[0].starts_with("model.semiseparable.imaginary: got 0"));
-  config.semiseparable.imaginary = -1;
-  EXPECT_EQ(problems_in(config).size(), 1u);
+  for (const double imaginary : {-1.0, 1e-30}) {
+    config.semiseparable.imaginary = imaginary;
+    EXPECT_EQ(problems_in(config).size(), 1u) << imaginary;
+  }
 }
 
 }  // namespace

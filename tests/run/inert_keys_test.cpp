@@ -49,6 +49,10 @@ const std::vector<Inert>& inert() {
       {"model.semiseparable.limit",
        "2",
        {{"model.family", "semiseparable"}, {"model.mixers", "t"}}},
+      {"memory.kept_segments", "2", {}},
+      {"memory.segment_length",
+       "128",
+       {{"memory.segment_length", "64"}, {"model.family", "mistral"}, {"model.window", "8"}}},
       {"memory.profile", "conservative", {}},
       {"memory.allow_lossy", "true", {}},
       {"memory.folder", "/nowhere", {}},
@@ -104,6 +108,10 @@ TEST(InertKeys, AreNotToldWhereTheyMatter) {
   EXPECT_EQ(told_of("phases.trial_steps", {}), "");
   EXPECT_EQ(told_of("phases.lag", {{"phases.ingredient", "optimizer_state"}}), "");
   EXPECT_EQ(told_of("memory.profile", {{"memory.device_budget", "1GB"}}), "");
+  EXPECT_EQ(told_of("memory.kept_segments", {{"data.sequence_length", "4097"}}), "");
+  EXPECT_EQ(told_of("memory.segment_length",
+                    {{"memory.segment_length", "64"}, {"data.sequence_length", "65"}}),
+            "");
   EXPECT_EQ(told_of("memory.folder", {{"memory.weights", "file"}}), "");
   EXPECT_EQ(told_of("optimizer.momentum", {{"optimizer.name", "muon"}}), "");
   EXPECT_EQ(told_of("optimizer.momentum",

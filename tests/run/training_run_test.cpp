@@ -87,6 +87,30 @@ TEST_F(TrainingRunTest, CarriesStatesFromBatchToBatchAndThroughACheckpoint) {
   }
 }
 
+/// At a learning rate of almost 0 only the states decide about the losses.
+TEST_F(TrainingRunTest, CarriesStatesPastDelayedUpdatesToo) {
+  HybridTrainerConfig config = tiny_config();
+  config.model = tiny_model("mamba2");
+  config.data.carry_state = true;
+  config.optimizer.learning_rate = 1e-12;
+  config.training.steps = 24;
+  config.phases.method = "asynchronous_optimizer";
+  const auto losses = [&](std::int64_t predict_steps) {
+    config.phases.max_predict_steps = predict_steps;
+    const auto run = scratch_ / std::to_string(predict_steps);
+    train_tiny(config, data_, run);
+    return records_of(run);
+  };
+  const auto wanted = losses(0), found = losses(6);
+  ASSERT_EQ(found.size(), wanted.size());
+  std::int64_t predicted = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    predicted += found[i].phase == Phase::kPredict;
+    EXPECT_NEAR(found[i].loss, wanted[i].loss, 1e-5) << i;
+  }
+  EXPECT_GT(predicted, 5);
+}
+
 TEST_F(TrainingRunTest, RefusesToCarryWhatModelOrSettingsDoNotHandOver) {
   HybridTrainerConfig config = tiny_config();
   config.data.carry_state = true;

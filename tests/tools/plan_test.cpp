@@ -44,6 +44,10 @@ TEST_F(Plan, AnswersWithTheKeysThatProgramsReadAndWithItsExitCode) {
   EXPECT_EQ(small.exit_code, 71);
   EXPECT_NE(small.output.find("does not fit"), std::string::npos) << small.output;
   EXPECT_NE(small.output.find("missing"), std::string::npos) << small.output;
+  EXPECT_EQ(small.output.find("memory.segment_length"), std::string::npos) << small.output;
+  const ProcessResult scanned = plan({"--preset", "mamba2-tiny", "--device-budget", "100kB"});
+  EXPECT_NE(scanned.output.find("--set memory.segment_length=N"), std::string::npos)
+      << scanned.output;
 }
 
 TEST_F(Plan, SaysWhereThingsLieAndHowManyBytesOfThem) {

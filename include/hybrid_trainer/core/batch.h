@@ -55,7 +55,7 @@ class Batch {
   }
   /// Examples [begin, end), sharing memory.
   Batch examples(std::int64_t begin, std::int64_t end) const;
-  /// Whether both have the same tensors, by name, shape and dtype.
+  /// Whether both have the same tensors, by name, shape and dtype, and as many targets.
   bool is_like(const Batch& other) const;
 
  private:

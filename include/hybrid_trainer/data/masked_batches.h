@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 /// ten as a random token of the data, and one in ten as they are (Devlin et al. 2019, "BERT").
 struct MaskSettings {
   double share = 0.15;  // of a sequence's tokens, rounded, and at least one
-  /// The id behind those of the data.
   std::int32_t mask_token = 0;
+  std::int32_t words = 0;  // ids of the data: those below
   std::uint64_t seed = 0;
 };
 

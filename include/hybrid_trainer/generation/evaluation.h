@@ -29,9 +29,10 @@ struct EvaluationShare {
 
 /// Loss over all targets of the batches, forward only and without dropout. Weights, moments and counters stay
 /// unchanged. `dtype` is that of activations and products. Batches go in parts where memory does
-/// not hold a whole one; throws OutOfMemory where it does not hold one window. Throws Diverged if
+/// not hold a whole one, and long sequences in segments (LossModel::segment_for); throws OutOfMemory where it does not hold one window. Throws Diverged if
 /// the loss is not finite.
 EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
-                          const Stream& stream, const EvaluationShare& share = {});
+                          const Stream& stream, const EvaluationShare& share = {},
+                          std::int64_t segment_length = 0);
 
 }  // namespace hybrid_trainer

@@ -86,6 +86,8 @@ struct HuggingFaceLayout {
   double ModelConfig::*window_rope_theta = nullptr;
   /// What a missing partial_rotary_factor means where the family has the key.
   std::optional<double> rotary_share{};
+  /// The key counts in rope_parameters alone; outside it means nothing.
+  bool share_in_parameters = false;
   /// Heads rotate if position_embedding_type is "rope".
   bool rotates_by_type = false;
 

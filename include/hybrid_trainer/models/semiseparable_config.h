@@ -24,7 +24,7 @@ struct SemiseparableConfig {
     visit(Field{"imaginary", self.imaginary,
                 "Imaginary part of z in (T − z·I)⁻¹ of a BK core: the smaller, the further a token "
                 "reaches; with 0 the matrix may be singular.",
-                Range::above(0)});
+                Range::between(1e-6, 1e6)});
     visit(Field{"limit", self.limit, "A BK core's potentials are cut to [−limit, limit].",
                 Range::above(0)});
   }

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 /// Mamba-2 both ways, for encoders. The mixer's matrix has a decaying lower and upper triangle, and D
 /// on its diagonal. Each triangle is a scan that leaves out the token itself. y = residual +
 /// c_proj(norm(scans(conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)). The rows of c_in are z, x, B, C, B′, C′,
-/// dt′ and dt, in this order. The convolution looks as far ahead as back. It cannot generate. Its vectors are
+/// dt′ and dt, in this order. The convolution reads a token, taps/2 after it and the others before it. It cannot generate. Its vectors are
 /// those of StateSpaceMixer, "A_log" and "dt_bias" for both ways. Source: Hwang et al. 2024, "Hydra",
 /// whose D also depends on the token.
 class HydraMixer final : public RecurrentMixer {
@@ -18,6 +18,7 @@ class HydraMixer final : public RecurrentMixer {
     kernels::StateSpaceSpec scan{};
     std::int64_t taps = 7;
     bool biases = false;  // of both products
+    bool convolution_bias = true;
     float norm_epsilon = 1e-5f;
     ProductFiles files{};
   };

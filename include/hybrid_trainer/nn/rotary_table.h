@@ -25,6 +25,9 @@ struct RotaryScaling {
   double mscale_all_dim = 0;
   bool truncate = true;
 
+  /// With what the kind leaves open filled in, of a model of so many positions.
+  RotaryScaling resolved(std::int64_t context) const;
+
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{

@@ -68,4 +68,8 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry = model_families());
 
+/// Whether the model could go in segments and memory.segment_length, which no plan sets, is not set.
+bool could_go_in_segments(const HybridTrainerConfig& config,
+                          const ModelRegistry& registry = model_families());
+
 }  // namespace hybrid_trainer

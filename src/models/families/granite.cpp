@@ -74,7 +74,6 @@ ModelFamily bamba_family() {
        .pattern = "mmma",
        .attention_bias = true,
        .mlp_bias = true,
-       .rotary_share = 0.5,
        .files = {.final_norm = "final_layernorm",
                  .mixer = "mamba",
                  .mixer_products = state_space_files,

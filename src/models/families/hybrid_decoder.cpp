@@ -45,7 +45,7 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
     config.inner_width = (8 * config.width + 191) / 192 * 64;
   if (kind.scales && config.query_scalar == 0)
     config.query_scalar = static_cast<double>(config.head_size);
-  if (kind.rotary_share) config.rotary_share = *kind.rotary_share;
+  config.rope_scaling = config.rope_scaling.resolved(config.context);
   StateSpaceConfig& mixer = config.state_space;
   if (mixer.head_size == 0) mixer.head_size = config.width < 512 ? 32 : 64;
   if (mixer.heads == 0) mixer.heads = std::max<std::int64_t>(1, 2 * config.width / mixer.head_size);
@@ -109,6 +109,7 @@ HydraMixer::Spec hydra_of(const HybridDecoder& kind, const ModelConfig& config) 
           .scan = one_way.scan,
           .taps = one_way.taps,
           .biases = one_way.biases,
+          .convolution_bias = one_way.convolution_bias,
           .norm_epsilon = one_way.norm_epsilon,
           .files = one_way.files};
 }
@@ -191,7 +192,7 @@ std::map<char, LayerSpec> kinds_of(const HybridDecoder& kind, const ModelConfig&
 }
 
 std::int64_t rotated_channels(const ModelConfig& config) {
-  return std::llround(config.rotary_share * static_cast<double>(config.head_size));
+  return static_cast<std::int64_t>(config.rotary_share * static_cast<double>(config.head_size));
 }
 
 DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
@@ -257,6 +258,16 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
                             " tokens has at most that rank"));
 }
 
+/// Tables by position as long as a context that is meant for states that do not grow.
+void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  constexpr std::int64_t kMostRows = 1 << 16;
+  if (config.context <= kMostRows || config.mixers.find('p') == std::string::npos) return;
+  problems.push_back(concat("model.context: got ", config.context,
+                            ", and T + U·Vᵀ by position (p) has tables of as many rows; want at "
+                            "most ",
+                            kMostRows, ", such as data.sequence_length"));
+}
+
 void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   const StateSpaceConfig& sizes = config.state_space;
   if (sizes.heads % sizes.groups != 0) {
@@ -282,6 +293,14 @@ void collect_attention_problems(const ModelConfig& config, std::vector<std::stri
   }
 }
 
+/// Of a family whose folders tell of rotation by a word.
+void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& config,
+                               std::vector<std::string>& problems) {
+  if (!kind.layout.rotates_by_type || config.rotary_share == 0 || config.rotary_share == 1) return;
+  problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", but in ",
+                            kind.title, " all channels of a head rotate or none do; want 0 or 1"));
+}
+
 void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   if (config.heads < 1 || config.state_space.groups < 1) return;  // told by the ranges
@@ -294,7 +313,9 @@ void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& confi
   const ModelConfig whole = resolved_hybrid(kind, config);
   collect_mixer_problems(whole, problems);
   if (has_attention(kind)) collect_attention_problems(whole, problems);
+  collect_rotation_problems(kind, whole, problems);
   collect_rank_problems(whole, problems);
+  collect_table_problems(whole, problems);
   if (whole.mixers != kind.pattern) collect_letter_problems(kind, config, problems);
 }
 

@@ -24,7 +24,6 @@ struct HybridDecoder {
   bool gated_attention = false;
   bool attention_bias = false, mlp_bias = false;  // keys that it has
   bool scales = false;                            // Granite's four factors
-  std::optional<double> rotary_share{};           // whatever the config says
   /// Names of modules in a Hugging Face folder.
   struct Files {
     std::string tokens = "embed_tokens", final_norm = "norm";

@@ -154,7 +154,7 @@ HuggingFaceLayout bamba_layout() {
   add_mamba_keys(layout);
   layout.mixer_keys = MixerKeys::kAttentionLayers;
   layout.rotary_share = 0.5;
-  layout.fixed.push_back({"partial_rotary_factor", {0.5}});  // whatever the file says
+  layout.share_in_parameters = true;
   add(layout.inert, {"attn_rotary_emb", "z_loss_coefficient"});
   return layout;
 }
@@ -173,6 +173,7 @@ HuggingFaceLayout qwen3_5_layout() {
 HuggingFaceLayout qwen3_next_layout() {
   HuggingFaceLayout layout = with_delta_rule("qwen3_next", "Qwen3NextForCausalLM");
   layout.members.push_back({"num_key_value_heads", &ModelConfig::key_heads, 2});
+  layout.not_adapted = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
   layout.experts_key = "num_experts";
   layout.missing_experts = 512;
   layout.inert = {"decoder_sparse_step",   "mlp_only_layers",

@@ -35,13 +35,7 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   if (kind.window_rope && config.window_rope_theta == 0) config.window_rope_theta = 1e4;
   if (kind.caps && config.query_scalar == 0)
     config.query_scalar = static_cast<double>(config.head_size);
-  RotaryScaling& scaling = config.rope_scaling;
-  if (scaling.type == "default" || scaling.type == "linear") {
-    scaling = {.type = scaling.type, .factor = scaling.factor};
-    if (scaling.type == "default") scaling.factor = 1;
-  } else if (scaling.original_context == 0) {
-    scaling.original_context = config.context;
-  }
+  config.rope_scaling = config.rope_scaling.resolved(config.context);
   return config;
 }
 
