@@ -24,7 +24,10 @@ run() {
   [ "$1" = "$program" ] || half=("${1#*-}" 2)
   [ "$program" != test_tools ] || filter='InspectionOf*'
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
-  [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter='-*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOtherSettingsToo:RankMemory.IsSimulated*:ResumesOverRanks*:*IsChargedAtMostOnePercent*'
+  local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
+  local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*'
+  long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*:MemoryPlan.TriesOnly*'
+  [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter="-$matrices:$long"
   # Of the emulated runs one through all phases: the others are for bits.
   [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*'
   (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/thread_team.h"
 #include "kernels/cpu/cross_approximation.h"
+#include "kernels/cpu/thin_decompositions.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -19,25 +20,12 @@ std::vector<double> numbers_of(const HodlrMatrix& matrix) {
 void compress(LowRankBlock& block, const HodlrMatrix& u, const HodlrMatrix& v, double tolerance) {
   const std::int64_t rank = u.cols();
   if (rank == 0) return;
-  const Eigen::HouseholderQR<HodlrMatrix> left(u), right(v);
-  const auto triangle = [rank](const Eigen::HouseholderQR<HodlrMatrix>& qr) -> HodlrMatrix {
-    return qr.matrixQR().topRows(rank).triangularView<Eigen::Upper>();
-  };
-  const Eigen::JacobiSVD<HodlrMatrix> svd(triangle(left) * triangle(right).transpose(),
-                                          Eigen::ComputeThinU | Eigen::ComputeThinV);
-  const HodlrVector values = svd.singularValues();
-  const double most = tolerance * values.norm();
+  const ThinSvd svd = svd_of_product(u, v);
+  const double most = tolerance * svd.values.norm();
   block.rank = rank;
-  while (block.rank > 0 && values.tail(rank - block.rank + 1).norm() <= most) --block.rank;
-  const auto columns = [&](const Eigen::HouseholderQR<HodlrMatrix>& qr, std::int64_t rows,
-                           const HodlrMatrix& small) -> HodlrMatrix {
-    HodlrMatrix wide = HodlrMatrix::Zero(rows, block.rank);
-    wide.topRows(rank) = small;
-    return qr.householderQ() * wide;
-  };
-  block.u = numbers_of(columns(
-      left, u.rows(), svd.matrixU().leftCols(block.rank) * values.head(block.rank).asDiagonal()));
-  block.v = numbers_of(columns(right, v.rows(), svd.matrixV().leftCols(block.rank)));
+  while (block.rank > 0 && svd.values.tail(rank - block.rank + 1).norm() <= most) --block.rank;
+  block.u = numbers_of(svd.u.leftCols(block.rank) * svd.values.head(block.rank).asDiagonal());
+  block.v = numbers_of(svd.v.leftCols(block.rank));
 }
 
 /// Borders of 2^level nodes of nearly equal size.

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/kernels/hodlr_solver.h"
 
+#include <Eigen/LU>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/thread_team.h"
 #include "kernels/cpu/hodlr_blocks.h"

@@ -1,11 +1,12 @@
 #include "hybrid_trainer/kernels/semiseparable_factors.h"
 
-#include <Eigen/Dense>
+#include <Eigen/LU>
 #include <algorithm>
 #include <bit>
 
 #include "hybrid_trainer/core/random.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/thin_decompositions.h"
 #include "kernels/half_float.h"
 
 namespace hybrid_trainer::kernels {
@@ -83,11 +84,6 @@ Semiseparable take_tridiagonal(FactorMatrix& rest, const Stream& stream) {
   return h;
 }
 
-FactorMatrix orthonormal(const FactorMatrix& columns) {
-  const Eigen::HouseholderQR<FactorMatrix> qr(columns);
-  return qr.householderQ() * FactorMatrix::Identity(columns.rows(), columns.cols());
-}
-
 /// An orthonormal basis of nearly all that the matrix's largest singular vectors span.
 FactorMatrix range_of(const FactorMatrix& matrix, std::int64_t columns,
                       const FactorizationSpec& spec) {
@@ -95,9 +91,9 @@ FactorMatrix range_of(const FactorMatrix& matrix, std::int64_t columns,
   for (std::int64_t i = 0; i < sketch.size(); ++i)
     sketch.data()[i] =
         static_cast<double>(random_normal({spec.seed, 0, 0}, static_cast<std::uint64_t>(i)));
-  FactorMatrix range = orthonormal(matrix * sketch);
+  FactorMatrix range = orthonormal_basis(matrix * sketch);
   for (int i = 0; i < spec.power_iterations; ++i)
-    range = orthonormal(matrix * orthonormal(matrix.transpose() * range));
+    range = orthonormal_basis(matrix * orthonormal_basis(matrix.transpose() * range));
   return range;
 }
 
@@ -238,11 +234,9 @@ Factorization factorize(const Tensor& matrix, const FactorizationSpec& spec, con
     throw Error(ExitCode::kInternal, "factorize: the matrix has an element that is not finite");
   Factorization result{.h = take_tridiagonal(rest, stream), .errors = {}};
   const FactorMatrix range = range_of(rest, std::min(size, rank + spec.extra_columns), spec);
-  const Eigen::BDCSVD<FactorMatrix> svd(range.transpose() * rest,
-                                        Eigen::ComputeThinU | Eigen::ComputeThinV);
-  const Eigen::VectorXd values = svd.singularValues().head(rank);
-  const FactorMatrix u = range * svd.matrixU().leftCols(rank) * values.asDiagonal();
-  const FactorMatrix v = svd.matrixV().leftCols(rank);
+  const ThinSvd svd = svd_of_product(range, rest.transpose() * range);
+  const Eigen::VectorXd values = svd.values.head(rank);
+  const FactorMatrix u = svd.u.leftCols(rank) * values.asDiagonal(), v = svd.v.leftCols(rank);
   rest.noalias() -= u * v.transpose();
   result.errors = errors_of(values, rest.norm());
   result.h.u = to_rows(u, stream);
