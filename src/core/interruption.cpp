@@ -64,6 +64,8 @@ class Interruption::Receiver {
       const bool is_for_nohup = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
       if (!is_for_nohup) sigaction(kSignals[i], &action, nullptr);
     }
+    const sigset_t left = signals();  // also by the thread, until it runs
+    pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
     thread_ = std::jthread([](const std::stop_token& stop) {
       const sigset_t taken = signals();
       pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
@@ -71,8 +73,6 @@ class Interruption::Receiver {
       std::unique_lock lock(mutex);
       std::condition_variable_any().wait(lock, stop, [] { return false; });
     });
-    const sigset_t left = signals();
-    pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
   }
   ~Receiver() {
     thread_ = {};
