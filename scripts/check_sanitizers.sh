@@ -26,7 +26,7 @@ run() {
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
   local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
   local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*'
-  long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*:MemoryPlan.TriesOnly*'
+  long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*:MemoryPlan.T*:StepRates.AreMeasuredOnNarrower*'
   [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter="-$matrices:$long"
   # Of the emulated runs one through all phases: the others are for bits.
   [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*'

@@ -25,6 +25,8 @@ void add_texts(const T& config, const std::string& group,
       add_texts(field.value, field.name + std::string("."), texts);
     } else if constexpr (kIsOptional<std::remove_const_t<Value>>) {
       texts.emplace_back(group + field.name, concat(field.value.value_or(0)));
+    } else if constexpr (std::is_same_v<std::remove_const_t<Value>, bool>) {
+      texts.emplace_back(group + field.name, field.value ? "true" : "false");
     } else {
       texts.emplace_back(group + field.name, concat(field.value));
     }

@@ -203,6 +203,13 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
       << unknown[0];
 }
 
+TEST(SemiseparableConfig, AKeyOfAnotherFamilyIsRefusedInTheUsersWords) {
+  ModelConfig config{.family = "gpt2", .two_way = true};
+  const std::vector<std::string> wanted{
+      "model.two_way: got true, and the family gpt2 has no such key; leave it out"};
+  EXPECT_EQ(problems_in(config), wanted);
+}
+
 TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
   ModelConfig config = model_of("p", false);
   config.semiseparable.rank = 41;
