@@ -30,6 +30,10 @@ class MicroBatchPass {
                  ImmediateUpdates* updates = nullptr) const;
   /// How often backward of a micro-batch contributes to each gradient.
   std::int64_t contributions(const Batch& part) const;
+  /// The next batch begins with the states that the last one ended with.
+  void carry_on_states() {
+    if (states_) states_->commit();
+  }
   /// What sequences begin with (data.carry_state), or null.
   RowStates* states() const { return states_.get(); }
   /// Enqueues forward alone, without dropout. Returns its loss, (1) f64.

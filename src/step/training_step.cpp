@@ -187,10 +187,6 @@ float TrainingStep::clip_scale() const {
   return hybrid_trainer::clip_scale(gradient_norm_, config_.optimizer.clip_norm);
 }
 
-void TrainingStep::carry_on_states() {
-  if (pass_.states() != nullptr) pass_.states()->commit();
-}
-
 void TrainingStep::apply_gradient() {
   carry_on_states();
   if (path_->immediate() != nullptr) return;

@@ -88,9 +88,8 @@ class TrainingStep {
   float clip_scale() const;
   /// The optimizer's update by the last gradient, clipped.
   void apply_gradient();
-  /// The next batch begins with the states that the last one ended with (data.carry_state). A part of
-  /// apply_gradient; for updates that are made elsewhere.
-  void carry_on_states();
+  /// A part of apply_gradient: the next batch begins with the last one's states (data.carry_state).
+  void carry_on_states() { pass_.carry_on_states(); }
 
  private:
   PendingGradient replay(const Batch& batch);
