@@ -85,11 +85,11 @@ std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& r
   for (const ArmResult& arm : result.arms) text += columns.row(arm);
   text += "\n";
   for (const ArmResult& arm : result.arms) {
-    if (!arm.claim.empty()) text += concat("- ", arm.claim, "\n");
+    if (!arm.claim.empty()) text += concat("- ", arm.claim, ".\n");
     if (!arm.why_no_claim.empty())
-      text += concat("- no claim about ", arm.name, ": ", arm.why_no_claim, "\n");
+      text += concat("- no claim about ", arm.name, ": ", arm.why_no_claim, ".\n");
   }
-  for (const std::string& warning : result.warnings) text += concat("- ", warning, "\n");
+  for (const std::string& warning : result.warnings) text += concat("- ", warning, ".\n");
   return text;
 }
 

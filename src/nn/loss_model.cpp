@@ -3,7 +3,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kWholeUpTo = 4096, kUsualSegment = 2048;
+constexpr std::int64_t kUsualSegment = 2048;
 
 }  // namespace
 

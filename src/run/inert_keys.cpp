@@ -5,6 +5,7 @@
 #include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -75,9 +76,8 @@ bool lacks_mixers(const Config& config, const char* letters) {
 
 /// Whether sequences may go in segments; of long ones the model decides.
 bool has_segments(const Config& config) {
-  constexpr std::int64_t kWholeUpTo = 4096;
   const std::int64_t length = config.data.sequence_length, wanted = config.memory.segment_length;
-  return wanted > 0 ? length > wanted : length > kWholeUpTo;
+  return wanted > 0 ? length > wanted : length > LossModel::kWholeUpTo;
 }
 
 /// The first row that holds for a key gives the reason.

@@ -25,6 +25,7 @@ class LossModel {
   virtual bool goes_in_segments() const { return false; }
   /// Whether long sequences go in segments where the settings leave that open.
   virtual bool carries_state() const { return false; }
+  static constexpr std::int64_t kWholeUpTo = 4096;  // tokens of a sequence that usually goes whole
   /// Pass::segment of sequences of `time` tokens, where memory.segment_length is `wanted`. Where that
   /// is 0, long sequences of a model that carries a state go in segments; 0 means whole ones.
   std::int64_t segment_for(std::int64_t wanted, std::int64_t time) const;
