@@ -262,7 +262,8 @@ class DeltaGateGradients {
     if (exists) {
       const float beta = decay_.beta[t];
       of_rate = decay_.exponent[t] * da;
-      of_bias = decay_rate(at_.log_rate[item_.head]) * da * sigmoid(decay_.step[t]);
+      // In this order a large rate times a slope of 0 is 0.
+      of_bias = decay_rate(at_.log_rate[item_.head]) * sigmoid(decay_.step[t]) * da;
       if (to_.dgates != nullptr) {
         T* const gates = to_.dgates + (tokens_.row(t) + 1) * sizes_.gate_columns -
                          2 * sizes_.value_heads + item_.head;

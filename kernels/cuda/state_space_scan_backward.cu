@@ -219,11 +219,12 @@ class ScanHeadGradients {
     if (at_.steps != nullptr) {
       const float da = parts_.sum(whole());
       if (exists) {
-        const float rate = decay_rate(at_.log_rate[item_.head]), step = decay_.step[t];
-        const float plain = softplus(step);
+        const float step = decay_.step[t], plain = softplus(step), slope = sigmoid(step);
         const bool within = plain >= sizes_.least && plain <= sizes_.most;
         of_rate = decay_.exponent[t] * da;
-        of_bias = within || step != step ? (rate * da + parts_.x_du[t]) * sigmoid(step) : 0.0f;
+        // In this order a large rate times a slope of 0 is 0.
+        const float of_step = decay_rate(at_.log_rate[item_.head]) * slope * da;
+        of_bias = within || step != step ? of_step + parts_.x_du[t] * slope : 0.0f;
         const std::int64_t last = (chunk_.row(t) + 1) * sizes_.step_columns;
         if (to_.dsteps != nullptr) store(to_.dsteps + last - sizes_.heads + item_.head, of_bias);
       }

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/nn/live_weight.h"
 #include "support/gradient_check.h"
 #include "tests/cuda/cuda_case.h"
+#include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,6 +19,12 @@ namespace {
 using Logits = std::vector<std::vector<float>>;
 
 ModelConfig small_model(const std::string& family) {
+  if (family != "gpt2" && family != "llama") {
+    ModelConfig config = tiny_model(family);
+    config.context = 12;
+    config.vocabulary = 61;
+    return config;
+  }
   ModelConfig config{.layers = 2, .heads = 4, .width = 32, .context = 12, .vocabulary = 61};
   config.family = family;
   if (family == "llama") config.key_heads = 2;
@@ -58,7 +65,7 @@ Logits logits_of(LanguageModel& model, const Stream& stream) {
 }
 
 TEST(CudaBatchDecoder, GivesTheLogitsOfTheProcessor) {
-  for (const char* family : {"gpt2", "llama"}) {
+  for (const char* family : {"gpt2", "llama", "mamba2", "qwen3_5"}) {
     const Stream host = kernels::cpu_stream();
     const auto model = make_model(small_model(family), 3, host);
     testing::randomize([&](const ParameterVisitor& visit) { model->visit_parameters(visit); },
@@ -136,7 +143,7 @@ TEST(CudaBatchDecoder, MultipliesByCodesToTheLogitsOfTheProcessor) {
 
 /// The first step of a number of rows is launched. A profile counts launches alone.
 TEST(CudaBatchDecoder, ReplaysOneStepToTheBitsOfLaunchingIt) {
-  for (const char* family : {"gpt2", "llama"}) {
+  for (const char* family : {"gpt2", "llama", "mamba2", "qwen3_5"}) {
     Stream stream = cuda_stream();
     const auto model = random_model(family, stream);
     Profile profile;

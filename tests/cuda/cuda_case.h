@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -66,6 +67,19 @@ inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std:
     }
     if (first.empty()) first = results;
   });
+}
+
+/// Runs `kernel` on copies of the tensors on CUDA; all real tensors must be finite afterwards.
+inline void expect_finite_on_cuda(
+    const Tensors& tensors, const std::function<void(const Tensors&, const Stream&)>& kernel) {
+  const Stream stream = cuda_stream();
+  const Tensors on_device = copies_to(tensors, stream);
+  kernel(on_device, stream);
+  for (std::size_t i = 0; i < on_device.size(); ++i) {
+    if (!on_device[i] || on_device[i].dtype() == DType::kI32) continue;
+    for (const double value : kernels::values_of(wait_for_host(on_device[i], stream)))
+      ASSERT_TRUE(std::isfinite(value)) << "tensor " << i;
+  }
 }
 
 }  // namespace hybrid_trainer

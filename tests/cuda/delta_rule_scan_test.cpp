@@ -80,6 +80,27 @@ TEST(CudaDeltaRuleScan, BackwardIsLikeTheProcessors) {
   }
 }
 
+/// −e^200 is no float. Times a step of 0 it is 0, not NaN.
+TEST(CudaDeltaRuleScan, OfARateBeyondFloatIsFinite) {
+  const Stream host = cpu_stream();
+  const DeltaCase one{.batch = 1, .length = 70, .spec = delta_spec(1, 2, 8, 12), .log_rate = 200};
+  Tensors tensors = delta_tensors(one, host);
+  const std::int64_t columns = tensors[1].size(2);
+  tensors.push_back(random_tensor(one.output_shape(), one.dtype, 7, host));
+  tensors.push_back(random_tensor(one.state_shape(), DType::kF32, 8, host));
+  for (std::size_t i = 0; i < 5; ++i)
+    tensors.push_back(random_tensor(tensors[i].shape(), tensors[i].dtype(), 20 + i, host));
+  const auto run = [&](const Tensors& t, const Stream& s) {
+    delta_rule_scan_backward({t[8], t[9], t[10], t[11], t[12]}, t[6], t[7], delta_input(t),
+                             one.spec, s);
+    delta_rule_scan_forward(t[6], t[7], delta_input(t), one.spec, s);
+  };
+  expect_like_cpu(tensors, delta_tolerance(one.dtype), text_of(one), run);
+  for (std::int64_t t = 0; t < one.length; ++t)
+    if (t % 3 != 0) tensors[1].data<float>()[(t + 1) * columns - 2] = -200;
+  expect_finite_on_cuda(tensors, run);
+}
+
 TEST(CudaDeltaRuleScan, StepIsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {

@@ -112,6 +112,28 @@ TEST(CudaStateSpaceScan, BackwardIsLikeTheProcessors) {
   }
 }
 
+/// −e^89 is no float. Times a step of 0 it is 0, not NaN.
+TEST(CudaStateSpaceScan, OfARateBeyondFloatIsFinite) {
+  const Stream host = cpu_stream();
+  const StateSpaceScanCase one{.length = 70, .spec = state_space_spec(2, 4, 1, 8)};
+  Tensors tensors = one.inputs(host);
+  tensors[5].data<float>()[0] = 89;
+  tensors[5].data<float>()[1] = 20;
+  tensors.push_back(one.real(one.spec.values(), 7, host));
+  tensors.push_back(random_tensor(one.states(), DType::kF32, 8, host));
+  for (const std::size_t i : {0, 1, 2, 5, 6, 3})
+    tensors.push_back(random_tensor(tensors[i].shape(), tensors[i].dtype(), 20 + i, host));
+  const auto run = [&](const Tensors& t, const Stream& s) {
+    state_space_scan_backward({t[9], t[10], t[11], t[12], t[13], t[14]}, t[7], t[8], one.input(t),
+                              one.decay(t), one.spec, s);
+    state_space_scan_forward(t[7], t[8], one.input(t), one.decay(t), one.spec, s);
+  };
+  expect_like_cpu(tensors, state_space_tolerance(DType::kF32), one.text(), run);
+  for (std::int64_t row = 0; row < 2 * one.length; ++row)
+    if (row % 3 != 0) tensors[1].data<float>()[row * 5 + 3] = -200;
+  expect_finite_on_cuda(tensors, run);
+}
+
 TEST(CudaStateSpaceScan, StepIsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {

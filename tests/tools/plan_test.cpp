@@ -94,8 +94,9 @@ TEST_F(Plan, NamesTheCommandThatTrainsSo) {
 }
 
 TEST_F(Plan, ComparesDeviceAndHostTogetherWithAProcessorsMachine) {
-  const std::vector<std::string> large{"--preset", "gpt2-1558m", "--device-budget",
-                                       "4GiB",     "--set",      "model.layers=500"};
+  const std::vector<std::string> large{"--preset", "gpt2-1558m",      "--device-budget",
+                                       "4GiB",     "--set",           "model.layers=60",
+                                       "--set",    "model.width=4800"};
   const json::object found = answer(large);
   const auto bytes = [&](const char* key) { return found.at(key).to_number<double>(); };
   ASSERT_GT(bytes("host_peak_bytes"), bytes("machine_available_bytes"));
