@@ -17,8 +17,6 @@ decltype(kernels::causal_convolution_step) causal_convolution_step;
 
 namespace {
 
-constexpr std::int64_t kMostTaps = 16;
-
 /// Checks the weights, and that `first` and the weights' channels lie within rows of x.
 void check_taps(const KernelCall& call, const Tensor& x, int rank, std::int64_t first,
                 const Tensor& weight, const Tensor& bias, ConvolutionSpec spec) {

@@ -9,7 +9,6 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kMostTaps = 16;
 constexpr std::int64_t kChannels = 128;  // whose sums stand in the nearest cache
 
 /// Weights by taps, (K, C), in a workspace.

@@ -258,7 +258,7 @@ __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* stat
   }
 }
 
-constexpr int kFewTaps = 4, kMostTaps = 16;
+constexpr int kFewTaps = 4;
 constexpr std::int64_t kConvolutionThreads = 1 << 17;  // that fill a device
 constexpr unsigned int kConvolutionBlock = 128;
 
@@ -289,7 +289,7 @@ void cut_in_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
 template <int N, class Call>
 void with_pack_and_taps(bool packed, int taps, const Call& call) {
   constexpr std::integral_constant<int, kFewTaps> few;
-  constexpr std::integral_constant<int, kMostTaps> most;
+  constexpr std::integral_constant<int, static_cast<int>(kMostTaps)> most;
   constexpr std::integral_constant<int, 1> one;
   if (taps > kFewTaps) return call(one, most);
   if (packed) return call(std::integral_constant<int, N>{}, few);

@@ -1,11 +1,10 @@
 #include "hybrid_trainer/kernels/columns.h"
 
 #include "kernels/cuda/for_packs.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {
-
-__device__ inline float share_of(float gate) { return 1.0f / (1.0f + expf(-gate)); }
 
 /// Where element i of `count` columns a row lies.
 template <class T>
@@ -69,7 +68,7 @@ struct SigmoidGate {
     float values[N], gates[N];
     load_pack(values, x + i);
     load_pack(gates, gate.at(i));
-    for (int k = 0; k < N; ++k) values[k] *= share_of(gates[k]);
+    for (int k = 0; k < N; ++k) values[k] *= sigmoid(gates[k]);
     store_pack(y + i, values);
   }
 };
@@ -88,7 +87,7 @@ struct SigmoidGateGradient {
     load_pack(values, x + i);
     load_pack(gates, gate.at(i));
     for (int k = 0; k < N; ++k) {
-      const float share = share_of(gates[k]);
+      const float share = sigmoid(gates[k]);
       gates[k] = slopes[k] * values[k] * share * (1.0f - share);
       slopes[k] *= share;
     }

@@ -109,14 +109,17 @@ __device__ V scan_tokens(V value, const Combine& combine) {
   return thread < kWarp ? value : combine(of_first_warp, value);
 }
 
-constexpr float kLargest = 3e38f;
+constexpr float kFastestDecay = -3e38f;
 
-/// −e^log_rate, finite, so that times 0 it is 0.
-__device__ inline float decay_rate(float log_rate) { return -fminf(expf(log_rate), kLargest); }
+/// −e^log_rate, finite, so that times 0 it is 0; NaN stays.
+__device__ inline float decay_rate(float log_rate) {
+  const float rate = -expf(log_rate);
+  return rate < kFastestDecay ? kFastestDecay : rate;
+}
 /// The exponent of what is left after `time`, finite unless it is NaN.
 __device__ inline float decay_exponent(float log_rate, float time) {
   const float exponent = decay_rate(log_rate) * time;
-  return exponent < -kLargest ? -kLargest : exponent;
+  return exponent < kFastestDecay ? kFastestDecay : exponent;
 }
 
 /// A head's decay within a chunk, in shared memory. The sums are kept as two floats each, so that

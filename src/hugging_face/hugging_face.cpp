@@ -154,6 +154,20 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
   if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
 }
 
+/// Where e^A_log is no float, a head forgets all at each token: hardly what was trained.
+void warn_of_endless_decay(const std::string& folder, const std::string& name,
+                           const FolderWeight& weight) {
+  constexpr float kMostLogRate = 88.7f;  // e^88.73 is the first that f32 does not hold
+  if (!name.ends_with("A_log")) return;
+  const Tensor rates = weight.values();
+  const float* const begin = rates.data<float>();
+  const auto count = std::count_if(begin, begin + rates.elements(),
+                                   [](float rate) { return rate > kMostLogRate; });
+  if (count > 0)
+    warn(folder, concat(name, " is above ", kMostLogRate, " in ", count, " of ", rates.elements(),
+                        " heads: the decay overflows, so these heads keep nothing of the text"));
+}
+
 /// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
 void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
@@ -183,11 +197,22 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   check_names(folder.weights, wanted, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
   model.visit_parameters([&](Parameter& parameter) {
-    visit(parameter, WeightInFiles(folder, in_files.at(&parameter), parameter.shape()));
+    const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
+    warn_of_endless_decay(path.string(), parameter.name(), weight);
+    visit(parameter, weight);
   });
 }
 
 }  // namespace
+
+void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& registry) {
+  const ModelFamily& family = find_family(model.family, registry);
+  if (family.hugging_face.model_type.empty())
+    throw DataError(concat("transformers has no ", family.title,
+                           " models, so there is no folder to ",
+                           "export to; sample, eval and train take the run's own folder"));
+  hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
+}
 
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
                          const Stream& stream, const ModelRegistry& registry, DType dtype,
@@ -197,16 +222,16 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
                            " tokens and the model ", model.config().vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const ModelFamily& family = find_family(model.config().family, registry);
-  const HuggingFaceLayout& layout = family.hugging_face;
-  if (layout.model_type.empty())
-    throw DataError(concat("transformers has no ", family.title,
-                           " models, so there is no folder to ",
-                           "export to; sample, eval and train take the run's own folder"));
+  check_hugging_face_export(model.config(), registry);
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   const OriginFolder taken_over(origin, layout);
   if (layout.window_keys == WindowKeys::kNone && model.config().window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.config().window,
                                  ": whoever reads it lets attention see all tokens before"));
+  if (layout.share_in_parameters && model.config().rotary_share != *layout.rotary_share)
+    warn(folder.string(),
+         concat("config.json says model.rotary_share=", model.config().rotary_share,
+                " where transformers 4 does not look: that version takes ", *layout.rotary_share));
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
   write_files(model, taken_over, tokenizer, dtype, token_ids, output.create().string(), stream);
   output.commit();

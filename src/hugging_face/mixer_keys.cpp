@@ -161,14 +161,14 @@ void write_mixer_keys(json::object& config, const ModelConfig& model,
   if (layout.expand_key.empty()) return;
   const StateSpaceConfig& sizes = model.state_space;
   const std::int64_t channels = sizes.heads * sizes.head_size;
-  if (channels % model.width != 0)
-    throw Error(ExitCode::kConfig,
-                concat("a folder of a ", layout.model_type, " model cannot tell of ", sizes.heads,
-                       " heads of ", sizes.head_size, ": their ", channels,
-                       " channels must be a whole multiple of the width, ", model.width,
-                       " (model.state_space.heads, head_size)"));
+  const bool is_told = channels % model.width == 0;
+  if (!is_told && model.mixers.find('m') != std::string::npos)
+    throw DataError(concat("a folder of a ", layout.model_type, " model cannot tell of ",
+                           sizes.heads, " heads of ", sizes.head_size, ": their ", channels,
+                           " channels must be a whole multiple of the width, ", model.width,
+                           " (model.state_space.heads, head_size)"));
   config[layout.head_size_key] = sizes.head_size;
-  config[layout.expand_key] = channels / model.width;
+  if (is_told) config[layout.expand_key] = channels / model.width;
   if (sizes.least_step == 0 && sizes.most_step == 0) return;  // as where the key is missing
   const double most =
       sizes.most_step > 0 ? sizes.most_step : std::numeric_limits<double>::infinity();

@@ -20,8 +20,8 @@ class StepCost {
   double update_seconds(const HybridTrainerConfig& config) const;
 
  private:
-  /// Of the products of forward and backward, and of what backward computes again.
   double computed_again(const MemoryConfig& memory, std::int64_t time) const;
+  /// Of forward and backward, and of what backward computes again.
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const;
   double placements(const HybridTrainerConfig& config) const;

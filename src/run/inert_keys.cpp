@@ -132,7 +132,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
        "model.mixers has no BK core: b"},
       {{"memory.segment_length"},
        config.memory.segment_length >= config.data.sequence_length,
-       "data.sequence_length is not longer"},
+       "data.sequence_length is not longer (hybrid eval heeds it where its own is)"},
       {{"memory.kept_segments"},
        !has_segments(config),
        "sequences go whole: memory.segment_length says when they go in segments"},

@@ -117,10 +117,15 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   if (config.model.vocabulary < wanted) {
     throw ConfigError(
         {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
-                known, config.masks() ? ", and the mask is one more token" : "", "; want at least ",
-                wanted, ", or 0 to take that")});
+                known, config.masks() ? ", and the mask is one more token" : "", "; ",
+                settings_.init_from
+                    ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
+                             settings_.init_from->string())
+                    : concat("want at least ", wanted, ", or 0 to take that"))});
   }
   config.validate(registry);
+  if (!settings_.export_to.empty() && !config.lora.is_on())
+    check_hugging_face_export(config.model, registry);
   check_data(config);
   if (!config.optimizer.groups.empty() || config.lora.is_on()) check_model(config, registry);
   tokenizer_ = load_tokenizer_for(config.data_vocabulary());

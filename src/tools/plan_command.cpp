@@ -136,14 +136,17 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   if (tunes) add({"--method", asked.method});
   add({"--data", tunes ? "EXAMPLES" : "DATA", "--run", "RUN"});
   if (!asked.device.empty()) add({"--device", asked.device});
-  const bool sets_batch = std::ranges::any_of(
-      plan.options, [](const PlannedOption& option) { return option.key == "data.batch_size"; });
+  const auto is_planned = [&](std::string_view key) {
+    return std::ranges::any_of(plan.options,
+                               [&](const PlannedOption& option) { return option.key == key; });
+  };
   for (const std::string& setting : asked.source.settings) {
     const bool from_model = !asked.model.empty() && setting.starts_with("model.") &&
                             !setting.starts_with("model.dropout");
-    if (!from_model) add({"--set", setting});
+    if (!from_model && !is_planned(std::string_view(setting).substr(0, setting.find('='))))
+      add({"--set", setting});
   }
-  if (asked.tokens_per_step != 0 && !sets_batch)
+  if (asked.tokens_per_step != 0 && !is_planned("data.batch_size"))
     add({"--set", concat("data.batch_size=", plan.config.data.batch_size)});
   for (const PlannedOption& option : plan.options)
     add({"--set", concat(option.key, "=", option.value)});

@@ -48,8 +48,8 @@ void print(const PrepareResult& result, const std::string& output) {
       static_cast<long>(info.validation_tokens), info.tokenizer.c_str(),
       static_cast<long>(info.vocabulary_size),
       bytes / static_cast<double>(info.train_tokens + info.validation_tokens));
-  std::fprintf(stderr, "%ld documents, %s of text; tokenizer %.1f s, encoding %.1f s\n",
-               static_cast<long>(info.documents),
+  std::fprintf(stderr, "%ld document%s, %s of text; tokenizer %.1f s, encoding %.1f s\n",
+               static_cast<long>(info.documents), info.documents == 1 ? "" : "s",
                units::bytes(static_cast<std::size_t>(bytes)).c_str(), result.tokenizer_seconds,
                result.encode_seconds);
   if (result.skipped_binary_files > 0) {

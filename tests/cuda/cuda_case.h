@@ -69,6 +69,15 @@ inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std:
   });
 }
 
+/// The first value of tensor `at`, f32, after `kernel` ran on copies of the tensors on CUDA.
+inline float first_on_cuda(const Tensors& tensors, std::size_t at,
+                           const std::function<void(const Tensors&, const Stream&)>& kernel) {
+  const Stream stream = cuda_stream();
+  const Tensors on_device = copies_to(tensors, stream);
+  kernel(on_device, stream);
+  return wait_for_host(on_device[at], stream).data<float>()[0];
+}
+
 /// Runs `kernel` on copies of the tensors on CUDA; all real tensors must be finite afterwards.
 inline void expect_finite_on_cuda(
     const Tensors& tensors, const std::function<void(const Tensors&, const Stream&)>& kernel) {

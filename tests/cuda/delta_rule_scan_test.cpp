@@ -1,5 +1,7 @@
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 
+#include <limits>
+
 #include "kernels/delta_rule_case.h"
 #include "tests/cuda/cuda_case.h"
 
@@ -99,6 +101,8 @@ TEST(CudaDeltaRuleScan, OfARateBeyondFloatIsFinite) {
   for (std::int64_t t = 0; t < one.length; ++t)
     if (t % 3 != 0) tensors[1].data<float>()[(t + 1) * columns - 2] = -200;
   expect_finite_on_cuda(tensors, run);
+  tensors[2].data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(first_on_cuda(tensors, 6, run))) << "of y";
 }
 
 TEST(CudaDeltaRuleScan, StepIsLikeTheProcessors) {

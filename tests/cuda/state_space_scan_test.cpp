@@ -1,5 +1,7 @@
 #include "hybrid_trainer/kernels/state_space_scan.h"
 
+#include <limits>
+
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -132,6 +134,8 @@ TEST(CudaStateSpaceScan, OfARateBeyondFloatIsFinite) {
   for (std::int64_t row = 0; row < 2 * one.length; ++row)
     if (row % 3 != 0) tensors[1].data<float>()[row * 5 + 3] = -200;
   expect_finite_on_cuda(tensors, run);
+  tensors[5].data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(first_on_cuda(tensors, 7, run))) << "of y";
 }
 
 TEST(CudaStateSpaceScan, StepIsLikeTheProcessors) {

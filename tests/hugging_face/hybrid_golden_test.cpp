@@ -103,6 +103,26 @@ INSTANTIATE_TEST_SUITE_P(Folders, HybridGolden,
                                            "qwen3_5_text", "qwen3_5_images", "qwen3_next_a"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(HybridFolder, SaysWhichDecayOverflows) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const std::string folder = concat(HT_TEST_DATA_DIR, "/mamba2_a");
+  const auto model = make_model(read_hugging_face_model_config(folder, 0), 1, stream);
+  const auto said_of = [&](const fs::path& path) {
+    std::ostringstream said;
+    send_warnings_to(&said);
+    read_hugging_face_weights(path, *model, stream);
+    send_warnings_to(&std::cerr);
+    return said.str();
+  };
+  EXPECT_EQ(said_of(folder), "");
+  model->visit_parameters([](Parameter& parameter) {
+    if (parameter.name().ends_with("A_log")) parameter.home_master().data<float>()[0] = 100;
+  });
+  export_hugging_face(*model, nullptr, scratch / "out", stream);
+  EXPECT_NE(said_of(scratch / "out").find("A_log is above 88.7 in 1 of "), std::string::npos);
+}
+
 TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
   const Stream stream = test_stream();
   const std::string folder = concat(HT_TEST_DATA_DIR, "/granite_hybrid_a");

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "support/parameters.h"
+#include "support/test_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {
@@ -54,6 +55,27 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
     for_each_record(run / "metrics.jsonl",
                     [&](const StepRecord& record) { EXPECT_EQ(record.step, ++records); });
     EXPECT_EQ(records, 40);
+  }
+}
+
+/// Not after hours of training.
+TEST_F(TrainingRunTest, RefusesAnExportThatNoFolderCanTellOfBeforeItTrains) {
+  for (const char* family : {"mamba2", "semiseparable"}) {
+    HybridTrainerConfig config = tiny_config();
+    config.model = tiny_model(family);
+    if (config.model.family == "mamba2") config.model.state_space.head_size = 12;
+    std::ostringstream console;
+    const std::string message = message_of<DataError>([&] {
+      run_training({.config = config,
+                    .data = data_,
+                    .run = scratch_ / family,
+                    .export_to = scratch_ / "folder"},
+                   console);
+    });
+    EXPECT_TRUE(contains(message, config.model.family == "mamba2" ? "cannot tell of 2 heads of 12"
+                                                                  : "transformers has no"))
+        << message;
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / family)) << family;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -107,10 +108,11 @@ struct HybridTrainerConfig {
   bool masks() const { return objective == "masked"; }
   /// Tokens that data may have: the last one of a masked model's is the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
-  /// `words`: tokens that the data have; at most data_vocabulary(), which is where the mask stands.
+  /// `words`: tokens that the data may have; of these, random words are the model's alone.
   MaskSettings masking(std::int64_t words) const {
     return {mask_share, static_cast<std::int32_t>(data_vocabulary()),
-            static_cast<std::int32_t>(words), static_cast<std::uint64_t>(training.seed)};
+            static_cast<std::int32_t>(std::min(words, data_vocabulary())),
+            static_cast<std::uint64_t>(training.seed)};
   }
   /// Most device memory of a run; none where there is no limit.
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }

@@ -26,6 +26,10 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                          DType dtype = DType::kF32, const std::string& token_ids = "",
                          const std::filesystem::path& origin = {});
 
+/// Throws DataError where a folder cannot tell of such a model, as of a family of our own.
+void check_hugging_face_export(const ModelConfig& model,
+                               const ModelRegistry& registry = model_families());
+
 /// bf16 where all tensors of a folder are but vectors of state-space mixers, else f32. Throws MissingInput, DataError.
 DType dtype_of_hugging_face_weights(const std::filesystem::path& folder);
 

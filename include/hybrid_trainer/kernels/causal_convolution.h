@@ -9,11 +9,12 @@ struct ConvolutionSpec {
   bool silu = true;        // y = silu of the sum; else the sum
   std::int64_t ahead = 0;  // taps that look at tokens after a token's own; 0: causal
 };
+inline constexpr std::int64_t kMostTaps = 16;
 
 /// Convolution along the tokens, each channel by itself: y[t, c] = silu(bias[c] + Σ_τ weight[c, τ]·
 /// x[t − K + 1 + ahead + τ, first + c]). x: (B, T, any), of which columns [first, first + C) are
-/// read; y: (B, T, C); both f32 or bf16, of one dtype. weight: (C, K) f32, K at most 16; bias: (C)
-/// f32 or undefined. before: (B, K − 1 − ahead, C) of x's dtype, the rows before the first, or
+/// read; y: (B, T, C); both f32 or bf16, of one dtype. weight: (C, K) f32, K at most kMostTaps; bias:
+/// (C) f32 or undefined. before: (B, K − 1 − ahead, C) of x's dtype, the rows before the first, or
 /// undefined: zeros. positions: (B, T) i32, each token's place in its document, or undefined where a
 /// sequence is one document: a tap reads tokens of its own document alone, and those of `before`
 /// where the first token's position says that its document began there. Sums in f32.

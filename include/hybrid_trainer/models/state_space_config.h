@@ -36,7 +36,7 @@ struct StateSpaceConfig {
                 Range::between(1, 1024)});
     visit(Field{"taps", self.taps, "Tokens that the convolution before the scan reads.",
                 Range::between(1, 16)});
-    visit(Field{"biases", self.biases, "The mixer's products have biases (Mamba-2)."});
+    visit(Field{"biases", self.biases, "The mixer's products have biases (Mamba-2, Hydra)."});
     visit(Field{"convolution_bias", self.convolution_bias,
                 "Its convolution has a bias (Mamba-2, Hydra)."});
     visit(Field{"least_step", self.least_step, "Least step Δ of a token (Mamba-2).",
