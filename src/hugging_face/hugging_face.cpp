@@ -157,12 +157,12 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
 /// Where e^A_log is no float, a head forgets all at each token: hardly what was trained.
 void warn_of_endless_decay(const std::string& folder, const std::string& name,
                            const FolderWeight& weight) {
-  constexpr float kMostLogRate = 88.7f;  // e^88.73 is the first that f32 does not hold
+  constexpr double kMostLogRate = 88.7;  // e^88.73 is the first that f32 does not hold
   if (!name.ends_with("A_log")) return;
   const Tensor rates = weight.values();
   const float* const begin = rates.data<float>();
   const auto count = std::count_if(begin, begin + rates.elements(),
-                                   [](float rate) { return rate > kMostLogRate; });
+                                   [](double rate) { return rate > kMostLogRate; });
   if (count > 0)
     warn(folder, concat(name, " is above ", kMostLogRate, " in ", count, " of ", rates.elements(),
                         " heads: the decay overflows, so these heads keep nothing of the text"));
