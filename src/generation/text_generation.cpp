@@ -135,9 +135,9 @@ GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
-                               const Stream& stream) {
+                               const Stream& stream, DType dtype) {
   check(settings);
-  CachedDecoder decoder(model, DType::kF32, stream);
+  CachedDecoder decoder(model, dtype, stream);
   GenerationSettings pinning = settings;
   pinning.pinned = std::max(pinning.pinned, std::ssize(tokenizer.template_start()));
   GenerationResult result =

@@ -213,7 +213,10 @@ std::vector<std::string> LanguageTask::notes(bool begins) const {
 }
 
 std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
-  return sample_text(as_language_model(model), tokenizer_.get(), stream);
+  // Frozen weights are not converted once more for each token.
+  const LoraConfig& lora = settings_.config.lora;
+  const DType dtype = lora.is_on() && lora.base == "bf16" ? DType::kBF16 : DType::kF32;
+  return sample_text(as_language_model(model), tokenizer_.get(), stream, dtype);
 }
 
 }  // namespace hybrid_trainer

@@ -29,14 +29,16 @@ bool begins_with_another_tokenizer(const std::optional<std::filesystem::path>& i
   }
 }
 
-std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream) {
+std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
+                        DType dtype) {
   if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;
   try {
     generate_text(
-        model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream);
+        model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
+        dtype);
   } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
     return "";
   }

@@ -20,8 +20,9 @@ std::unique_ptr<Tokenizer> tokenizer_of_data(const std::filesystem::path& data,
 bool begins_with_another_tokenizer(const std::optional<std::filesystem::path>& init_from,
                                    const Tokenizer* of_data);
 
-/// Text that the model makes of nothing, for the report; "" without a tokenizer or without memory
+/// Text that the model makes of nothing, computed in `dtype`, for the report; "" without a tokenizer or without memory
 /// for it.
-std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream);
+std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
+                        DType dtype);
 
 }  // namespace hybrid_trainer

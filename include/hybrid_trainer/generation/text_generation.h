@@ -62,13 +62,13 @@ void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
 /// Continues a prompt and passes each piece of new text to `write` as it comes, in whole
 /// characters; one that the text's end leaves unfinished is U+FFFD. The end-of-text token and the
 /// stop strings end the text, unwritten. What the tokenizer's template puts before a text is pinned.
-/// The same arguments give the same text. Throws UsageError (settings), DataError (the tokenizer
-/// lacks a character of the prompt, or does not belong to the model; or the text outgrows the
-/// context, where settings.overflow is kError).
+/// `dtype` is what is computed in. The same arguments give the same text. Throws UsageError
+/// (settings), DataError (the tokenizer lacks a character of the prompt, or does not belong to the
+/// model; or the text outgrows the context, where settings.overflow is kError).
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
-                               const Stream& stream);
+                               const Stream& stream, DType dtype = DType::kF32);
 
 /// Continues after the tokens of `text`, not empty; `decoder` keeps what it knows of an earlier
 /// text that begins alike. `draft`, if not null, makes it faster, not another text.
