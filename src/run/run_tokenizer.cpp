@@ -36,6 +36,9 @@ std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const 
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;
   try {
+    if (dtype == DType::kBF16) {
+      model.visit_parameters([&](Parameter& weight) { weight.compute_in(dtype, stream); });
+    }
     generate_text(
         model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
         dtype);
