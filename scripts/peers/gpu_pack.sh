@@ -38,12 +38,12 @@ pack_libraries() {
   done
 }
 
-# Lays the packed libraries beside the programs, where they look for them.
-unpack_libraries() {
+# Lays the packed programs and libraries beside their archives, where they look for each other.
+unpack() {
   local packed
-  for packed in "$programs"/lib/*.gz; do
+  for packed in "$programs"/*.gz "$programs"/lib/*.gz; do
     if [ -e "$packed" ] && [ ! "${packed%.gz}" -nt "$packed" ]; then
-      gzip -d <"$packed" >"${packed%.gz}.new" && touch "${packed%.gz}.new" && mv "${packed%.gz}.new" "${packed%.gz}"
+      gzip -d <"$packed" >"${packed%.gz}.new" && chmod +x "${packed%.gz}.new" && mv "${packed%.gz}.new" "${packed%.gz}"
     fi
   done
 }
