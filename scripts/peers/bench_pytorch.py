@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times a training step of GPT-2 124M, or of a model of transformers, in PyTorch on the processor, in each mode a user would try.
+"""Times a training step of GPT-2 124M, or of a model of transformers, in PyTorch, in each mode a user would try.
 
-Prints one JSON object a line: peer, mode, precision, batch, sequence, tokens_per_second, step_seconds, peak_bytes (of the process so far).
+Prints one JSON object a line: peer, mode, precision, batch, sequence, tokens_per_second, step_seconds, peak_bytes (of the process so far
+on the processor, of the mode's tensors on CUDA).
 """
 
 import argparse
@@ -18,7 +19,9 @@ LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 12, 12, 768, 1024, 50257
 PADDED_VOCABULARY = 50304  # as nanoGPT and llm.c do; faster than 50257
 
 
-def multiplies_bfloat16():
+def multiplies_bfloat16(device):
+    if device == "cuda":
+        return True
     with open("/proc/cpuinfo") as info:
         flags = info.read().split()
     return "avx512_bf16" in flags or "amx_bf16" in flags
@@ -87,18 +90,20 @@ def qwen3_5():
 CONFIGS = {"llama": llama, "mamba2-130m": mamba2, "granite-4.0-h-350m": granite, "qwen3_5": qwen3_5}
 
 
-def peak_bytes():
-    """Of this process's memory, since it began."""
+def peak_bytes(device):
+    """Of this process's memory, since it began; on CUDA of tensors, since reset_peak_memory_stats."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
-def modes():
+def modes(device):
     """Name, precision, fused AdamW, torch.compile."""
     yield "eager", "fp32", False, False
     yield "eager, fused AdamW", "fp32", True, False
     yield "compiled, fused AdamW", "fp32", True, True
-    if multiplies_bfloat16():
+    if multiplies_bfloat16(device):
         yield "autocast, fused AdamW", "bf16", True, False
         yield "autocast, compiled, fused AdamW", "bf16", True, True
 
@@ -106,11 +111,14 @@ def modes():
 def step_seconds(arguments, sequence, precision, fused, compiled):
     torch.manual_seed(1)
     torch._dynamo.reset()
+    if arguments.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     if arguments.model == "gpt2":
         model, vocabulary = GPT2(LAYERS, HEADS, WIDTH, CONTEXT, PADDED_VOCABULARY), VOCABULARY
     else:
         config = CONFIGS[arguments.model]()
         model, vocabulary = FromTransformers(config), min(VOCABULARY, config.vocab_size)
+    model = model.to(arguments.device)
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
@@ -119,11 +127,11 @@ def step_seconds(arguments, sequence, precision, fused, compiled):
         lr=1e-4, betas=(0.9, 0.95), fused=fused,
     )  # fmt: skip
     run = torch.compile(model) if compiled else model
-    tokens = torch.randint(vocabulary, (arguments.batch, sequence + 1))
+    tokens = torch.randint(vocabulary, (arguments.batch, sequence + 1), device=arguments.device)
     seconds = []
     for _ in range(arguments.warm_up + arguments.steps):
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(arguments.device, torch.bfloat16, enabled=precision == "bf16"):
             loss = run(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
         loss.backward()
         optimizer.step()
@@ -141,10 +149,11 @@ def main():
     parser.add_argument("--sequence", default="64,256", help="lengths, separated by commas")
     parser.add_argument("--steps", type=int, default=7, help="timed steps; the median counts")
     parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     for sequence in map(int, arguments.sequence.split(",")):
-        for mode, precision, fused, compiled in modes():
+        for mode, precision, fused, compiled in modes(arguments.device):
             if arguments.mode not in (None, mode):
                 continue
             print(f"PyTorch {torch.__version__}: {mode}, T = {sequence}", file=sys.stderr, flush=True)
@@ -157,7 +166,7 @@ def main():
                 "peer": f"PyTorch {torch.__version__.split('+')[0]}", "mode": mode, "precision": precision,
                 "batch": arguments.batch, "sequence": sequence,
                 "tokens_per_second": arguments.batch * sequence / statistics.median(seconds),
-                "step_seconds": seconds, "peak_bytes": peak_bytes(),
+                "step_seconds": seconds, "peak_bytes": peak_bytes(arguments.device),
             }  # fmt: skip
             print(json.dumps(result), flush=True)
 
