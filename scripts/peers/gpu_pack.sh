@@ -5,7 +5,7 @@ can_build() {
     { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 }
 
-# build/gpu: four programs for compute capability 9.0 and, compressed, the shared libraries that a bare machine lacks.
+# build/gpu: four programs for compute capability 9.0 and the shared libraries that a bare machine lacks, all compressed.
 pack() {
   can_build || fail "--pack needs the packages of scripts/install_dependencies.sh and nvcc" 69
   local tree=build/gpu-tree to=build/gpu utf8proc program
@@ -23,6 +23,7 @@ pack() {
     strip -o "$to/${program##*/}" "$tree/$program"
   done
   pack_libraries "$to"
+  find "$to" -maxdepth 1 -type f -exec gzip -9 {} +
   echo "packed: $(du -sm "$to" | cut -f 1) MiB in $to:"
   (cd "$to" && du -m -- * lib/*)
   [ "$(du -sm "$to" | cut -f 1)" -lt 60 ] || fail "$to is larger than 60 MiB" 70
