@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     factors[i] = 1.0f / total;
     const std::int64_t at = first_query + thread_v() * kR + i;
     if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
-      log_sum_exp[item * sizes.length + at] = softmax.highest[i] * kLogOf2 + logf(total);
+      log_sum_exp[item * sizes.length + at] = softmax.highest[i] * kLn2 + logf(total);
     }
   }
   store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,

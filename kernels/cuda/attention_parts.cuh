@@ -10,9 +10,6 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-constexpr float kLog2E = 1.44269504f;
-constexpr float kLogOf2 = 0.693147181f;
-
 /// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
 /// queries of a sequence; those that share keys and values lie side by side.
 struct AttentionSizes {

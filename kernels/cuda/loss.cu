@@ -11,23 +11,30 @@
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-/// The sum of e^(x − highest) over the values seen so far.
+/// A sum of powers of 2, of the exponents e − shift.
+struct Powers {
+  float shift, log2_sum;
+};
+
+/// The sum of e^x over the values seen so far, as sum · 2^shift. A product x·log2 e is exact until
+/// the shift is taken from it, so that large values lose nothing.
 struct RunningSum {
-  float highest = -FLT_MAX;  // not −infinity, which minus itself is NaN
+  float shift = -FLT_MAX / 2;  // not −infinity, which minus itself is NaN
   float sum = 0;
 
   template <int N>
-  __device__ void add(const float (&values)[N], int count) {
-    float top = highest;
-    for (int k = 0; k < N; ++k) top = k < count && values[k] > top ? values[k] : top;
-    sum *= __expf(highest - top);
-    for (int k = 0; k < N; ++k) sum += k < count ? __expf(values[k] - top) : 0.0f;
-    highest = top;
+  __device__ void add(const float (&values)[N]) {
+    float top = values[0];
+    for (int k = 1; k < N; ++k) top = fmaxf(top, values[k]);
+    const float next = fmaxf(shift, top * kLog2E);
+    sum *= fast_exp2(shift - next);
+    for (int k = 0; k < N; ++k) sum += fast_exp2(values[k] * kLog2E - next);
+    shift = next;
   }
-  /// ln of the sum of e^x over all threads of the block.
-  __device__ float log_over_block() const {
-    const float top = reduce_block(highest, Max{}, -FLT_MAX);
-    return top + logf(reduce_block(sum * __expf(highest - top), Sum{}, 0.0f));
+  /// Over all threads of the block.
+  __device__ Powers of_block() const {
+    const float top = reduce_block(shift, Max{}, -FLT_MAX);
+    return {top, log2f(reduce_block(sum * fast_exp2(shift - top), Sum{}, 0.0f))};
   }
 };
 
@@ -68,20 +75,28 @@ __global__ void __launch_bounds__(1024)
   for (std::int64_t i = threadIdx.x * N; i < vocabulary; i += step) {
     float values[N];
     load_pack(values, from + i);
-    running.add(values, in_vocabulary<N>(i, vocabulary));
+    const int count = in_vocabulary<N>(i, vocabulary);
+    for (int k = 0; k < N; ++k) values[k] = k < count ? values[k] : -FLT_MAX;
+    running.add(values);
   }
-  const float log_sum = running.log_over_block();
-  if (threadIdx.x == 0) losses[blockIdx.x] = is_learnt ? log_sum - target_logit : 0.0f;
+  const Powers powers = running.of_block();
+  if (threadIdx.x == 0) {
+    const float of_target = target_logit * kLog2E - powers.shift;
+    losses[blockIdx.x] = is_learnt ? (powers.log2_sum - of_target) * kLn2 : 0.0f;
+  }
   if (gradient_scale == 0.0f) return;
 
   for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
-    float values[N];
-    load_pack(values, from + i);
-    const int count = in_vocabulary<N>(i, vocabulary);
-    for (int k = 0; k < N; ++k) {
-      const float wanted = i + k == target ? 1.0f : 0.0f;
-      values[k] =
-          k < count && is_learnt ? (__expf(values[k] - log_sum) - wanted) * gradient_scale : 0.0f;
+    float values[N] = {};
+    const int count = is_learnt ? in_vocabulary<N>(i, vocabulary) : 0;
+    if (count > 0) {
+      load_pack(values, from + i);
+      for (int k = 0; k < N; ++k)
+        values[k] = fast_exp2(values[k] * kLog2E - powers.shift - powers.log2_sum);
+      if (target >= i && target < i + N) {
+        for (int k = 0; k < N; ++k) values[k] -= i + k == target ? 1.0f : 0.0f;
+      }
+      for (int k = 0; k < N; ++k) values[k] = k < count ? values[k] * gradient_scale : 0.0f;
     }
     store_pack(row + i, values);
   }
@@ -89,6 +104,9 @@ __global__ void __launch_bounds__(1024)
 
 constexpr std::size_t kLossStaticBytes =
     1 << 10;  // of shared memory, for sums over the block: at most
+/// Of two blocks on a multiprocessor one reads while the other computes; where two such rows fit
+/// into the shared memory of most devices, blocks have half as many threads.
+constexpr std::size_t kMostBytesOfTwo = 112 << 10;
 
 /// N: elements of one access.
 template <class T, int N>
@@ -100,7 +118,7 @@ void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targe
   const bool kept = N == kPackSize<T> && gradient_scale != 0.0f &&
                     row_bytes + kLossStaticBytes <= most_shared_bytes(stream);
   const Grid grid{.x = static_cast<unsigned int>(logits.size(0)),
-                  .threads = loads >= 1024  ? 1024u
+                  .threads = loads >= 1024  ? (row_bytes <= kMostBytesOfTwo ? 512u : 1024u)
                              : loads >= 256 ? 256u
                                             : static_cast<unsigned int>(kWarp),
                   .shared_bytes = kept ? row_bytes : 0};

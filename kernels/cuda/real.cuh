@@ -2,6 +2,8 @@
 
 // Elements in f32 or bf16 as floats, one or several at a time.
 
+#include <type_traits>
+
 #include "hybrid_trainer/core/dtype.h"
 #include "kernels/cuda/launch.cuh"
 #ifdef __CUDACC__
@@ -9,6 +11,9 @@
 #endif
 
 namespace hybrid_trainer::kernels::cuda {
+
+constexpr float kLog2E = 1.44269504f;
+constexpr float kLn2 = 0.693147181f;
 
 __device__ inline float load(const float* from) { return *from; }
 __device__ inline float load(const BFloat16* from) { return to_float(*from); }
@@ -18,6 +23,18 @@ __device__ inline void store(BFloat16* to, float value) {
   to->bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
 #else
   *to = to_bfloat16(value);
+#endif
+}
+
+/// Two elements side by side, rounded by one instruction.
+__device__ inline void store_pair(BFloat16* to, float first, float second) {
+#ifdef __CUDA_ARCH__
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  to[0].bits = __bfloat16_as_ushort(pair.x);
+  to[1].bits = __bfloat16_as_ushort(pair.y);
+#else
+  to[0] = to_bfloat16(first);
+  to[1] = to_bfloat16(second);
 #endif
 }
 
@@ -40,7 +57,11 @@ __device__ inline void load_pack(float (&to)[N], const T* from) {
 template <int N, class T>
 __device__ inline void store_pack(T* to, const float (&from)[N]) {
   Pack<T, N> pack;
-  for (int i = 0; i < N; ++i) store(&pack.values[i], from[i]);
+  if constexpr (std::is_same_v<T, BFloat16> && N % 2 == 0) {
+    for (int i = 0; i < N; i += 2) store_pair(&pack.values[i], from[i], from[i + 1]);
+  } else {
+    for (int i = 0; i < N; ++i) store(&pack.values[i], from[i]);
+  }
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
