@@ -8,6 +8,16 @@ namespace hybrid_trainer::kernels {
 
 // The same step on every backend: constexpr functions also compile as device code.
 
+/// a·b + c, on CUDA with one rounding: left to itself the compiler fuses one of two products in one
+/// kernel and the other one in the next, and where a weight is updated would change its bits.
+constexpr float multiply_add(float a, float b, float c) {
+#ifdef __CUDA_ARCH__
+  return __fmaf_rn(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /// What Adam's two bias corrections amount to in one step.
 struct AdamFactors {
   explicit AdamFactors(const AdamWSettings& s)
@@ -36,11 +46,11 @@ struct AdamWStep {
   /// Returns the new weight and updates the moments m and v with the gradient.
   constexpr float operator()(float weight, float gradient, float& m, float& v) const {
     const float scaled = gradient * gradient_scale;
-    const float mean = beta1 * m + (1.0f - beta1) * scaled;
-    const float square = beta2 * v + (1.0f - beta2) * scaled * scaled;
+    const float mean = multiply_add(beta1, m, (1.0f - beta1) * scaled);
+    const float square = multiply_add(beta2, v, (1.0f - beta2) * scaled * scaled);
     m = mean;
     v = square;
-    return weight * kept + factors.change(mean, square);
+    return multiply_add(weight, kept, factors.change(mean, square));
   }
   AdamFactors factors;
   float beta1;
@@ -59,8 +69,9 @@ struct LionStep {
   /// Returns the new weight and updates the momentum m with the gradient.
   constexpr float operator()(float weight, float gradient, float& m) const {
     const float last = m, scaled = gradient * s.gradient_scale;
-    m = s.beta2 * last + (1.0f - s.beta2) * scaled;
-    return weight * kept - s.learning_rate * sign(s.beta1 * last + (1.0f - s.beta1) * scaled);
+    m = multiply_add(s.beta2, last, (1.0f - s.beta2) * scaled);
+    const float ahead = multiply_add(s.beta1, last, (1.0f - s.beta1) * scaled);
+    return multiply_add(weight, kept, -s.learning_rate * sign(ahead));
   }
   LionSettings s;
   float kept;
@@ -74,14 +85,15 @@ struct AdamMiniStep {
                     static_cast<double>(length)) {}
   /// The block's next v; `square_sum`: of its gradients, not scaled.
   constexpr float square(float v, double square_sum) const {
-    return step.beta2 * v + (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor);
+    return multiply_add(step.beta2, v,
+                        (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor));
   }
   /// What the block's m is multiplied by.
   constexpr float rate(float v) const { return step.factors.change(1.0f, v); }
   /// Returns the new weight and updates its m.
   constexpr float operator()(float weight, float gradient, float& m, float rate) const {
-    m = step.beta1 * m + (1.0f - step.beta1) * (gradient * step.gradient_scale);
-    return weight * step.kept + rate * m;
+    m = multiply_add(step.beta1, m, (1.0f - step.beta1) * (gradient * step.gradient_scale));
+    return multiply_add(rate, m, weight * step.kept);
   }
   AdamWStep step;
   double mean_factor;

@@ -184,10 +184,11 @@ struct Sgd {
     if (m != nullptr) {
       float velocity[N];
       load_pack(velocity, m + i);
-      for (int k = 0; k < N; ++k) next[k] += momentum * velocity[k];
+      for (int k = 0; k < N; ++k) next[k] = multiply_add(momentum, velocity[k], next[k]);
       store_pack(m + i, next);
     }
-    for (int k = 0; k < N; ++k) weights[k] = weights[k] * kept - learning_rate * next[k];
+    for (int k = 0; k < N; ++k)
+      weights[k] = multiply_add(-learning_rate, next[k], weights[k] * kept);
   }
 };
 
@@ -248,8 +249,8 @@ struct MuonMomentum {
     load_pack(out, g + i);
     for (int k = 0; k < N; ++k) {
       const float scaled = out[k] * gradient_scale;
-      velocity[k] = momentum * velocity[k] + scaled;
-      out[k] = scaled + momentum * velocity[k];
+      velocity[k] = multiply_add(momentum, velocity[k], scaled);
+      out[k] = multiply_add(momentum, velocity[k], scaled);
     }
     store_pack(m + i, velocity);
     store_pack(u + i, out);
@@ -264,7 +265,8 @@ struct DecayedStep {
   __device__ void operator()(float (&weights)[N], std::int64_t i) const {
     float direction[N];
     load_pack(direction, u + i);
-    for (int k = 0; k < N; ++k) weights[k] = weights[k] * decay_factor - step_size * direction[k];
+    for (int k = 0; k < N; ++k)
+      weights[k] = multiply_add(-step_size, direction[k], weights[k] * decay_factor);
   }
 };
 

@@ -259,11 +259,14 @@ TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
   for (const char* where : {"host", "file"}) {
     HybridTrainerConfig moved = config;
     moved.memory.activations = where;
-    moved.memory.optimizer_state = "host";
-    const auto run = train(moved, "cuda", where);
-    EXPECT_EQ(newest_checkpoint_digest(run), plain) << where;
+    const auto run = train(moved, "cuda", concat("activations_", where));
+    EXPECT_EQ(newest_checkpoint_digest(run), plain) << "activations: " << where;
+    moved = config;
+    moved.memory.optimizer_state = where;
+    const auto of_state = train(moved, "cuda", concat("state_", where));
+    EXPECT_EQ(newest_checkpoint_digest(of_state), plain) << "optimizer_state: " << where;
     const auto state = static_cast<std::size_t>(MemoryKind::kOptimizerState);
-    for (const StepRecord& record : records_of(run))
+    for (const StepRecord& record : records_of(of_state))
       EXPECT_EQ(record.device_memory.live[state], 0u) << record.step;
   }
 }
