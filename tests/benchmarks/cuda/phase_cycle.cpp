@@ -91,7 +91,7 @@ class MovingState {
     }
     return {call, seconds_now() - begin};
   }
-  void begin_restore() { strategy_->begin_restore(); }
+  void begin_return() { strategy_->begin_return(); }
   void wait_until_restored() {
     strategy_->wait_until_restored();
     stream_.synchronize();
@@ -164,30 +164,44 @@ void PhaseCycle::predict(std::int64_t passes) {
     trainable_->wait_for_loss(batch_, batch_.size());
 }
 
+/// A card's pace drifts by more than a copy takes of many passes, so that each round takes as few as
+/// outlast the copies, and compares with the mean of those just before and just after.
 CopyTimes PhaseCycle::time_copies() {
   trainable_->enter_phase(Phase::kPredict);
   while (live_state(stream_) > 0) predict(1);
   MovingState state(*model_, config_.predict_aware_memory, host_pool_, stream_);
-  std::vector<double> out_call, out, restore_call, restore, without, with;
+  CopyTimes times{.state_bytes = state.bytes()};
+  std::vector<double> out_call, out, restore_call, restore, without, exposed;
   for (std::int64_t round = 0; round < settings_.rounds; ++round) {
     const auto [call, whole] = state.move_out();
     out_call.push_back(call);
     out.push_back(whole);
     restore.push_back(seconds_of([&] {
-      restore_call.push_back(seconds_of([&] { state.begin_restore(); }));
+      restore_call.push_back(seconds_of([&] { state.begin_return(); }));
       state.wait_until_restored();
     }));
     state.move_out();
     predict(1);  // takes from the system again what moving out gave back
-    without.push_back(seconds_of([&] { predict(settings_.passes); }));
-    with.push_back(seconds_of([&] {
-      state.begin_restore();
-      predict(settings_.passes);
+    const double pass = seconds_of([&] { predict(1); });
+    times.passes =
+        std::max(times.passes, static_cast<std::int64_t>(2 * median(restore) / pass) + 1);
+    const double before = seconds_of([&] { predict(times.passes); });
+    const double with = seconds_of([&] {
+      state.begin_return();
+      predict(times.passes);
       state.wait_until_restored();
-    }));
+    });
+    const double after = seconds_of([&] { predict(times.passes); });
+    without.push_back((before + after) / 2);
+    exposed.push_back(with - without.back());
   }
-  return {state.bytes(),   median(out_call), median(out), median(restore_call),
-          median(restore), median(without),  median(with)};
+  times.out_call = median(out_call);
+  times.out = median(out);
+  times.restore_call = median(restore_call);
+  times.restore_alone = median(restore);
+  times.passes_without = median(without);
+  times.exposed = median(exposed);
+  return times;
 }
 
 }  // namespace hybrid_trainer::benchmarks

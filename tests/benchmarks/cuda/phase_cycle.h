@@ -31,11 +31,12 @@ struct CopyTimes {
   std::size_t state_bytes = 0;
   double out_call = 0;       // until move_out returns
   double out = 0;            // until the device memory is free
-  double restore_call = 0;   // until begin_restore returns
+  double restore_call = 0;   // until begin_return returns
   double restore_alone = 0;  // until the state is in place
+  std::int64_t passes = 1;   // as many as take twice a restore
   double passes_without = 0;
-  double passes_with = 0;  // the same forward passes during a restore, and the rest of the restore
-  double hidden_share() const { return 1 - (passes_with - passes_without) / restore_alone; }
+  double exposed = 0;  // what a restore beside them adds, up to its end
+  double hidden_share() const { return 1 - exposed / restore_alone; }
 };
 
 /// Takes a GPT-2 through a cycle of phases on random tokens.
