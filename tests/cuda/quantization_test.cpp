@@ -32,6 +32,15 @@ Tensor hard_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) {
   return x;
 }
 
+/// The bits of a NaN that arithmetic makes are each machine's own.
+Tensor with_one_nan(const Tensor& x) {
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    float& value = x.data<float>()[i];
+    if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
+  }
+  return x;
+}
+
 TEST(CudaQuantization, GivesTheBitsOfTheProcessor) {
   const Stream host = cpu_stream();
   for (const QuantizationMap map : {QuantizationMap::kSigned, QuantizationMap::kUnsigned}) {
@@ -52,7 +61,7 @@ TEST(CudaQuantization, GivesTheBitsOfTheProcessor) {
           expect_same_bits(wait_for_host(to, stream), codes);
           expect_same_bits(wait_for_host(scaled, stream), scales);
           dequantize(from, to, scaled, map, stream);
-          expect_same_bits(wait_for_host(from, stream), back);
+          expect_same_bits(with_one_nan(wait_for_host(from, stream)), with_one_nan(back));
         });
       }
     }

@@ -196,7 +196,9 @@ TEST_F(CudaStepProducts, BackwardToTheWeight) {
           wanted[i] += factor * static_cast<double>(to_float(value));
         }
       }
-      expect_close(found.rows(output, output + 1), wanted, 1e-3, concat("row ", output));
+      // Of sums of 65,536 terms, whose partial sums are about 85: tensor cores do not round them to
+      // the nearest.
+      expect_close(found.rows(output, output + 1), wanted, 4e-3, concat("row ", output));
     }
   }
 }
