@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 /// Memory of a CUDA device that a plan leaves free beside the run's own. When free bytes are read,
 /// the device's context is there already (0.3 to 0.6 GB), and so is what two small products load.
-/// Still to come, as estimated, since no device has been measured:
+/// Still to come, as estimated:
 ///   - kernels of cuBLASLt that its larger products load when they first run: 0.1 to 0.5 GB
 ///   - this program's own kernels, also loaded at their first launch: 0.05 GB
 ///   - NCCL's buffers, if there are several ranks: 0.1 to 0.4 GB
