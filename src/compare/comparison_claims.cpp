@@ -87,6 +87,11 @@ void add_claim(std::vector<ArmResult>& arms, std::size_t index, const Comparison
     }
     against.push_back(of_time ? concat("the time may be that of ", first.name)
                               : concat("the difference from ", first.name, " may be 0"));
+    const Interval alone = student_interval(values, kConfidence);
+    if (alone.low > 0 || alone.high < 0) {
+      against.back() += concat(", with the ", brief(100 * (1 - kConfidence)), " % divided among ",
+                               arms.size() - 1, " differences");
+    }
   }
   arm.why_no_claim = join(against, "; ");
 }

@@ -193,6 +193,8 @@ TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
     runs_.push_back(runs_[1]);
   }
   EXPECT_EQ(result().arms[1].claim, "");
+  EXPECT_NE(result().arms[1].why_no_claim.find("divided among 3 differences"), std::string::npos)
+      << "its own interval leaves out 0: " << result().arms[1].why_no_claim;
 }
 
 TEST_F(ComparisonResultTest, SumsPredictionsOverTheLargestBudget) {
