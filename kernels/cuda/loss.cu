@@ -11,7 +11,7 @@
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-/// A sum of powers of 2, of the exponents e − shift.
+/// The sum 2^(shift + log2_sum).
 struct Powers {
   float shift, log2_sum;
 };

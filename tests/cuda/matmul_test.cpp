@@ -73,7 +73,8 @@ TEST(CudaLinear, ForwardAddsBiasAndResidual) {
             (parts & 1) != 0 ? random_tensor({s.n}, DType::kF32, 4, host) : Tensor(),
             (parts & 2) != 0 ? random_tensor({s.m, s.n}, dtype, 5, host) : Tensor()};
         // For rows that are not aligned cuBLASLt rounds the product before it adds the others.
-        const bool rounds_twice = dtype == DType::kBF16 && parts > 0;
+        const bool aligned = s.n % 8 == 0 && s.k % 8 == 0;
+        const bool rounds_twice = dtype == DType::kBF16 && parts > 0 && !aligned;
         expect_like_cpu(tensors, (rounds_twice ? 2 : 1) * tolerance_of(dtype), text(s, dtype),
                         [&](const Tensors& t, const Stream& stream) {
                           linear_forward(t[0], t[1], t[2], t[3], in_place ? t[0] : t[4], stream);
