@@ -137,7 +137,7 @@ struct PreparedProducts {
   }
 };
 
-void multiply_alone(const StridedProduct& p) {
+void multiply_on_this_thread(const StridedProduct& p) {
   const dnnl_status_t status =
       dnnl_sgemm(p.transpose_a == Transpose::kYes ? 'T' : 'N',
                  p.transpose_b == Transpose::kYes ? 'T' : 'N', p.m, p.n, p.k, p.scale, p.a,
@@ -176,12 +176,17 @@ StridedProduct part_of(const StridedProduct& whole, std::int64_t begin, std::int
 
 }  // namespace
 
+void multiply_alone(const StridedProduct& product) {
+  instruction_set();  // see below
+  multiply_on_this_thread(product);
+}
+
 void multiply(const StridedProduct& product) {
   instruction_set();  // also limits oneDNN, if it must, before its first product
   const std::int64_t parts = part_count(product);
   const std::int64_t side = std::max(product.m, product.n);
   run_tasks(parts, [&](std::int64_t, std::int64_t part) {
-    multiply_alone(part_of(product, side * part / parts, side * (part + 1) / parts));
+    multiply_on_this_thread(part_of(product, side * part / parts, side * (part + 1) / parts));
   });
 }
 

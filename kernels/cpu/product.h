@@ -26,6 +26,8 @@ struct StridedProduct {
   bool accumulate = false;
 };
 void multiply(const StridedProduct& product);
+/// On the calling thread alone, which must be one of a task's: to the same bits wherever it runs.
+void multiply_alone(const StridedProduct& product);
 
 /// What distinguishes one prepared product from another.
 struct ProductKind {

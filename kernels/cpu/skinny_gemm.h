@@ -12,4 +12,14 @@ namespace hybrid_trainer::kernels::cpu {
 void skinny_gemm(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const Tensor& residual, bool accumulate, const Stream& stream);
 
+/// The operands of such a product.
+struct SkinnyRows {
+  Tensor y, x, w, bias{}, residual{};
+  bool accumulate = false;
+};
+
+/// Outputs [begin, end) of it, on the calling thread and to the same bits. scratch: as many floats as
+/// x has elements.
+void skinny_rows(const SkinnyRows& of, std::int64_t begin, std::int64_t end, float* scratch);
+
 }  // namespace hybrid_trainer::kernels::cpu
