@@ -14,6 +14,8 @@ decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
 decltype(kernels::gated_forward) gated_forward;
 decltype(kernels::gated_backward) gated_backward;
+decltype(kernels::clip) clip;
+decltype(kernels::clip_backward) clip_backward;
 decltype(kernels::cap_forward) cap_forward;
 decltype(kernels::cap_backward) cap_backward;
 decltype(kernels::dropout) dropout;
@@ -28,6 +30,8 @@ decltype(kernels::gelu_forward) gelu_forward;
 decltype(kernels::gelu_backward) gelu_backward;
 decltype(kernels::gated_forward) gated_forward;
 decltype(kernels::gated_backward) gated_backward;
+decltype(kernels::clip) clip;
+decltype(kernels::clip_backward) clip_backward;
 decltype(kernels::cap_forward) cap_forward;
 decltype(kernels::cap_backward) cap_backward;
 decltype(kernels::dropout) dropout;
@@ -95,6 +99,19 @@ void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate ga
   check_shape(call, {"x", x}, {dy.size(0), 2 * dy.size(1)}, dy.dtype());
   check_alike(call, {{"x", x}, {"dx", dx}});
   dispatch<cpu::gated_backward, cuda::gated_backward>(call, Work::kElementwise, dx, dy, x, gate);
+}
+
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream) {
+  const KernelCall call{"clip", stream};
+  check_alike_real(call, {{"y", y}, {"x", x}});
+  dispatch<cpu::clip, cuda::clip>(call, Work::kElementwise, y, x, limit);
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream& stream) {
+  const KernelCall call{"clip_backward", stream};
+  check_alike_real(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
+  dispatch<cpu::clip_backward, cuda::clip_backward>(call, Work::kElementwise, dx, dy, x, limit);
 }
 
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {

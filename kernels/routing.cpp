@@ -128,14 +128,15 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                                                   residual, routing);
 }
 
-void weigh_rows(const Tensor& dweights, bool adds, const Tensor& rows, const Tensor& drows,
+void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
                 const Routing& routing, const Stream& stream) {
   const KernelCall call{"weigh_rows", stream};
   check_routing(call, routing);
   check_rows(call, {"rows", rows}, routing);
   check_alike(call, {{"rows", rows}, {"drows", drows}});
   check_shape(call, {"dweights", dweights}, routing.experts.shape(), DType::kF32);
-  dispatch<cpu::weigh_rows, cuda::weigh_rows>(call, Work::kElementwise, dweights, adds, rows, drows,
+  if (more) check_shape(call, {"more", more}, {rows.size(0)}, DType::kF32);
+  dispatch<cpu::weigh_rows, cuda::weigh_rows>(call, Work::kElementwise, dweights, more, rows, drows,
                                               routing);
 }
 

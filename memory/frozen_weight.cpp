@@ -19,8 +19,12 @@ FrozenRealWeight::FrozenRealWeight(const Tensor& values, DType dtype, const Stre
   wait_for_copy(values_, rounded, home);
 }
 
+bool FrozenRealWeight::stays(DType dtype, const Stream& stream) const {
+  return values_.dtype() == dtype && values_.device().type == stream.device().type;
+}
+
 Tensor FrozenRealWeight::values_in(DType dtype, const Stream& stream) const {
-  if (values_.dtype() == dtype && values_.device().type == stream.device().type) return values_;
+  if (stays(dtype, stream)) return values_;
   Tensor here = Tensor::empty(values_.shape(), dtype, MemoryKind::kWorkspace, stream);
   kernels::cast(here, StagedTensor(values_, Use::kRead, stream), stream);
   return here;

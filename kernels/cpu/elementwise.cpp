@@ -164,6 +164,33 @@ void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate ga
   });
 }
 
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float value = load(in + i);
+        store(out + i, value > limit ? limit : value < -limit ? -limit : value);
+      }
+    });
+  });
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream&) {
+  visit_real(dx.dtype(), [&](auto real) {
+    auto* const out = dx.data<decltype(real)>();
+    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, std::fabs(load(in + i)) > limit ? 0.0f : load(gradient + i));
+    });
+  });
+}
+
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
   visit_real(y.dtype(), [&](auto real) {
     auto* const out = y.data<decltype(real)>();

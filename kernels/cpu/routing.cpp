@@ -105,7 +105,8 @@ void choose(std::int32_t* experts, float* weights, const float* logits, const fl
     if (spec.rule != RoutingRule::kSoftmaxOfChosen) weights[j] = shares[experts[j]];
     sum += weights[j];
   }
-  const float factor = is_sigmoid ? spec.scale / (sum + 1e-20f) : spec.scale;
+  const bool divides = is_sigmoid && spec.normalized;
+  const float factor = divides ? spec.scale / (sum + 1e-20f) : spec.scale;
   for (std::int64_t j = 0; j < spec.chosen; ++j) weights[j] *= factor;
 }
 
@@ -149,7 +150,8 @@ void add_gradient_of_weights(float* dlogits, const float* logits, const float* p
     projection += weights[j] * dweights[j];
     if (spec.rule == RoutingRule::kSigmoid) sum += sigmoid(logits[experts[j]]);
   }
-  projection /= spec.scale;
+  const bool is_free = spec.rule == RoutingRule::kSigmoid && !spec.normalized;
+  projection = is_free ? 0.0f : projection / spec.scale;
   if (spec.rule == RoutingRule::kSoftmax)
     for (std::int64_t e = 0; e < spec.experts; ++e) dlogits[e] -= spec.scale * p[e] * projection;
   for (std::int64_t j = 0; j < spec.chosen; ++j) {
@@ -159,8 +161,8 @@ void add_gradient_of_weights(float* dlogits, const float* logits, const float* p
     } else if (spec.rule == RoutingRule::kSoftmaxOfChosen) {
       dlogits[e] += weights[j] * (dweights[j] - projection);
     } else {
-      const float share = sigmoid(logits[e]);
-      dlogits[e] += share * (1 - share) * spec.scale / (sum + 1e-20f) * (dweights[j] - projection);
+      const float share = sigmoid(logits[e]), all = is_free ? 1.0f : sum + 1e-20f;
+      dlogits[e] += share * (1 - share) * spec.scale / all * (dweights[j] - projection);
     }
   }
 }
@@ -297,11 +299,12 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
   });
 }
 
-void weigh_rows(const Tensor& dweights, bool adds, const Tensor& rows, const Tensor& drows,
+void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
                 const Routing& routing, const Stream&) {
   const Pairs of(routing);
   const std::int64_t columns = rows.size(1);
   float* const sums = dweights.data<float>();
+  const float* const added = more ? more.data<float>() : nullptr;
   visit_real(rows.dtype(), [&](auto real) {
     using T = decltype(real);
     T *const values = rows.data<T>(), *const gradients = drows.data<T>();
@@ -316,7 +319,7 @@ void weigh_rows(const Tensor& dweights, bool adds, const Tensor& rows, const Ten
         store(value + i, weight * x);
         store(gradient + i, weight * dx);
       }
-      sums[pair] = adds ? sums[pair] + sum : sum;
+      sums[pair] = added != nullptr ? sum + added[row] : sum;
     });
   });
 }

@@ -166,6 +166,16 @@ struct CapGradient {
   __device__ float operator()(float dy, float y) const { return dy * (1.0f - y / cap * (y / cap)); }
 };
 
+struct Clip {
+  float limit;
+  __device__ float operator()(float x) const { return x > limit ? limit : x < -limit ? -limit : x; }
+};
+
+struct ClipGradient {
+  float limit;
+  __device__ float operator()(float dy, float x) const { return fabsf(x) > limit ? 0.0f : dy; }
+};
+
 /// Packs where no row of y begins within one.
 template <class T, class Body, class... Pointers>
 void for_gated(const Stream& stream, const char* name, const Tensor& y, const Body& body,
@@ -291,6 +301,19 @@ void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap
                   const Stream& stream) {
   visit_real(dx.dtype(), [&](auto real) {
     map<decltype(real)>("cap_backward", dx, dy, y, CapGradient{cap}, stream);
+  });
+}
+
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("clip", y, x, Clip{limit}, stream);
+  });
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    map<decltype(real)>("clip_backward", dx, dy, x, ClipGradient{limit}, stream);
   });
 }
 

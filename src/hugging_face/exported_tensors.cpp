@@ -1,6 +1,8 @@
 #include "src/hugging_face/exported_tensors.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 
 #include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/lora.h"
@@ -18,8 +20,29 @@ Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
   return rounded;
 }
 
-void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
-                   const OriginFolder& origin, DType dtype, const Stream& stream) {
+/// Where a part of a tensor in files goes: a new tensor, or its place in one that has begun.
+class ExportedParts {
+ public:
+  explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
+  void add(const std::string& name, const Tensor& values, const FileTensor& of) {
+    if (of.parts == 1) return tensors_.push_back({name, values});
+    const auto [begun, is_new] = begun_.emplace(name, tensors_.size());
+    if (is_new) {
+      const Stream host(MemoryPool::create("host"));
+      tensors_.push_back(
+          {name, Tensor::empty(of.whole_shape(), values.dtype(), MemoryKind::kWorkspace, host)});
+    }
+    const Tensor place = tensors_[begun->second].tensor.rows(of.part, of.part + 1);
+    std::memcpy(place.raw(), values.raw(), values.bytes());
+  }
+
+ private:
+  std::vector<NamedTensor>& tensors_;
+  std::map<std::string, std::size_t> begun_;
+};
+
+void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolder& origin,
+                   DType dtype, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
   std::int64_t row = 0;
@@ -28,7 +51,7 @@ void append_values(std::vector<NamedTensor>& tensors, Parameter& parameter,
     Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
     row += in_file.rows();
     if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor, host);
-    tensors.push_back({name, tensor});
+    parts.add(name, tensor, in_file);
   }
 }
 
@@ -70,12 +93,13 @@ DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
 std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFolder& origin,
                                           DType dtype, const Stream& stream) {
   std::vector<NamedTensor> tensors;
+  ExportedParts parts(tensors);
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
     if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
       append_codes(tensors, parameter, *weight, origin, stream);
     } else {
-      append_values(tensors, parameter, origin, dtype, stream);
+      append_values(parts, parameter, origin, dtype, stream);
     }
   });
   return tensors;

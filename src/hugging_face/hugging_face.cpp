@@ -141,9 +141,10 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
+                                key == "experts.balance_loss" || key == "experts.z_loss" ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
-    const bool are_letters = key == "mixers" || key == "window_layers";
+    const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
     if (is_of_training || is_copied || in_folder[i].second == value) continue;
     if (are_letters &&
         spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/files/python_floats.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "src/hugging_face/config_reader.h"
+#include "src/hugging_face/expert_keys.h"
 #include "src/hugging_face/mixer_keys.h"
 #include "src/hugging_face/quantization_config.h"
 #include "src/hugging_face/rotary_keys.h"
@@ -118,6 +119,7 @@ json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayo
   for (const auto& member : layout.members) write_member(config, model, member);
   if (layout.rope_theta) write_rotary_keys(config, model, layout);
   write_mixer_keys(config, model, layout);
+  write_expert_keys(config, model, layout);
   for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
   for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
   add_token_ids(config, end_of_text, token_ids);
@@ -192,6 +194,7 @@ void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout
   for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
   if (layout.rope_theta) read_rotary_keys(reader, model, layout);
   read_mixer_keys(reader, model, layout);
+  read_expert_keys(reader, model, layout);
   for (const Fixed& key : layout.fixed) reader.expect(key);
   for (const Fixed& key : layout.written(model)) reader.know(key.key);
   reader.sort_unread();

@@ -102,28 +102,6 @@ void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
   sizes.most_step = std::isinf(*most) ? 0 : *most;
 }
 
-/// Whether no layer has experts, though the model would have some.
-bool all_layers_are_dense(ConfigReader& reader, std::int64_t layers) {
-  std::int64_t step = 1;
-  reader.read(step, "decoder_sparse_step", 1);
-  const json::value* plain = reader.find("mlp_only_layers");
-  const json::array none, &list = plain != nullptr && plain->is_array() ? plain->get_array() : none;
-  for (std::int64_t i = step - 1; i < layers; i += step)
-    if (std::ranges::find(list, json::value(i)) == list.end()) return false;
-  return true;
-}
-
-void read_experts(ConfigReader& reader, std::int64_t layers, const HuggingFaceLayout& layout) {
-  const json::value* value = reader.find(layout.experts_key);
-  const bool is_missing = value == nullptr || value->is_null();
-  const bool are_plain = all_layers_are_dense(reader, layers);
-  const json::value experts = is_missing ? json::value(layout.missing_experts) : *value;
-  if (experts == json::value(0) || are_plain) return;
-  reader.problem(concat(layout.experts_key, ": ", is_missing ? "is missing, which means " : "got ",
-                        json::serialize(experts).substr(0, 60),
-                        ", want 0: mixtures of experts are not read"));
-}
-
 json::array types_of(const ModelConfig& model, const HuggingFaceLayout& layout) {
   const bool is_old = layout.mixer_keys == MixerKeys::kLayerTypes;  // words that both versions know
   json::array types;
@@ -143,7 +121,6 @@ void read_mixer_keys(ConfigReader& reader, ModelConfig& model, const HuggingFace
     read_head_size(reader, model, layout);
     read_step_limits(reader, model.state_space);
   }
-  if (!layout.experts_key.empty()) read_experts(reader, model.layers, layout);
   for (const std::string& key : layout.inert) reader.know(key);
 }
 
@@ -157,7 +134,6 @@ void write_mixer_keys(json::object& config, const ModelConfig& model,
   } else if (layout.mixer_keys != MixerKeys::kNone) {
     config["layer_types"] = types_of(model, layout);
   }
-  if (!layout.experts_key.empty()) config[layout.experts_key] = 0;
   if (layout.expand_key.empty()) return;
   const StateSpaceConfig& sizes = model.state_space;
   const std::int64_t channels = sizes.heads * sizes.head_size;

@@ -8,8 +8,7 @@
 namespace hybrid_trainer {
 
 /// The keys of config.json that tell of mixers other than attention: which layers have which, the
-/// heads of Mamba-2 and the limits of its steps, and that there are no experts. The layout's
-/// members are read before.
+/// heads of Mamba-2 and the limits of its steps. The layout's members are read before.
 void read_mixer_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout);
 void write_mixer_keys(boost::json::object& config, const ModelConfig& model,
                       const HuggingFaceLayout& layout);

@@ -107,7 +107,9 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
 
 void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   if (layout.window_keys == WindowKeys::kNone) return;
-  reader.read_nullable(model.window, "sliding_window", 4096);
+  const json::value* window = reader.find("sliding_window");
+  if (window == nullptr || *window != json::value(0))  // which means none, as null does
+    reader.read_nullable(model.window, "sliding_window", 4096);
   if (layout.window_keys == WindowKeys::kAll) return;
   std::string letters(static_cast<std::size_t>(model.layers), 'w');
   for (std::size_t i = 0; i < letters.size(); ++i)

@@ -17,7 +17,7 @@ std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed
 }  // namespace
 
 std::vector<std::string> OpenFolder::keys_of(const FileTensor& part) const {
-  if (part.shape.rank() != 2) return {};
+  if (part.shape.rank() != 2 || part.parts > 1) return {};
   return quantization_keys(weights, name_of(part), quantization);
 }
 
@@ -35,17 +35,17 @@ void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) cons
     return dequantize_rows(values, quantized_part(part, host), host);
   const std::string name = folder_.name_of(part);
   const SafetensorsFile& file = folder_.weights.file_of(name);
-  const Shape found = file.entry(name).tensor_shape();
-  if (found != part.shape) {
+  const Shape found = file.entry(name).tensor_shape(), wanted = part.whole_shape();
+  if (found != wanted) {
     throw DataError(
-        concat(file.path(), ": ", name, " is ", found.text(), ", want ", part.shape.text()));
+        concat(file.path(), ": ", name, " is ", found.text(), ", want ", wanted.text()));
   }
   const std::string& dtype = file.entry(name).dtype;
   if (dtype != "F32" && dtype != "BF16" && dtype != "F16" && dtype != "F64")
     throw DataError(concat(file.path(), ": ", name, " is of ", dtype, ", want F32, BF16 or F16"));
-  if (lies_alike(part)) return file.read(name, values.view(part.shape));
+  if (lies_alike(part)) return file.read_part(name, part.part, values.view(part.shape));
   const Tensor in_file = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
-  file.read(name, in_file);
+  file.read_part(name, part.part, in_file);
   take_from_file(values, in_file, part);
 }
 

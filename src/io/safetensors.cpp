@@ -107,8 +107,19 @@ void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
     throw DataError(concat(path(), ": tensor \"", name, "\" has shape ", from.tensor_shape().text(),
                            ", want ", into.shape().text()));
   }
+  read_part(name, 0, into);
+}
+
+void SafetensorsFile::read_part(const std::string& name, std::int64_t part,
+                                const Tensor& into) const {
+  const SafetensorsEntry& from = entry(name);
+  const std::size_t count = static_cast<std::size_t>(into.elements());
+  const std::size_t first = static_cast<std::size_t>(part) * count;
+  if (from.tensor_shape().elements() < static_cast<std::int64_t>(first + count))
+    throw DataError(concat(path(), ": tensor \"", name, "\" has shape ", from.tensor_shape().text(),
+                           ", which ends before part ", part, " of ", count, " elements"));
   if (from.dtype == safetensors_name_of(into.dtype())) {
-    file_.read_at(into.raw(), from.bytes, from.offset);
+    file_.read_at(into.raw(), into.bytes(), from.offset + first * size_of(into.dtype()));
     return;
   }
   const ElementConversion conversion = find_conversion(from.dtype, into.dtype());
@@ -117,12 +128,11 @@ void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
                            ", which is not read as ", name_of(into.dtype())));
   }
   constexpr std::size_t kChunkElements = std::size_t{1} << 19;
-  const std::size_t count = static_cast<std::size_t>(into.elements());
   std::vector<char> chunk(std::min(count, kChunkElements) * conversion.from_bytes);
   for (std::size_t at = 0; at < count; at += kChunkElements) {
     const std::size_t elements = std::min(count - at, kChunkElements);
     file_.read_at(chunk.data(), elements * conversion.from_bytes,
-                  from.offset + at * conversion.from_bytes);
+                  from.offset + (first + at) * conversion.from_bytes);
     char* target = static_cast<char*>(into.raw()) + at * size_of(into.dtype());
     if (!conversion.convert(target, chunk.data(), elements)) {
       throw DataError(concat(path(), ": tensor \"", name, "\" holds a number that ",

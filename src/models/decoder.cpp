@@ -95,6 +95,7 @@ bool Decoder::goes_by_segments(const Batch& batch, const Pass& pass) const {
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
+  tape.set_gradient_scale(gradient_scale);
   if (goes_by_segments(batch, tape.pass()))
     return segmented_.forward(batch, gradient_scale, tape, *this, stream);
   const Tensor of_rows =

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/nn/attention.h"
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
@@ -13,6 +14,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
       heads_(spec.heads),
       head_size_(spec.head_size),
       rotary_(spec.rotary),
+      limit_(spec.limit),
       carried_(heads_, head_size_) {
   heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
@@ -26,7 +28,8 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         TokenConvolution::Spec{
             .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
         stream);
-  if (spec.query_key_norm) norms_.emplace(name, heads_, head_size_, *spec.query_key_norm, stream);
+  if (spec.query_key_norm)
+    norms_.emplace(name, heads_, head_size_, *spec.query_key_norm, spec.norms_all_heads, stream);
 }
 
 bool Attention::goes_in_segments() const {
@@ -109,7 +112,21 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
 void Attention::norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles,
                                 const Pass& pass, const Stream& stream) {
   if (norms_) norms_->forward(qkv, stream);
+  if (limit_ > 0) kernels::clip(qkv, qkv, limit_, stream);
   rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
+}
+
+/// Makes of the gradient of what is normed and cut that of what was given; in place.
+void Attention::unnorm(const Tensor& dqkv, const Tensor& product, const Pass& pass,
+                       const Stream& stream) {
+  if (limit_ > 0) {
+    const Tensor from = joined(product, pass, stream);
+    const Tensor normed = Tensor::empty_like(from, MemoryKind::kActivations, stream);
+    copy(normed, from, stream);
+    if (norms_) norms_->forward(normed, stream);
+    kernels::clip_backward(dqkv, dqkv, normed, limit_, stream);
+  }
+  if (norms_) norms_->backward(dqkv, joined(product, pass, stream), stream);
 }
 
 /// What is kept is the product where it is normed or has gates, and is prepared anew, else what was
@@ -149,7 +166,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
                               carried_.behind_zeros(y, pass, stream), log_sum_exp, qkv,
                               pass.positions, heads_, stream);
   rotate(dqkv, turns, pass, kernels::Rotation::kBackward, stream);
-  if (norms_) norms_->backward(dqkv, joined(product, pass, stream), stream);
+  unnorm(dqkv, product, pass, stream);
   const Tensor down = carried_.backward(dqkv, pass, stream);
   if (convolution_) {
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);

@@ -93,4 +93,8 @@ void BlockStack::visit_linears(const LinearVisitor& visit) {
   for (auto& block : blocks_) block->visit_linears(visit);
 }
 
+void BlockStack::visit_routings(const RoutingVisitor& visit) {
+  for (auto& block : blocks_) block->visit_routings(visit);
+}
+
 }  // namespace hybrid_trainer

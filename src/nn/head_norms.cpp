@@ -4,13 +4,16 @@
 
 namespace hybrid_trainer {
 
+/// All queries together are one head as wide as they are, and likewise all keys.
 HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
-                     std::int64_t head_size, const kernels::RmsNormSpec& norm, const Stream& stream)
+                     std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
+                     const Stream& stream)
     : norm_(norm),
-      query_heads_{0, heads.queries},
-      key_heads_{heads.queries, heads.keys},
-      queries_(rms_norm_gain(name / "q_norm", head_size, norm, stream)),
-      keys_(rms_norm_gain(name / "k_norm", head_size, norm, stream)) {}
+      query_heads_{0, whole ? 1 : heads.queries},
+      key_heads_{whole ? heads.queries / heads.keys : heads.queries, whole ? 1 : heads.keys},
+      queries_(
+          rms_norm_gain(name / "q_norm", (whole ? heads.queries : 1) * head_size, norm, stream)),
+      keys_(rms_norm_gain(name / "k_norm", (whole ? heads.keys : 1) * head_size, norm, stream)) {}
 
 void HeadNorms::forward(const Tensor& qkv, const Stream& stream) {
   kernels::rms_norm_heads_forward(qkv, query_heads_, queries_.acquire_master(stream), norm_,

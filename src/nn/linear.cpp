@@ -17,8 +17,8 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 }  // namespace
 
 Linear::Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs,
-               const Stream& stream, bool has_bias)
-    : weight_(name / "weight", {outputs, inputs}, Role::kMatrix, stream) {
+               const Stream& stream, bool has_bias, Role role)
+    : weight_(name / "weight", {outputs, inputs}, role, stream) {
   if (has_bias) bias_.emplace(name / "bias", Shape{outputs}, Role::kVector, stream);
 }
 

@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::array kRoleNames{"matrix", "embedding", "head", "vector", "expert"};
+constexpr std::array kRoleNames{"matrix", "embedding", "head", "vector", "expert", "router"};
 
 Tensor make_master(const std::string& name, const Shape& shape, const Stream& stream) {
   const MemoryLabel label(name);
@@ -20,6 +20,13 @@ const char* name_of(Role role) { return kRoleNames[static_cast<std::size_t>(role
 const std::vector<std::string>& role_names() {
   static const std::vector<std::string> names(kRoleNames.begin(), kRoleNames.end());
   return names;
+}
+
+Shape FileTensor::whole_shape() const {
+  if (parts == 1) return shape;
+  Shape whole{parts};
+  for (int i = 0; i < shape.rank(); ++i) whole.append(shape[i]);
+  return whole;
 }
 
 Parameter::Parameter(const ModuleName& name, const Shape& shape, Role role, const Stream& stream)

@@ -141,4 +141,8 @@ void ResidualBlock::visit_linears(const LinearVisitor& visit) {
   for (const Part& part : parts_) part.branch->visit_linears(visit);
 }
 
+void ResidualBlock::visit_routings(const RoutingVisitor& visit) {
+  for (const Part& part : parts_) part.branch->visit_routings(visit);
+}
+
 }  // namespace hybrid_trainer

@@ -136,6 +136,8 @@ TEST(CudaCap, IsLikeTheProcessors) {
     expect_like_cpu(
         {random_tensor({3, 17}, dtype, 1, host, 3), random_tensor({3, 17}, dtype, 2, host)},
         tolerance(dtype), "cap", [](const Tensors& t, const Stream& s) {
+          clip_backward(t[1], t[1], t[0], 3, s);
+          clip(t[0], t[0], 2.5f, s);
           cap_forward(t[0], t[0], 2, s);
           cap_backward(t[1], t[1], t[0], 2, s);
           scale(t[1], t[1], 1.5f, s);

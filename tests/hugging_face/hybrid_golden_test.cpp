@@ -100,7 +100,11 @@ TEST_P(HybridGolden, ExportHoldsTheBitsOfTheFolder) {
 INSTANTIATE_TEST_SUITE_P(Folders, HybridGolden,
                          ::testing::Values("mamba2_a", "mamba2_tied", "granite_hybrid_a",
                                            "granite_hybrid_rope", "granite_attention", "bamba_a",
-                                           "qwen3_5_text", "qwen3_5_images", "qwen3_next_a"),
+                                           "qwen3_5_text", "qwen3_5_images", "qwen3_next_a",
+                                           "mixtral_a", "mixtral_window", "qwen2_moe_a",
+                                           "qwen2_moe_norm", "qwen3_moe_a", "qwen3_moe_plain",
+                                           "olmoe_a", "olmoe_clip", "granitemoe_a",
+                                           "granitemoe_plain", "granite_moe_hybrid"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(HybridFolder, SaysWhichDecayOverflows) {

@@ -278,6 +278,18 @@ TEST(Cap, MatchesReferenceAndFiniteDifferences) {
   expect_close(dy, wanted, 1e-3);
 }
 
+TEST(Clip, CutsAndPassesGradientsWithinTheLimit) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = tensor_of({-3, -2, 0.5, 2, 2.5}, {5}, dtype, stream),
+                 dx = tensor_of({1, 2, 3, 4, 5}, {5}, dtype, stream);
+    clip_backward(dx, dx, x, 2, stream);
+    clip(x, x, 2, stream);
+    expect_close(x, {-2, -2, 0.5, 2, 2}, 0);
+    expect_close(dx, {0, 2, 3, 4, 0}, 0);
+  }
+}
+
 TEST(Scale, TakesBf16) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({1, -3}, {2}, DType::kBF16, stream);

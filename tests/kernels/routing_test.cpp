@@ -233,18 +233,21 @@ TEST(Routing, RowsAreGatheredCombinedAndWeighed) {
     expect_close(y, wanted, tolerance_of(dtype));
 
     const Tensor drows = random_tensor(of_rows, dtype, 10, stream),
-                 dweights = random_tensor({kTokens, spec.chosen}, DType::kF32, 11, stream);
-    Values sums = values_of(dweights), weighed = values_of(drows);
+                 more = random_tensor({kTokens * spec.chosen}, DType::kF32, 11, stream),
+                 dweights = Tensor::empty({kTokens, spec.chosen}, DType::kF32,
+                                          MemoryKind::kActivations, stream);
+    Values sums(static_cast<std::size_t>(dweights.elements())), weighed = values_of(drows);
     const Values gathered = values_of(rows);
     const auto pairs = ids_of(routing.pairs);
     for (std::size_t row = 0; row < pairs.size(); ++row) {
+      sums[static_cast<std::size_t>(pairs[row])] = values_of(more)[row];
       for (std::size_t c = 0; c < kColumns; ++c) {
         const std::size_t at = row * kColumns + c, pair = static_cast<std::size_t>(pairs[row]);
         sums[pair] += gathered[at] * weighed[at];
         weighed[at] *= weights[pair];
       }
     }
-    weigh_rows(dweights, true, rows, drows, routing, stream);
+    weigh_rows(dweights, more, rows, drows, routing, stream);
     expect_close(dweights, sums, 1e-5);
     expect_close(drows, weighed, tolerance_of(dtype));
   }

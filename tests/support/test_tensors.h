@@ -68,7 +68,8 @@ inline double relative_error(const std::vector<double>& x, const std::vector<dou
   std::vector<double> difference(x.size());
   std::transform(x.begin(), x.end(), y.begin(), difference.begin(), std::minus<>());
   const double wanted = std::sqrt(dot(y, y));
-  return std::sqrt(dot(difference, difference)) / (wanted > 0 ? wanted : 1);
+  constexpr double kZero = 1e-15;  // what is left of sums that cancel
+  return std::sqrt(dot(difference, difference)) / (wanted > kZero ? wanted : 1);
 }
 inline double relative_error(const Tensor& x, const Tensor& y) {
   return relative_error(values_of(x), values_of(y));

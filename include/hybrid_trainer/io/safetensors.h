@@ -48,6 +48,9 @@ class SafetensorsFile {
   /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
   /// another shape or dtype, IoError.
   void read(const std::string& name, const Tensor& into) const;
+  /// Reads likewise the elements of part `part` of several equal ones, each of the elements of `into`,
+  /// whatever its shape there. Throws DataError where the tensor ends before.
+  void read_part(const std::string& name, std::int64_t part, const Tensor& into) const;
   /// Reads elements from `first` on, in row-major order: as many as `into`, of the file's dtype,
   /// has. Throws DataError where the tensor has another dtype or ends before, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;

@@ -43,6 +43,12 @@ void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stre
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
                   const Stream& stream);
 
+/// y = x cut to [−limit, limit]; NaN stays. May alias. f32 or bf16.
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream);
+/// dx = dy where |x| is at most the limit, else 0; dx may alias dy.
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream& stream);
+
 /// The random numbers that dropout draws.
 struct DropoutNumbers {
   RandomKey key{};

@@ -10,7 +10,7 @@ namespace hybrid_trainer::kernels {
 enum class RoutingRule {
   kSoftmax,          // softmax over all experts
   kSoftmaxOfChosen,  // softmax over the chosen ones
-  kSigmoid,          // σ(l) of the chosen, divided by their sum
+  kSigmoid,          // σ(l) of the chosen, divided by their sum where `normalized`
 };
 
 /// Of a mixture of experts.
@@ -18,7 +18,8 @@ struct RoutingSpec {
   std::int64_t experts = 1;  // E
   std::int64_t chosen = 1;   // k, of each token
   RoutingRule rule = RoutingRule::kSoftmaxOfChosen;
-  float scale = 1;  // of the weights
+  float scale = 1;         // of the weights
+  bool normalized = true;  // see kSigmoid
   /// Of kSigmoid: experts are chosen from the best `chosen_groups` of `groups` equal groups. A group is
   /// as good as the sum of its two best experts.
   std::int64_t groups = 1, chosen_groups = 1;
@@ -75,9 +76,10 @@ void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
 void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream& stream);
 
-/// dweights[pair] (+)= ⟨drows[r], rows[r]⟩ of each row r, then rows[r] and drows[r] are multiplied by the
-/// pair's weight. rows, drows: (R, C), f32 or bf16; dweights: (N, k) f32.
-void weigh_rows(const Tensor& dweights, bool adds, const Tensor& rows, const Tensor& drows,
+/// dweights[pair] = ⟨drows[r], rows[r]⟩ + more[r] of each row r, then rows[r] and drows[r] are multiplied
+/// by the pair's weight. rows, drows: (R, C), f32 or bf16; more: (R) f32, or undefined for 0; dweights:
+/// (N, k) f32.
+void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
                 const Routing& routing, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

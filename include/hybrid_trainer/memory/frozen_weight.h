@@ -41,6 +41,7 @@ class FrozenRealWeight final : public FrozenWeight {
  private:
   Tensor values_in(DType dtype, const Stream& stream) const override;
   const void* fixed_place() const override { return place_on_device(values_); }
+  bool stays(DType dtype, const Stream& stream) const override;
   Tensor values_;
 };
 

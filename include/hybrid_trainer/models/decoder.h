@@ -36,6 +36,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   }
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override { blocks_.visit_linears(visit); }
+  void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
   /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
   /// add, as causal attention's products (half of the full square).
   double flops_of(const Shape& targets) override;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/models/expert_config.h"
 #include "hybrid_trainer/models/semiseparable_config.h"
 #include "hybrid_trainer/models/state_space_config.h"
 #include "hybrid_trainer/nn/rotary_table.h"
@@ -24,6 +25,7 @@ struct ModelConfig {
   std::int64_t key_heads = 0;
   std::int64_t head_size = 0;
   std::int64_t inner_width = 0;
+  ExpertConfig experts{};
   double norm_epsilon = 1e-5;
   double rope_theta = 1e4;
   RotaryScaling rope_scaling{};
@@ -35,6 +37,7 @@ struct ModelConfig {
   double window_rope_theta = 0;
   double query_scalar = 0;
   double attention_cap = 0;
+  double query_key_value_limit = 0;
   double logit_cap = 0;
   std::string mixers{};
   bool two_way = false;
@@ -50,7 +53,8 @@ struct ModelConfig {
     visit(Field{
         "family", self.family,
         "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
-        "mamba2, granitemoehybrid, bamba or semiseparable."});
+        "mamba2, granitemoehybrid, bamba or semiseparable; with experts mixtral, qwen2_moe, "
+        "qwen3_moe, olmoe or granitemoe."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
@@ -82,6 +86,8 @@ struct ModelConfig {
                 "Channels between the products of the feed-forward branch; 0 uses 8/3 of the "
                 "width, rounded up to a multiple of 64.",
                 Range::between(0, 1 << 20)});
+    visit(Field{"experts", self.experts,
+                "A mixture of experts in place of the feed-forward branch."});
     visit(Field{"norm_epsilon", self.norm_epsilon,
                 "Epsilon that LayerNorm adds to the variance and RMSNorm to the mean square.",
                 Range::between(1e-12, 1)});
@@ -110,6 +116,9 @@ struct ModelConfig {
                 Range::at_least(0)});
     visit(Field{"attention_cap", self.attention_cap,
                 "Soft cap c of attention scores s: they become c·tanh(s/c); 0 caps nothing.",
+                Range::at_least(0)});
+    visit(Field{"query_key_value_limit", self.query_key_value_limit,
+                "Queries, keys and values are cut to [−limit, limit]; 0: they are not (olmoe).",
                 Range::at_least(0)});
     visit(Field{"logit_cap", self.logit_cap,
                 "Soft cap c of logits s: they become c·tanh(s/c); 0 caps nothing.",

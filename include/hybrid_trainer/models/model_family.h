@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -37,6 +38,22 @@ enum class MixerKeys {
   kLayerTypes,         // layer_types
   kAttentionLayers,    // attn_layer_indices: those with attention
   kAttentionInterval,  // layer_types, or full_attention_interval: every so many-th has attention
+};
+
+/// The keys of config.json that tell of experts; the family has not those that are empty.
+struct ExpertKeys {
+  std::string_view count{};  // several with '|' between, the first is written
+  std::string_view inner_width{}, shared_width{};
+  /// What missing keys mean.
+  double missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
+  /// Only models without experts are read, or whose layers all have none.
+  bool are_refused = false;
+  bool may_be_none = false;  // a count of 0 is a dense model
+  /// Says that the weights of the chosen experts add up to 1; without the key they do.
+  std::string_view sums_to_one{};
+  bool missing_sums_to_one = false;
+  bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
+  double missing_balance = 0.001;  // of router_aux_loss_coef
 };
 
 /// What a key of config.json holds of a member x.
@@ -97,9 +114,7 @@ struct HuggingFaceLayout {
   /// the width), that of expand, and so that of the limits of a step is read.
   std::string head_size_key{}, expand_key{};
   std::optional<double> missing_head_size{};
-  /// The key of the number of experts and what a missing one means: only models without are read.
-  std::string experts_key{};
-  std::int64_t missing_experts = 0;
+  ExpertKeys experts{};
   /// Keys of the family's class that change nothing of what is computed here.
   std::vector<std::string> inert{};
 

@@ -34,6 +34,8 @@ struct Pass {
   std::int64_t kept_segments = 1;
   /// Whether nobody reads the loss between forward and backward.
   bool loss_may_wait = false;
+  /// Factor of the gradients of losses that layers add, such as a router's: that of the loss itself.
+  float gradient_scale = 1;
   /// If not null, sequences begin with these states, and leave theirs for the next batch.
   RowStates* states = nullptr;
   /// If not null, this pass is of one segment, and branches begin and end as it says.
@@ -81,6 +83,8 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// Pass::positions of what runs next, forward and backward.
   void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
+  /// Pass::gradient_scale, from forward on.
+  void set_gradient_scale(float scale) { pass_.gradient_scale = scale; }
   /// Pass::carry and first_token of the segment that runs next.
   void set_segment(SegmentCarry* carry, std::int64_t first_token) {
     pass_.carry = carry;

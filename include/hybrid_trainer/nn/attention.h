@@ -28,6 +28,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     bool biases = true;          // of c_attn
     bool output_bias = true;     // of c_proj
     std::optional<kernels::RmsNormSpec> query_key_norm{};
+    bool norms_all_heads = false;  // that norm is of all heads of queries, and of keys, together
+    float limit = 0;               // to which normed queries, keys and values are cut; 0: none
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
     bool gated = false;
     std::int64_t taps = 0;  // of the convolution; 0: none
@@ -60,7 +62,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                        const Tensor& product, const Pass& pass, const Stream& stream);
   /// Whether backward makes queries, keys and values again from the product, which is kept.
   bool prepares_anew(const Pass& pass) const {
-    return norms_ || gate_ || convolution_ || pass.carry != nullptr;
+    return norms_ || limit_ > 0 || gate_ || convolution_ || pass.carry != nullptr;
   }
   /// Queries, keys and values as norms read them: without gates, or behind the convolution.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
@@ -75,6 +77,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                   bool in_place, const Stream& stream);
   /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
+  void unnorm(const Tensor& dqkv, const Tensor& product, const Pass& pass, const Stream& stream);
   void norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                        const Stream& stream);
   std::int64_t inner() const { return heads_.queries * head_size_; }
@@ -84,6 +87,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   std::int64_t head_size_;
   std::shared_ptr<RotaryTable> rotary_;
   std::optional<HeadNorms> norms_;
+  float limit_;
   std::optional<AttentionGate> gate_;
   std::optional<TokenConvolution> convolution_;
   CarriedKeys carried_;

@@ -31,6 +31,7 @@ class BlockStack {
   double recomputed_flops(std::int64_t time, double share) const;
   std::vector<std::string> names() const;
   void visit_parameters(const ParameterVisitor& visit);
+  void visit_routings(const RoutingVisitor& visit);
   void visit_linears(const LinearVisitor& visit);
 
  private:

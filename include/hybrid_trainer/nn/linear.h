@@ -24,7 +24,7 @@ struct TokenFlops {
 class Linear final : public Module {
  public:
   Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
-         bool has_bias = true);
+         bool has_bias = true, Role role = Role::kMatrix);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Computes y plus `residual` (shape of y, or undefined).
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -43,6 +43,8 @@ class Linear final : public Module {
   /// `transposed`: their weights lie as (inputs, outputs); `orders`: of the first modules' rows.
   void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
                     bool transposed, const std::vector<RowGroups>& orders = {});
+  /// Null where there is none.
+  Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   /// The bias for a product; no values where there is none.
   Weight acquire_bias(const Stream& stream) const {
     return bias_ ? bias_->acquire_master(stream) : Weight{};

@@ -17,6 +17,7 @@ class LiveWeight final : public WeightStorage {
   Tensor home_master() const override { return master_; }
   /// Keeps the values where they are in that dtype already.
   void compute_in(DType dtype, const Stream& stream) override;
+  bool stays(DType dtype, const Stream&) const override { return dtype == live_.dtype(); }
   DType compute_dtype() const override { return live_.dtype(); }
   /// From now on what is computed with is the masters' copy.
   void refresh_compute_copy(const Stream& stream) override;

@@ -57,6 +57,12 @@ class LowRankAdapter {
                              const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit);
 
+  /// x, of which in training a share is dropped.
+  Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  /// scale·B as the (outputs, parts·r) that the parts' products side by side are multiplied with.
+  Tensor wide_b(DType dtype, const Stream& stream) const;
+  const kernels::DiagonalBlocks& blocks() const { return blocks_; }
+
   const std::vector<AdapterPart>& parts() const { return parts_; }
   const AdapterSpec& spec() const { return spec_; }
   Parameter& a() { return a_; }
@@ -66,8 +72,6 @@ class LowRankAdapter {
 
  private:
   friend class AdapterGradients;
-  Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream) const;
-  Tensor wide_b(DType dtype, const Stream& stream) const;
   Tensor reduced(const Tensor& x, const Stream& stream) const;
   void add_product(const Tensor& w, const Stream& stream) const;
   RowFactors row_factors(const Tensor& merged, const Stream& stream) const;

@@ -34,7 +34,11 @@ struct FileTensor {
   bool transposed = false;  // (inputs, outputs) there, (outputs, inputs) here
   bool prefixed = true;     // bears the prefix of the folder's layout; an untied head does not
   RowGroups order{};        // of its rows; not of a transposed one
+  /// It is one of so many equal parts of a tensor there, along a first dimension of its own.
+  std::int64_t part = 0, parts = 1;
   std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
+  /// Of the whole tensor there.
+  Shape whole_shape() const;
 };
 
 /// Role of a weight in its model; optimizers and their groups go by it.
@@ -44,6 +48,7 @@ enum class Role {
   kHead,       // of the logits, where it has a matrix of its own
   kVector,     // gains and biases: neither decayed nor orthogonalised, always f32
   kExpert,     // a matrix of one of several experts
+  kRouter,     // the small matrix that chooses experts
 };
 const char* name_of(Role role);  // "matrix", "embedding", ...
 /// Of a linear map, shared or not: what Muon orthogonalises.
@@ -121,6 +126,8 @@ class Parameter {
   void gradient_was_replayed() { contributed_ = expected_; }
   /// The gradient of this step, f32 but where its sink rounds it; undefined where nothing was written, or it was freed.
   Tensor gradient() const;
+  /// Whether there is memory for it already, which stays throughout the step.
+  bool gradient_stays() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }
   /// Whether anything was written to it in this step, wherever that is by now.
   bool has_gradient() const { return contributed_ > 0; }
 

@@ -57,6 +57,7 @@ class ResidualBlock final : public Module {
   BlockKept kept() const;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit);
+  void visit_routings(const RoutingVisitor& visit);
 
  private:
   struct Part {

@@ -53,6 +53,9 @@ struct DecodeTexts {
 /// (Rebuild). Statistics, one number a row, are left out.
 using KeptNumbers = std::array<double, kRebuilds>;
 
+struct RoutingCount;
+using RoutingVisitor = std::function<void(RoutingCount&)>;
+
 /// A residual branch of a block: y = residual + f(x), x and y (B, T, C). Its last product adds the
 /// residual, so that the sum takes no pass over memory of its own. What several branches share, as
 /// the angles of rotations, their specs hold in common.
@@ -87,6 +90,8 @@ class ResidualBranch {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
   /// The linear maps that may get adapters.
   virtual void visit_linears(const LinearVisitor& visit) = 0;
+  /// What its router, if it has any, has counted.
+  virtual void visit_routings(const RoutingVisitor&) {}
 };
 
 /// What the two products of a branch are called in a Hugging Face folder.

@@ -31,6 +31,9 @@ class WeightStorage {
   /// there after release. Recorded work (see Recording) may read them again as long as neither this
   /// nor home_master has moved.
   virtual const void* fixed_place() const { return nullptr; }
+  /// Whether acquire gives values of the dtype where they lie on the stream's device, without memory or
+  /// work for it, so that many can be held at a time.
+  virtual bool stays(DType, const Stream&) const { return false; }
   /// Makes the compute copy, if there is one, anew from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
   /// Where a compute copy stands in for the masters: moves them to the memory of `home`, on the
@@ -71,6 +74,9 @@ class ResidentWeight final : public WeightStorage {
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
   const void* fixed_place() const override {
     return !master_ ? nullptr : copy_ ? copy_.raw() : master_.raw();
+  }
+  bool stays(DType dtype, const Stream&) const override {
+    return dtype == DType::kF32 ? master_.defined() : copy_.defined();
   }
   void refresh_compute_copy(const Stream& stream) override;
   void park_master(const Stream& home, const Stream& stream) override;

@@ -8,7 +8,8 @@ namespace hybrid_trainer {
 /// et al. 2023), Qwen2 and 2.5 (Yang et al. 2024), Qwen3 (Yang et al. 2025), Gemma 2 and the text
 /// models of Gemma 3 (Gemma Team 2024, 2025); and with recurrences Mamba-2 (Dao & Gu 2024), Granite 4
 /// (IBM 2025), Bamba (IBM 2024), Qwen3-Next and the text models of Qwen3.5 (Qwen Team 2025, 2026).
-/// The last one is our own.
+/// The last one is our own. With experts: Mixtral (Jiang et al. 2024), Qwen1.5-MoE and Qwen2 (Qwen Team
+/// 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et al. 2024), Granite 3 (IBM 2024).
 ModelFamily gpt2_family();
 ModelFamily llama_family();
 ModelFamily mistral_family();
@@ -22,5 +23,10 @@ ModelFamily bamba_family();
 ModelFamily qwen3_next_family();
 ModelFamily qwen3_5_family();
 ModelFamily semiseparable_family();
+ModelFamily mixtral_family();
+ModelFamily qwen2_moe_family();
+ModelFamily qwen3_moe_family();
+ModelFamily olmoe_family();
+ModelFamily granite_moe_family();
 
 }  // namespace hybrid_trainer

@@ -58,10 +58,17 @@ ModelFamily granite_hybrid_family() {
        .pattern = "mmma",
        .attention_bias = true,
        .scales = true,
+       .has_experts = true,
        .files = {.mixer = "mamba",
                  .mixer_products = state_space_files,
                  .mlp = "shared_mlp",
-                 .mlp_products = {.first = {"input_linear"}, .last = "output_linear"}},
+                 .mlp_products = {.first = {"input_linear"}, .last = "output_linear"},
+                 .mixture = "block_sparse_moe",
+                 .mixture_products = {.router = "router.layer",
+                                      .first = {"input_linear"},
+                                      .last = "output_linear",
+                                      .shared_first = {"../shared_mlp.input_linear"},
+                                      .shared_last = "../shared_mlp.output_linear"}},
        .layout = granite_hybrid_layout(),
        .presets = granite_presets()});
 }

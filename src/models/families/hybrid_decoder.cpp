@@ -10,6 +10,7 @@
 #include "hybrid_trainer/nn/resolvent_mixer.h"
 #include "hybrid_trainer/nn/semiseparable_mixer.h"
 #include "hybrid_trainer/nn/state_space_mixer.h"
+#include "src/models/families/family_experts.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -32,6 +33,7 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
   add(kind.has_feed_forward, {"inner_width", "dropout"});
   add(kind.attention_bias, {"attention_bias"});
   add(kind.mlp_bias, {"mlp_bias"});
+  add(kind.has_experts, {"experts"});
   add(kind.scales, {"query_scalar", "embedding_scale", "residual_scale", "logit_scale"});
   return keys;
 }
@@ -43,6 +45,8 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
   if (has_attention(kind) && config.head_size == 0) config.head_size = config.width / config.heads;
   if (kind.has_feed_forward && config.inner_width == 0)
     config.inner_width = (8 * config.width + 191) / 192 * 64;
+  if (kind.has_experts)
+    resolve_experts(config.experts, config.width, 0, kind.chosen_experts, kSoftmaxOfChosenRule);
   if (kind.scales && config.query_scalar == 0)
     config.query_scalar = static_cast<double>(config.head_size);
   config.rope_scaling = config.rope_scaling.resolved(config.context);
@@ -138,6 +142,15 @@ ResolventMixer::Spec resolvent_of(const HybridDecoder& kind, const ModelConfig& 
 LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer) {
   LayerSpec layer{std::move(mixer)};
   if (!kind.has_feed_forward) return layer;
+  if (config.experts.count > 0) {
+    const ExpertMixture::Spec mixture{.experts = experts_of(config, kernels::Gate::kSilu),
+                                      .shared_width = config.inner_width,
+                                      .files = kind.files.mixture_products};
+    layer.push_back({.name = {"mlp", kind.files.mixture},
+                     .norm = {"ln_2", kind.files.mlp_norm},
+                     .make = branch_of<ExpertMixture>(mixture)});
+    return layer;
+  }
   const GatedFeedForward::Spec feed_forward{.width = config.width,
                                             .inner_width = config.inner_width,
                                             .biases = config.mlp_bias,
@@ -301,6 +314,19 @@ void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& con
                             kind.title, " all channels of a head rotate or none do; want 0 or 1"));
 }
 
+void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfig& config,
+                                     std::vector<std::string>& problems) {
+  collect_expert_problems(config, problems);
+  const auto refuse = [&](const char* key, const auto& got, const char* why) {
+    problems.push_back(concat("model.experts.", key, ": got ", got, ", and in ", kind.title, why));
+  };
+  if (!config.experts.layers.empty())
+    refuse("layers", config.experts.layers, " all layers have experts or none has; leave it out");
+  if (config.experts.shared_width > 0)
+    refuse("shared_width", config.experts.shared_width,
+           " the shared expert is as wide as model.inner_width; leave it out");
+}
+
 void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   if (config.heads < 1 || config.state_space.groups < 1) return;  // told by the ranges
@@ -314,6 +340,7 @@ void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& confi
   collect_mixer_problems(whole, problems);
   if (has_attention(kind)) collect_attention_problems(whole, problems);
   collect_rotation_problems(kind, whole, problems);
+  if (kind.has_experts) collect_hybrid_mixture_problems(kind, whole, problems);
   collect_rank_problems(whole, problems);
   collect_table_problems(whole, problems);
   if (whole.mixers != kind.pattern) collect_letter_problems(kind, config, problems);

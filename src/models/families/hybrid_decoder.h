@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 
 namespace hybrid_trainer {
 
@@ -24,6 +25,9 @@ struct HybridDecoder {
   bool gated_attention = false;
   bool attention_bias = false, mlp_bias = false;  // keys that it has
   bool scales = false;                            // Granite's four factors
+  /// Its layers may have a mixture, beside which the feed-forward branch is the shared expert.
+  bool has_experts = false;
+  std::int64_t chosen_experts = 2;  // where the config leaves that out
   /// Names of modules in a Hugging Face folder.
   struct Files {
     std::string tokens = "embed_tokens", final_norm = "norm";
@@ -32,6 +36,8 @@ struct HybridDecoder {
     ProductFiles (*attention)(const ModelConfig& config) = usual_attention_files;
     std::string mlp = "mlp", mlp_norm = "post_attention_layernorm";
     ProductFiles mlp_products{};
+    std::string mixture{};
+    ExpertMixture::Files mixture_products{};
   } files;
   HuggingFaceLayout layout{};  // none: transformers has no such model
   std::vector<ModelPreset> presets{};

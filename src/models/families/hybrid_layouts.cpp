@@ -135,10 +135,12 @@ HuggingFaceLayout granite_hybrid_layout() {
   add_mamba_keys(layout);
   layout.mixer_keys = MixerKeys::kLayerTypes;
   layout.rotates_by_type = true;
-  layout.experts_key = "num_local_experts";
-  layout.missing_experts = 8;
-  add(layout.inert,
-      {"intermediate_size", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"});
+  layout.experts = {.count = "num_local_experts",
+                    .inner_width = "intermediate_size",
+                    .missing_count = 8,
+                    .missing_chosen = 2,
+                    .missing_inner_width = 11008,
+                    .may_be_none = true};
   return layout;
 }
 
@@ -174,8 +176,7 @@ HuggingFaceLayout qwen3_next_layout() {
   HuggingFaceLayout layout = with_delta_rule("qwen3_next", "Qwen3NextForCausalLM");
   layout.members.push_back({"num_key_value_heads", &ModelConfig::key_heads, 2});
   layout.not_adapted = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
-  layout.experts_key = "num_experts";
-  layout.missing_experts = 512;
+  layout.experts = {.count = "num_experts", .missing_count = 512, .are_refused = true};
   layout.inert = {"decoder_sparse_step",   "mlp_only_layers",
                   "moe_intermediate_size", "norm_topk_prob",
                   "num_experts_per_tok",   "output_router_logits",

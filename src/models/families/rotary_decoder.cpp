@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/nn/attention.h"
+#include "src/models/families/family_experts.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -11,10 +12,17 @@ using Fixed = HuggingFaceLayout::Fixed;
 
 std::vector<Fixed> no_keys(const ModelConfig&) { return {}; }
 
+bool has_experts(const RotaryDecoder& kind) { return kind.experts.has_value(); }
+
+/// Whether layers may have a feed-forward branch.
+bool has_feed_forward(const RotaryDecoder& kind) {
+  return !has_experts(kind) || kind.experts->has_dense_layers;
+}
+
 std::vector<std::string> config_keys(const RotaryDecoder& kind) {
-  std::vector<std::string> keys{"heads",        "dropout",     "initializer_range", "key_heads",
-                                "head_size",    "inner_width", "norm_epsilon",      "rope_theta",
-                                "rope_scaling", "tied_head"};
+  std::vector<std::string> keys{"heads",      "dropout",      "initializer_range",
+                                "key_heads",  "head_size",    "norm_epsilon",
+                                "rope_theta", "rope_scaling", "tied_head"};
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
@@ -23,6 +31,10 @@ std::vector<std::string> config_keys(const RotaryDecoder& kind) {
   add(*kind.windows != '\0', {"window", "window_layers"});
   add(kind.window_rope, {"window_rope_theta"});
   add(kind.caps, {"query_scalar", "attention_cap", "logit_cap"});
+  add(kind.scales, {"query_scalar", "embedding_scale", "residual_scale", "logit_scale"});
+  add(kind.limits_values, {"query_key_value_limit"});
+  add(has_feed_forward(kind), {"inner_width"});
+  add(has_experts(kind), {"experts"});
   return keys;
 }
 
@@ -30,24 +42,31 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   ModelConfig config = given;
   if (config.key_heads == 0) config.key_heads = config.heads;
   if (config.head_size == 0) config.head_size = config.width / config.heads;
-  if (config.inner_width == 0) config.inner_width = (8 * config.width + 191) / 192 * 64;
+  if (has_experts(kind)) {
+    resolve_experts(config.experts, config.width, kind.experts->count, kind.experts->chosen,
+                    kind.experts->rule);
+  }
+  if (config.inner_width == 0 && has_feed_forward(kind))
+    config.inner_width = (8 * config.width + 191) / 192 * 64;
   if (config.window_layers.empty()) config.window_layers = kind.windows;
   if (kind.window_rope && config.window_rope_theta == 0) config.window_rope_theta = 1e4;
-  if (kind.caps && config.query_scalar == 0)
+  if ((kind.caps || kind.scales) && config.query_scalar == 0)
     config.query_scalar = static_cast<double>(config.head_size);
   config.rope_scaling = config.rope_scaling.resolved(config.context);
   return config;
 }
 
-/// A layer of the kind 'w' or 'a', with its window and angles.
-LayerSpec layer_of(const RotaryDecoder& kind, const ModelConfig& config, std::int64_t window,
-                   const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
+Attention::Spec attention_of(const RotaryDecoder& kind, const ModelConfig& config,
+                             std::int64_t window, const std::shared_ptr<RotaryTable>& rotary,
+                             const NormSpec& norm) {
   Attention::Spec attention{
       .width = config.width,
       .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
       .head_size = config.head_size,
       .biases = config.attention_bias || kind.biased_queries,
       .output_bias = config.attention_bias,
+      .norms_all_heads = kind.norms_all_heads,
+      .limit = static_cast<float>(config.query_key_value_limit),
       .rotary = rotary,
       .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"}};
   const double scale = config.query_scalar > 0 ? 1 / std::sqrt(config.query_scalar) : 0;
@@ -55,23 +74,71 @@ LayerSpec layer_of(const RotaryDecoder& kind, const ModelConfig& config, std::in
   attention.heads.cap = static_cast<float>(config.attention_cap);
   attention.heads.window = window;
   if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
+  return attention;
+}
+
+BranchSpec feed_forward_of(const RotaryDecoder& kind, const ModelConfig& config) {
   const GatedFeedForward::Spec feed_forward{
       .width = config.width,
       .inner_width = config.inner_width,
       .biases = config.mlp_bias,
       .gate = kind.gate,
       .files = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}};
+  return {.name = "mlp",
+          .norm = {"ln_2", "post_attention_layernorm"},
+          .make = branch_of<GatedFeedForward>(feed_forward)};
+}
+
+BranchSpec mixture_of(const RotaryDecoder& kind, const ModelConfig& config) {
+  const ExpertMixture::Spec mixture{.experts = experts_of(config, kind.gate),
+                                    .shared_width = config.experts.shared_width,
+                                    .shared_gate = true,
+                                    .files = kind.experts->files};
+  return {.name = {"mlp", kind.experts->module},
+          .norm = {"ln_2", "post_attention_layernorm"},
+          .make = branch_of<ExpertMixture>(mixture)};
+}
+
+LayerSpec layer_of(const RotaryDecoder& kind, const Attention::Spec& attention, BranchSpec mlp) {
   LayerSpec layer{{.name = {"attn", "self_attn"},
                    .norm = {"ln_1", "input_layernorm"},
                    .make = branch_of<Attention>(attention)},
-                  {.name = "mlp",
-                   .norm = {"ln_2", "post_attention_layernorm"},
-                   .make = branch_of<GatedFeedForward>(feed_forward)}};
+                  std::move(mlp)};
   if (!kind.last_norms) return layer;
   layer[0].last_norm = {"ln_3", "post_attention_layernorm"};
   layer[1].norm = {"ln_2", "pre_feedforward_layernorm"};
   layer[1].last_norm = {"ln_4", "post_feedforward_layernorm"};
   return layer;
+}
+
+/// The letters of layers with experts.
+char with_experts(char letter) { return letter == 'w' ? 'W' : 'A'; }
+
+/// Layers by their letters: w with a window, a without; capitals with experts.
+std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig& config,
+                                   const std::shared_ptr<RotaryTable>& angles,
+                                   const std::shared_ptr<RotaryTable>& of_windows,
+                                   const NormSpec& norm) {
+  std::map<char, LayerSpec> kinds;
+  for (const char letter : {'w', 'a'}) {
+    const Attention::Spec attention =
+        letter == 'w' ? attention_of(kind, config, config.window, of_windows, norm)
+                      : attention_of(kind, config, 0, angles, norm);
+    if (has_feed_forward(kind))
+      kinds.emplace(letter, layer_of(kind, attention, feed_forward_of(kind, config)));
+    if (has_experts(kind))
+      kinds.emplace(with_experts(letter), layer_of(kind, attention, mixture_of(kind, config)));
+  }
+  return kinds;
+}
+
+std::string pattern_of(const ModelConfig& config) {
+  std::string pattern;
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const char letter = config.window_layers.empty() ? 'a' : kind_of_layer(config.window_layers, i);
+    pattern += has_experts(config.experts, i) ? with_experts(letter) : letter;
+  }
+  return pattern;
 }
 
 DecoderSpec spec_of(const RotaryDecoder& kind, const ModelConfig& config) {
@@ -81,17 +148,36 @@ DecoderSpec spec_of(const RotaryDecoder& kind, const ModelConfig& config) {
   const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
   const auto angles = table(config.rope_theta, config.rope_scaling);
   const auto of_windows = kind.window_rope ? table(config.window_rope_theta, {}) : angles;
-  return {
-      .residual = {config.width, norm, static_cast<float>(config.dropout)},
-      .kinds = {{'w', layer_of(kind, config, config.window, of_windows, norm)},
-                {'a', layer_of(kind, config, 0, angles, norm)}},
-      .pattern = config.window_layers.empty() ? "a" : config.window_layers,
-      .rotary = kind.window_rope ? std::vector{angles, of_windows} : std::vector{angles},
-      .embedding_scale = kind.scaled_embedding ? std::sqrt(static_cast<double>(config.width)) : 1,
-      .logit_cap = static_cast<float>(config.logit_cap),
-      .tied_head = config.tied_head,
-      .deviations = usual_deviations(config),
-      .files = {.layers = "layers", .tokens = "embed_tokens", .final_norm = "norm"}};
+  return {.residual = {config.width, norm, static_cast<float>(config.dropout),
+                       static_cast<float>(config.residual_scale)},
+          .kinds = kinds_of(kind, config, angles, of_windows, norm),
+          .pattern = pattern_of(config),
+          .rotary = kind.window_rope ? std::vector{angles, of_windows} : std::vector{angles},
+          .embedding_scale = kind.scaled_embedding ? std::sqrt(static_cast<double>(config.width))
+                                                   : config.embedding_scale,
+          .logit_cap = static_cast<float>(config.logit_cap),
+          .logit_scale = config.logit_scale,
+          .tied_head = config.tied_head,
+          .deviations = usual_deviations(config),
+          .files = {.layers = "layers", .tokens = "embed_tokens", .final_norm = "norm"}};
+}
+
+void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& config,
+                              std::vector<std::string>& problems) {
+  collect_expert_problems(config, problems);
+  const ExpertConfig& experts = config.experts;
+  if (!experts.layers.empty() && !kind.experts->has_dense_layers)
+    problems.push_back(concat("model.experts.layers: got ", experts.layers,
+                              ", and all layers of the family ", kind.name,
+                              " have experts; leave it out"));
+  if (kind.experts->has_dense_layers)
+    collect_pattern_problems("model.experts.layers", experts.layers, "ef",
+                             "e (with experts) and f (with a feed-forward branch)", config.layers,
+                             problems);
+  if (experts.shared_width > 0 && !kind.experts->is_shared)
+    problems.push_back(concat("model.experts.shared_width: got ", experts.shared_width,
+                              ", and the family ", kind.name,
+                              " has no shared expert; leave it out"));
 }
 
 void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
@@ -120,6 +206,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
                               ", and all layers of the family ", kind.name, " have the window"));
   }
+  if (has_experts(kind)) collect_mixture_problems(kind, whole, problems);
   const RotaryScaling& scaling = whole.rope_scaling;
   if (scaling.type == "llama3" && scaling.low_frequency >= scaling.high_frequency) {
     problems.push_back(concat("model.rope_scaling.low_frequency: got ", scaling.low_frequency,
@@ -134,6 +221,21 @@ std::vector<Fixed> rotary_fixed_keys(const ModelConfig& config) {
           {"attention_dropout", {0.0}}};
 }
 
+void add_expert_keys(HuggingFaceLayout& layout, const RotaryDecoder& kind) {
+  layout.experts = kind.experts->keys;
+  if (kind.limits_values)
+    layout.members.push_back({"clip_qkv", &ModelConfig::query_key_value_limit, 0, true});
+}
+
+void add_scale_keys(HuggingFaceLayout& layout) {
+  const std::vector<HuggingFaceLayout::Member> members{
+      {"embedding_multiplier", &ModelConfig::embedding_scale, 1},
+      {"residual_multiplier", &ModelConfig::residual_scale, 1},
+      {"logits_scaling", &ModelConfig::logit_scale, 1, false, KeyUnit::kReciprocal},
+      {"attention_multiplier", &ModelConfig::query_scalar, 1, false, KeyUnit::kReciprocalRoot}};
+  layout.members.insert(layout.members.end(), members.begin(), members.end());
+}
+
 HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
   HuggingFaceLayout layout{
       .model_type = kind.model_type,
@@ -142,11 +244,10 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
       .members = {{"num_hidden_layers", &ModelConfig::layers},
                   {"num_attention_heads", &ModelConfig::heads},
                   {"hidden_size", &ModelConfig::width},
-                  {"intermediate_size", &ModelConfig::inner_width},
                   {"vocab_size", &ModelConfig::vocabulary},
                   {"max_position_embeddings", &ModelConfig::context, kind.file_context},
                   {"num_key_value_heads", &ModelConfig::key_heads, kind.file_key_heads},
-                  {"rms_norm_eps", &ModelConfig::norm_epsilon, 1e-6},
+                  {"rms_norm_eps", &ModelConfig::norm_epsilon, kind.file_epsilon},
                   {"tie_word_embeddings", &ModelConfig::tied_head,
                    kind.file_tied_head ? 1.0 : 0.0}},
       .fixed = {},
@@ -161,6 +262,10 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
     layout.members.push_back({key, pointer, missing});
   };
   member("head_dim", &ModelConfig::head_size, kind.file_head_size);
+  if (has_feed_forward(kind))
+    layout.members.push_back({"intermediate_size", &ModelConfig::inner_width});
+  if (has_experts(kind)) add_expert_keys(layout, kind);
+  if (kind.scales) add_scale_keys(layout);
   if (kind.attention_bias) member("attention_bias", &ModelConfig::attention_bias, 0);
   if (kind.mlp_bias) member("mlp_bias", &ModelConfig::mlp_bias, 0);
   if (kind.gate == kernels::Gate::kGelu) {
@@ -169,6 +274,7 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
   } else {
     layout.fixed = {{"hidden_act", {std::string("silu"), std::string("swish")}}};
   }
+  if (has_experts(kind) && kind.biased_queries) layout.fixed.push_back({"qkv_bias", {true}});
   if (kind.caps) {
     const bool second = !kind.window_rope;
     member("query_pre_attn_scalar", &ModelConfig::query_scalar, 256);

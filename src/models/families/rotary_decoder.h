@@ -1,10 +1,23 @@
 #pragma once
 
+#include <optional>
+
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/feed_forward.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 
 namespace hybrid_trainer {
+
+/// The experts of a family that has some in place of the feed-forward branch.
+struct FamilyExperts {
+  std::int64_t count = 0, chosen = 0;  // where the config leaves them out
+  const char* rule = kSoftmaxOfChosenRule;
+  const char* module = "mlp";  // in files
+  ExpertMixture::Files files{};
+  bool is_shared = false;         // may have a shared expert, behind a gate
+  bool has_dense_layers = false;  // some layers may have a feed-forward branch
+  ExpertKeys keys{};
+};
 
 /// What tells one family of decoders that rotate, gate and norm by the root mean square from
 /// another.
@@ -15,6 +28,8 @@ struct RotaryDecoder {
   const char* model_type = name;
   bool biased_queries = false;  // of queries, keys and values, whatever the config says
   bool query_key_norm = false;
+  bool norms_all_heads = false;  // that norm is over all heads together
+  bool limits_values = false;    // queries, keys and values may be cut
   NormKind norm = NormKind::kRootMeanSquare;
   kernels::Gate gate = kernels::Gate::kSilu;
   bool last_norms = false;        // norms behind branches, too
@@ -22,9 +37,12 @@ struct RotaryDecoder {
   const char* windows = "";       // pattern of layers with a window; empty: the family has none
   bool window_rope = false;       // layers with a window have a base of their own
   bool caps = false;              // of scores and logits, and a scale of scores
+  bool scales = false;            // Granite's four factors
+  std::optional<FamilyExperts> experts{};
   bool attention_bias = false, mlp_bias = false;  // keys that it has
   // What a missing key of config.json means: 0 follows from the others.
-  double file_key_heads = 0, file_head_size = 0, file_context = 0, file_theta = 1e4;
+  double file_key_heads = 0, file_head_size = 0, file_context = 0, file_theta = 1e4,
+         file_epsilon = 1e-6;
   bool file_tied_head = false;
   WindowKeys window_keys = WindowKeys::kNone;
   std::vector<ModelPreset> presets{};

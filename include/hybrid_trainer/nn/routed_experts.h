@@ -1,0 +1,70 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/routing.h"
+#include "hybrid_trainer/nn/grouped_linear.h"
+#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/residual_branch.h"
+
+namespace hybrid_trainer {
+
+/// What routers' tokens were sent to since it was last cleared: numbers of kernels::routing_statistics.
+struct RoutingCount {
+  std::string layer;  // "h.0.mlp"
+  std::int64_t experts = 0, chosen = 0;
+  Tensor sums{};  // undefined where nothing was counted
+};
+
+/// A router and its experts, gated perceptrons of one shape: y = residual + Σ w_e·c_proj_e(f(gate)·up)
+/// over the experts that the router chooses for a token. All of an expert's weights exist as weights of
+/// their own, "<name>.experts.<e>.c_fc.weight" (gate rows first) and ".c_proj.weight". No token is
+/// dropped, so what a pass keeps does not depend on the choice.
+class RoutedExperts final : public Rebuilder {
+ public:
+  struct Spec {
+    std::int64_t width = 0;        // C of the residual stream
+    std::int64_t inner_width = 0;  // of an expert
+    kernels::RoutingSpec routing{};
+    kernels::Gate gate = kernels::Gate::kSilu;
+    kernels::RoutingLosses losses{};
+    bool router_bias = false, biases = false;
+    Role role = Role::kExpert;  // of the experts' weights
+  };
+  /// Its modules, here and in a Hugging Face folder.
+  struct Names {
+    ModuleName router, expert;  // of one expert; `{}` in it stands for its number
+    /// The products' weights of an expert in a folder.
+    std::vector<FileTensor> first, last;  // `{}` likewise
+  };
+
+  RoutedExperts(const ModuleName& name, const Spec& spec, const Names& names, const Stream& stream);
+  /// x: (…, C). `wanted`: see GroupedLinear.
+  Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
+                 ActivationTape& tape, const Stream& stream);
+  /// Returns the gradient of x.
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
+  /// f(gate)·up from both.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  TokenFlops flops() const;
+  KeptNumbers kept() const;
+  void visit_parameters(const ParameterVisitor& visit);
+  void visit_linears(const LinearVisitor& visit);
+  /// Counts from now on in the passes of training; one that learns counts in backward.
+  RoutingCount& count() { return count_; }
+
+ private:
+  kernels::Routing routed(const Tensor& logits, const Stream& stream) const;
+  Tensor gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets, const Stream& stream);
+  void add_to_count(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
+  std::string name_;
+  Spec spec_;
+  Linear router_;
+  GroupedLinear first_, last_;
+  RoutingCount count_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,152 @@
+#include "src/hugging_face/expert_keys.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/hugging_face/layer_letters.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+constexpr const char* kChosen = "num_experts_per_tok";
+constexpr const char* kBalance = "router_aux_loss_coef";
+constexpr const char* kWantsBalance = "output_router_logits";
+constexpr const char* kPlainLayers = "mlp_only_layers";
+constexpr const char* kSparseStep = "decoder_sparse_step";
+constexpr const char* kNoise = "router_jitter_noise";
+
+std::string first_of(std::string_view keys) { return std::string(keys.substr(0, keys.find('|'))); }
+
+bool is_zero(const json::value& value) {
+  return value.is_number() && value.to_number<double>() == 0;
+}
+
+/// Which layers have experts, one letter each.
+std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
+  std::int64_t step = 1;
+  reader.read(step, kSparseStep, 1);
+  std::string letters(static_cast<std::size_t>(layers), 'f');
+  for (std::int64_t i = step - 1; i < layers; i += step) letters[static_cast<std::size_t>(i)] = 'e';
+  const json::value* plain = reader.find(kPlainLayers);
+  if (plain == nullptr || plain->is_null()) return letters;
+  const json::array none, &list = plain->is_array() ? plain->get_array() : none;
+  bool fits = plain->is_array();
+  for (const json::value& layer : list) {
+    const bool is_layer = layer.is_int64() && layer.get_int64() >= 0 && layer.get_int64() < layers;
+    if (is_layer) letters[static_cast<std::size_t>(layer.get_int64())] = 'f';
+    fits = fits && is_layer;
+  }
+  if (!fits) reader.refuse(kPlainLayers, *plain, concat("a list of layers from 0 to ", layers - 1));
+  return letters;
+}
+
+/// Of a family whose mixtures are not read.
+void refuse_experts(ConfigReader& reader, std::int64_t layers, const ExpertKeys& keys) {
+  const json::value* value = reader.find(std::string(keys.count));
+  const bool is_missing = value == nullptr || value->is_null();
+  const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
+  if ((is_missing ? keys.missing_count == 0 : is_zero(*value)) || are_plain) return;
+  reader.problem(
+      concat(keys.count, ": ", is_missing ? "is missing, which means " : "got ",
+             is_missing ? concat(keys.missing_count) : json::serialize(*value).substr(0, 60),
+             ", want 0: mixtures of experts of this family are not read"));
+}
+
+/// One number under several names.
+void check_names_agree(ConfigReader& reader, const std::string& keys) {
+  const std::size_t bar = keys.find('|');
+  if (bar == std::string::npos) return;
+  const json::value *one = reader.find(keys.substr(0, bar)),
+                    *other = reader.find(keys.substr(bar + 1));
+  const auto says = [](const json::value* value) { return value != nullptr && !value->is_null(); };
+  if (says(one) && says(other) && *one != *other)
+    reader.refuse(
+        keys.substr(bar + 1), *other,
+        concat("as ", keys.substr(0, bar), " says, ", json::serialize(*one).substr(0, 60)));
+}
+
+void read_rule(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {
+  bool sums_to_one = true;
+  if (!keys.sums_to_one.empty())
+    reader.read(sums_to_one, std::string(keys.sums_to_one), keys.missing_sums_to_one ? 1 : 0);
+  experts.rule = sums_to_one ? kSoftmaxOfChosenRule : kSoftmaxRule;
+}
+
+void read_layers(ConfigReader& reader, ModelConfig& model) {
+  const std::int64_t layers = std::clamp<std::int64_t>(model.layers, 1, 1000);  // checked later
+  const std::string letters = letters_of_experts(reader, layers), period = period_of(letters);
+  model.experts.layers = 2 * period.size() > letters.size() ? letters : period;
+  if (model.experts.layers == "e") model.experts.layers.clear();
+}
+
+/// transformers adds the loss only where it returns the router's logits.
+void read_balance(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {
+  double factor = 0;
+  bool is_wanted = false;
+  reader.read(factor, kBalance, keys.missing_balance);
+  reader.read(is_wanted, kWantsBalance, 0);
+  if (factor < 0) reader.problem(concat(kBalance, ": got ", factor, ", want 0 or more"));
+  experts.balance_loss = is_wanted ? factor : 0;
+}
+
+void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& keys) {
+  ExpertConfig& experts = model.experts;
+  reader.read(experts.count, std::string(keys.count), keys.missing_count);
+  check_names_agree(reader, std::string(keys.count));
+  reader.read(experts.chosen, kChosen, keys.missing_chosen);
+  reader.read(experts.inner_width, std::string(keys.inner_width), keys.missing_inner_width);
+  if (!keys.shared_width.empty())
+    reader.read(experts.shared_width, std::string(keys.shared_width), 5632);
+  read_rule(reader, experts, keys);
+  if (keys.has_dense_layers) read_layers(reader, model);
+  read_balance(reader, experts, keys);
+  const json::value* noise = reader.find(kNoise);
+  if (noise != nullptr && !noise->is_null() && !is_zero(*noise))
+    reader.refuse(kNoise, *noise, "0: noise on what routers read is not supported");
+}
+
+}  // namespace
+
+void read_expert_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  const ExpertKeys& keys = layout.experts;
+  if (keys.count.empty()) return;
+  if (keys.are_refused) return refuse_experts(reader, model.layers, keys);
+  const json::value* count = reader.find(std::string(keys.count));
+  if (keys.may_be_none && count != nullptr && is_zero(*count)) {
+    for (const std::string& key : {std::string(keys.inner_width), std::string(kChosen),
+                                   std::string(kBalance), std::string(kWantsBalance)})
+      reader.know(key);
+    return;
+  }
+  read_experts(reader, model, keys);
+}
+
+void write_expert_keys(json::object& config, const ModelConfig& model,
+                       const HuggingFaceLayout& layout) {
+  const ExpertKeys& keys = layout.experts;
+  if (keys.count.empty()) return;
+  const ExpertConfig& experts = model.experts;
+  config[first_of(keys.count)] = experts.count;
+  if (keys.are_refused || experts.count == 0) return;
+  const bool sums_to_one = experts.rule == kSoftmaxOfChosenRule;
+  if (experts.rule == kSigmoidRule || (keys.sums_to_one.empty() && !sums_to_one))
+    throw DataError(concat("a folder of a ", layout.model_type,
+                           " model cannot tell of model.experts.rule=", experts.rule,
+                           ": whoever reads it would weigh experts otherwise"));
+  config[kChosen] = experts.chosen;
+  config[keys.inner_width] = experts.inner_width;
+  if (!keys.shared_width.empty()) config[keys.shared_width] = experts.shared_width;
+  if (!keys.sums_to_one.empty()) config[keys.sums_to_one] = sums_to_one;
+  if (keys.has_dense_layers) {
+    json::array plain;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      if (!has_experts(experts, i)) plain.emplace_back(i);
+    config[kPlainLayers] = plain;
+    config[kSparseStep] = 1;
+  }
+  config[kBalance] = experts.balance_loss > 0 ? experts.balance_loss : keys.missing_balance;
+  config[kWantsBalance] = experts.balance_loss > 0;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,156 @@
+#include "src/models/families/families.h"
+#include "src/models/families/rotary_decoder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+ExpertMixture::Files mixtral_files() {
+  return {.first = {"experts.{}.w1", "experts.{}.w3"}, .last = "experts.{}.w2"};
+}
+
+ExpertMixture::Files granite_files() {
+  return {.router = "router.layer", .first = {"input_linear"}, .last = "output_linear"};
+}
+
+std::vector<ModelPreset> granite_presets() {
+  ModelConfig tiny{.family = "granitemoe",
+                   .layers = 4,
+                   .heads = 4,
+                   .width = 128,
+                   .context = 64,
+                   .key_heads = 2,
+                   .tied_head = true};
+  tiny.experts = {.count = 8, .chosen = 2, .balance_loss = 0.01};
+  ModelConfig billion{.family = "granitemoe",  // Granite 3.0 1B A400M
+                      .layers = 24,
+                      .heads = 16,
+                      .width = 1024,
+                      .context = 4096,
+                      .key_heads = 8,
+                      .norm_epsilon = 1e-6,
+                      .tied_head = true,
+                      .query_scalar = 4096,
+                      .embedding_scale = 12,
+                      .residual_scale = 0.22,
+                      .logit_scale = 1.0 / 6};
+  billion.experts = {.count = 32, .chosen = 8, .inner_width = 512, .balance_loss = 0.01};
+  return {{"moe-tiny", tiny, 16, 64, "muon", 1e-2},
+          {"granite-moe-1b", billion, 4, 1024, "adamw", 3e-4, 49155}};
+}
+
+}  // namespace
+
+ModelFamily mixtral_family() {
+  return rotary_decoder_family(
+      {.name = "mixtral",
+       .title = "Mixtral",
+       .architecture = "MixtralForCausalLM",
+       .windows = "w",
+       .experts = FamilyExperts{.count = 8,
+                                .chosen = 2,
+                                .module = "block_sparse_moe",
+                                .files = mixtral_files(),
+                                .keys = {.count = "num_local_experts",
+                                         .inner_width = "intermediate_size",
+                                         .missing_count = 8,
+                                         .missing_chosen = 2,
+                                         .missing_inner_width = 14336}},
+       .file_key_heads = 8,
+       .file_context = 131072,
+       .file_theta = 1e6,
+       .file_epsilon = 1e-5,
+       .window_keys = WindowKeys::kAll});
+}
+
+ModelFamily qwen2_moe_family() {
+  return rotary_decoder_family(
+      {.name = "qwen2_moe",
+       .title = "Qwen2 MoE",
+       .architecture = "Qwen2MoeForCausalLM",
+       .biased_queries = true,
+       .windows = "w",
+       .experts = FamilyExperts{.count = 60,
+                                .chosen = 4,
+                                .rule = kSoftmaxRule,
+                                .is_shared = true,
+                                .has_dense_layers = true,
+                                .keys = {.count = "num_experts|num_local_experts",
+                                         .inner_width = "moe_intermediate_size",
+                                         .shared_width = "shared_expert_intermediate_size",
+                                         .missing_count = 60,
+                                         .missing_chosen = 4,
+                                         .missing_inner_width = 1408,
+                                         .sums_to_one = "norm_topk_prob",
+                                         .has_dense_layers = true}},
+       .file_key_heads = 16,
+       .file_context = 32768,
+       .window_keys = WindowKeys::kFromLayer});
+}
+
+ModelFamily qwen3_moe_family() {
+  return rotary_decoder_family(
+      {.name = "qwen3_moe",
+       .title = "Qwen3 MoE",
+       .architecture = "Qwen3MoeForCausalLM",
+       .query_key_norm = true,
+       .windows = "w",
+       .experts = FamilyExperts{.count = 128,
+                                .chosen = 8,
+                                .has_dense_layers = true,
+                                .keys = {.count = "num_experts|num_local_experts",
+                                         .inner_width = "moe_intermediate_size",
+                                         .missing_count = 128,
+                                         .missing_chosen = 8,
+                                         .missing_inner_width = 768,
+                                         .sums_to_one = "norm_topk_prob",
+                                         .has_dense_layers = true}},
+       .attention_bias = true,
+       .file_key_heads = 4,
+       .file_context = 32768,
+       .window_keys = WindowKeys::kFromLayer});
+}
+
+ModelFamily olmoe_family() {
+  return rotary_decoder_family(
+      {.name = "olmoe",
+       .title = "OLMoE",
+       .architecture = "OlmoeForCausalLM",
+       .query_key_norm = true,
+       .norms_all_heads = true,
+       .limits_values = true,
+       .experts = FamilyExperts{.count = 64,
+                                .chosen = 8,
+                                .rule = kSoftmaxRule,
+                                .keys = {.count = "num_experts|num_local_experts",
+                                         .inner_width = "intermediate_size",
+                                         .missing_count = 64,
+                                         .missing_chosen = 8,
+                                         .missing_inner_width = 2048,
+                                         .sums_to_one = "norm_topk_prob",
+                                         .missing_balance = 0.01}},
+       .attention_bias = true,
+       .file_context = 4096,
+       .file_epsilon = 1e-5});
+}
+
+ModelFamily granite_moe_family() {
+  return rotary_decoder_family(
+      {.name = "granitemoe",
+       .title = "Granite MoE",
+       .architecture = "GraniteMoeForCausalLM",
+       .scales = true,
+       .experts = FamilyExperts{.count = 8,
+                                .chosen = 2,
+                                .module = "block_sparse_moe",
+                                .files = granite_files(),
+                                .keys = {.count = "num_local_experts",
+                                         .inner_width = "intermediate_size",
+                                         .missing_count = 8,
+                                         .missing_chosen = 2,
+                                         .missing_inner_width = 11008}},
+       .attention_bias = true,
+       .file_context = 2048,
+       .presets = granite_presets()});
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,189 @@
+#include "hybrid_trainer/nn/routed_experts.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// The name with the expert's number in place of {}.
+std::string numbered(std::string name, std::int64_t expert) {
+  const std::size_t at = name.find("{}");
+  return at == std::string::npos ? name : name.replace(at, 2, concat(expert));
+}
+
+std::vector<FileTensor> numbered(std::vector<FileTensor> tensors, std::int64_t expert) {
+  for (FileTensor& tensor : tensors) {
+    tensor.name = numbered(tensor.name, expert);
+    if (tensor.parts > 1) tensor.part = expert;
+  }
+  return tensors;
+}
+
+/// One product of each expert.
+GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert, const char* name,
+                       const std::vector<FileTensor>& files, const Shape& shape,
+                       const Stream& stream) {
+  std::vector<Linear> linears;
+  for (std::int64_t e = 0; e < spec.routing.experts; ++e) {
+    const ModuleName module{numbered(expert.here, e), numbered(expert.in_files, e)};
+    linears.emplace_back(module / name, shape[1], shape[0], stream, spec.biases, spec.role);
+    if (!files.empty()) linears.back().weight().set_in_files(numbered(files, e));
+  }
+  return GroupedLinear(std::move(linears));
+}
+
+}  // namespace
+
+RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Names& names,
+                             const Stream& stream)
+    : name_(name.here),
+      spec_(spec),
+      router_(name / names.router, spec.width, spec.routing.experts, stream, spec.router_bias,
+              Role::kRouter),
+      first_(products(spec, name / names.expert, "c_fc", names.first,
+                      {2 * spec.inner_width, spec.width}, stream)),
+      last_(products(spec, name / names.expert, "c_proj", names.last,
+                     {spec.width, spec.inner_width}, stream)),
+      count_{.layer = name.here, .experts = spec.routing.experts, .chosen = spec.routing.chosen} {}
+
+kernels::Routing RoutedExperts::routed(const Tensor& logits, const Stream& stream) const {
+  kernels::Routing routing = kernels::Routing::empty(logits.size(0), spec_.routing, stream);
+  kernels::route(routing, logits, Tensor{}, spec_.routing, stream);
+  return routing;
+}
+
+void RoutedExperts::add_to_count(const Tensor& logits, const kernels::Routing& routing,
+                                 const Stream& stream) {
+  if (!count_.sums)
+    count_.sums = Tensor::zeros({kernels::routing_numbers(count_.experts)}, DType::kF64,
+                                MemoryKind::kWorkspace, stream);
+  kernels::routing_statistics(count_.sums, logits, routing, stream);
+}
+
+Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
+                              ActivationTape& tape, const Stream& stream) {
+  const Tensor rows = x.as_rows();
+  const Tensor logits = router_.product(rows, Tensor{}, tape.pass(), stream);
+  const kernels::Routing routing = routed(logits, stream);
+  if (tape.pass().training && !tape.keeps()) add_to_count(logits, routing, stream);
+  const Shape wide_rows{routing.pairs.size(0), spec_.width};
+  Tensor gathered = Tensor::empty(wide_rows, x.dtype(), MemoryKind::kActivations, stream);
+  kernels::gather_tokens(gathered, rows, routing, stream);
+  const Tensor wide = first_.forward(gathered, routing.offsets, wanted, tape.pass(), stream);
+  gathered = {};
+  const Tensor active = rebuild(wide, tape.pass(), stream);
+  const bool reads_x = router_.kept(rows).defined() || first_.learns();
+  tape.save({ActivationRole::kProductInput, reads_x ? rows : Tensor{}, true}, stream);
+  tape.save({ActivationRole::kPreActivation, logits}, stream);
+  tape.save({ActivationRole::kPreActivation, wide, true}, stream);
+  tape.can_rebuild(active, Rebuild::kActivated, wide, *this);
+  tape.save({ActivationRole::kActivated, active, true}, stream);
+  const Tensor results = last_.forward(active, routing.offsets, wanted, tape.pass(), stream);
+  const Tensor y = Tensor::empty(rows.shape(), x.dtype(), MemoryKind::kActivations, stream);
+  kernels::combine_rows(y, results, routing.weights, residual.as_rows(), routing, stream);
+  return y.view(x.shape());
+}
+
+Tensor RoutedExperts::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
+  Tensor active = Tensor::empty({source.size(0), source.size(1) / 2}, source.dtype(),
+                                MemoryKind::kActivations, stream);
+  kernels::gated_forward(active, source, spec_.gate, stream);
+  return active;
+}
+
+/// What a weight's gradient gets of the expert's last bias: ⟨dy, bias⟩ of each row; undefined where there
+/// is none.
+Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets,
+                                         const Stream& stream) {
+  if (!spec_.biases) return {};
+  require(dy_rows.dtype() == DType::kF32, "experts with biases compute in f32");
+  Tensor sums = Tensor::empty({dy_rows.size(0), 1}, DType::kF32, MemoryKind::kWorkspace, stream);
+  for (std::size_t e = 0; e < last_.linears().size(); ++e) {
+    const Weight bias = last_.linears()[e].acquire_bias(stream);
+    const Tensor row = bias.tensor().view({1, spec_.width});
+    kernels::grouped_forward(sums, dy_rows, {offsets, static_cast<std::int64_t>(e)}, {&row, 1}, {},
+                             kernels::GradientMode::kOverwrite, stream);
+  }
+  return sums.view({dy_rows.size(0)});
+}
+
+/// A token's weight w of an expert and what the expert gives, W·h + b, have the gradients ⟨dy, W·h + b⟩ =
+/// ⟨Wᵀ·dy, h⟩ + ⟨dy, b⟩ and w·dy, so that what the expert gave need not be kept.
+Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Pass& pass = tape.pass();
+  const Tensor active = tape.take(stream), wide = tape.take(stream), logits = tape.take(stream),
+               x = tape.take(stream);
+  const kernels::Routing routing = routed(logits, stream);
+  if (pass.training) add_to_count(logits, routing, stream);
+  Tensor rows = Tensor::empty({routing.pairs.size(0), spec_.width}, dy.dtype(),
+                              MemoryKind::kActivations, stream);
+  kernels::gather_tokens(rows, dy.as_rows(), routing, stream);
+  Tensor dactive = last_.backward_input(rows, routing.offsets, pass, stream);
+  const Tensor dweights =
+      Tensor::empty(routing.weights.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+  kernels::weigh_rows(dweights, gradient_of_biases(rows, routing.offsets, stream), active, dactive,
+                      routing, stream);
+  last_.contribute(rows, active, Tensor{}, routing.offsets, pass, stream);
+  kernels::gated_backward(wide, dactive, wide, spec_.gate, stream);
+  dactive = {};
+  if (first_.learns()) {
+    kernels::gather_tokens(rows, x, routing, stream);
+    first_.contribute(wide, rows, Tensor{}, routing.offsets, pass, stream);
+  }
+  rows = {};
+  const Tensor drows = first_.backward_input(wide, routing.offsets, pass, stream);
+  const Tensor dx =
+      Tensor::empty(dy.as_rows().shape(), dy.dtype(), MemoryKind::kActivations, stream);
+  kernels::combine_rows(dx, drows, Tensor{}, Tensor{}, routing, stream);
+  kernels::RoutingLosses losses = spec_.losses;
+  losses.balance *= pass.gradient_scale;
+  losses.z *= pass.gradient_scale;
+  kernels::route_backward(logits, logits, routing, dweights, spec_.routing, losses, stream);
+  const LinearGradients of_router(router_, logits, x, pass, stream);
+  const Tensor through_router = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
+  of_router.write_input_gradient(through_router);
+  kernels::add(dx, dx, through_router, stream);
+  return dx.view(dy.shape());
+}
+
+void RoutedExperts::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                               const Stream& stream) {
+  initialize_normal(router_.weight(), deviations.matrix, seed, stream);
+  for (Linear& linear : first_.linears())
+    initialize_normal(linear.weight(), deviations.matrix, seed, stream);
+  for (Linear& linear : last_.linears())
+    initialize_normal(linear.weight(), deviations.projection, seed, stream);
+}
+
+TokenFlops RoutedExperts::flops() const {
+  TokenFlops all = router_.flops();
+  for (std::int64_t j = 0; j < spec_.routing.chosen; ++j)
+    all = all + first_.flops() + last_.flops();
+  return all;
+}
+
+KeptNumbers RoutedExperts::kept() const {
+  const auto inner = static_cast<double>(spec_.routing.chosen * spec_.inner_width),
+             logits = static_cast<double>(spec_.routing.experts);
+  return {3 * inner + logits, 2 * inner + logits, 2 * inner + logits, 2 * inner + logits};
+}
+
+void RoutedExperts::visit_parameters(const ParameterVisitor& visit) {
+  router_.visit_parameters(visit);
+  for (std::size_t e = 0; e < first_.linears().size(); ++e) {
+    first_.linears()[e].visit_parameters(visit);
+    last_.linears()[e].visit_parameters(visit);
+  }
+}
+
+void RoutedExperts::visit_linears(const LinearVisitor& visit) {
+  visit(router_);
+  for (std::size_t e = 0; e < first_.linears().size(); ++e) {
+    visit(first_.linears()[e]);
+    visit(last_.linears()[e]);
+  }
+}
+
+}  // namespace hybrid_trainer
