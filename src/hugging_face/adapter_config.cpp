@@ -84,7 +84,10 @@ class AdapterConfigReader {
     const json::value targets = value("target_modules"), excluded = value("exclude_modules");
     config.all_linear = targets == kAllLinear;
     if (!config.all_linear) config.targets = modules("target_modules", targets);
-    want("target_modules", !says_nothing(targets), "names, a pattern, or \"all-linear\"");
+    const json::value parameters = value("target_parameters");  // of all experts of a layer
+    if (!says_nothing(parameters)) texts("target_parameters", parameters);
+    want("target_modules", !says_nothing(targets) || !says_nothing(parameters),
+         "names, a pattern, or \"all-linear\"");
     if (!says_nothing(excluded)) config.excluded = modules("exclude_modules", excluded);
   }
 

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/hugging_face/adapter_tensors.h"
+#include "src/hugging_face/fused_adapters.h"
 #include "src/hugging_face/transpose.h"
 
 namespace hybrid_trainer {
@@ -98,6 +99,9 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
     if (!config_.is_target(module)) belongs_to_none();
     add_beside(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");
     if (is_token_table(module)) table_ = module;
+  } else if (const std::string of_all = module_before(name, ".lora_A.weight"); is_fused(of_all)) {
+    const bool is_first = of_all.ends_with(".base_layer");
+    fused_.emplace(of_all, rank_of_experts(of_all, entry, is_first));
   } else if (const std::string of_a = module_before(name, ".lora_A.weight"); !of_a.empty()) {
     const bool follows = config_.ties_whole && is_head(of_a);  // no target of its own
     if (!config_.is_target(of_a) && !follows) belongs_to_none();
@@ -115,6 +119,30 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
     whole_.emplace(unwrapped(name), entry.name);
     beside_.insert(entry.name);
   }
+}
+
+/// Of adapters of all experts of a layer, whose parameter's name their ranks go by.
+std::int64_t AdapterContents::rank_of_experts(const std::string& module,
+                                              const SafetensorsEntry& entry, bool is_first) const {
+  const std::string experts = is_first ? module.substr(0, module.rfind('.')) : module;
+  const std::int64_t of_first = config_.rank_of(experts + ".gate_up_proj"),
+                     of_last = config_.rank_of(experts + ".down_proj"),
+                     rows = entry.shape.empty() ? 0 : entry.shape.front();
+  const std::int64_t rank =
+      is_first || !file_.contains(concat(kAdapterPrefix, experts, ".base_layer.lora_A.weight"))
+          ? of_first
+          : of_last;
+  if (rows % rank == 0) return rank;
+  throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has ", rows,
+                         " rows, want as many of rank ", rank, " for each expert, as ",
+                         kAdapterConfig, " says; copy both files anew"));
+}
+
+double AdapterContents::scale_of_fused(const std::string& module) const {
+  const bool is_first = module.ends_with(".base_layer") || !fused_.contains(module + ".base_layer");
+  const std::string experts =
+      module.ends_with(".base_layer") ? module.substr(0, module.rfind('.')) : module;
+  return config_.scale_of(experts + (is_first ? ".gate_up_proj" : ".down_proj"));
 }
 
 void AdapterContents::add_beside(std::set<std::string>& modules, const std::string& module,

@@ -24,6 +24,12 @@ class AdapterContents {
   /// Of each linear map with an adapter, by its module.
   const std::map<std::string, std::int64_t>& ranks() const { return ranks_; }
 
+  /// Of all experts of a layer together (see fused_adapters.h), likewise.
+  const std::map<std::string, std::int64_t>& fused() const { return fused_; }
+
+  /// On B·A of one of those.
+  double scale_of_fused(const std::string& module) const;
+
   /// Weights that are held whole, and those of embeddings and head, to which a product is added.
   std::set<std::string> weights_beside() const;
   /// Whether a tensor of the file belongs to one of them.
@@ -37,6 +43,8 @@ class AdapterContents {
   Tensor load(const std::string& name, const Shape& shape, const Stream& host) const;
 
  private:
+  std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry,
+                               bool is_first) const;
   void sort_tensor(const SafetensorsEntry& entry);
   void add_beside(std::set<std::string>& modules, const std::string& module, const char* a,
                   const char* b);
@@ -45,7 +53,7 @@ class AdapterContents {
 
   AdapterConfig config_;
   SafetensorsFile file_;
-  std::map<std::string, std::int64_t> ranks_;
+  std::map<std::string, std::int64_t> ranks_, fused_;
   std::map<std::string, std::string> whole_;  // tensor in the file, by the weight
   std::set<std::string> embeddings_, heads_;  // modules with a product
   std::string table_;                         // of tokens, among the embeddings

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -12,27 +13,51 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/hugging_face/adapter_tensors.h"
 #include "src/hugging_face/file_layout.h"
+#include "src/hugging_face/fused_adapters.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-/// The targets as PEFT wants them: the last parts of all names where all linear maps are meant.
-json::array target_modules(LanguageModel& model, const LoraConfig& config) {
-  std::set<std::string> names;
-  if (config.targets == kAllLinear) {
-    model.visit_linears([&](Linear& linear) {
-      if (linear.adapter() == nullptr) return;
-      for (const AdapterPart& part : linear.adapter()->parts())
-        names.insert(part.name.substr(part.name.rfind('.') + 1));
-    });
-  } else {
-    for (const std::string& target : config.target_names()) names.insert(target);
+/// What adapters of the model are of, as PEFT wants it told.
+struct AdaptedModules {
+  std::set<std::string> modules{}, parameters{};
+  std::int64_t rank_of_experts = 0;
+
+  explicit AdaptedModules(LanguageModel& model) {
+    for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
+      if (tensor.experts > 1) rank_of_experts = tensor.rank;
+      if (tensor.is_fused) {
+        parameters.insert(tensor.is_last ? "experts.down_proj" : "experts.gate_up_proj");
+      } else {
+        modules.insert(tensor.module.substr(tensor.module.rfind('.') + 1));
+      }
+    }
   }
+};
+
+json::array array_of(const std::set<std::string>& names) {
   json::array array;
   for (const std::string& name : names) array.emplace_back(name);
   return array;
+}
+
+/// The last parts of all names where all linear maps are meant.
+json::array target_modules(const AdaptedModules& adapted, const LoraConfig& config) {
+  if (config.targets == kAllLinear) return array_of(adapted.modules);
+  std::set<std::string> names;
+  for (const std::string& target : config.target_names())
+    if (target != kExpertTargets) names.insert(target);
+  if (config.targets.find(kExpertTargets) != std::string::npos)
+    names.insert(adapted.modules.begin(), adapted.modules.end());
+  return array_of(names);
+}
+
+/// Of experts, where it is another one.
+json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
+  if (adapted.rank_of_experts == 0 || adapted.rank_of_experts == config.rank) return {};
+  return {{".*\\.experts\\..*", adapted.rank_of_experts}};
 }
 
 bool lies_transposed(LanguageModel& model) {
@@ -45,7 +70,7 @@ bool lies_transposed(LanguageModel& model) {
 
 void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
                      const fs::path& folder) {
-  const json::array targets = target_modules(model, {.targets = kAllLinear});
+  const json::array targets = array_of(AdaptedModules(model).modules);
   std::vector<std::string> modules;
   for (const std::string& module : layout.not_adapted)
     if (std::ranges::find(targets, json::value(module)) != targets.end()) modules.push_back(module);
@@ -57,25 +82,50 @@ void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
 }
 
 std::string config_text(LanguageModel& model, const LoraConfig& config, const std::string& base) {
-  return pretty_json(json::object{{"peft_type", "LORA"},
-                                  {"task_type", "CAUSAL_LM"},
-                                  {"base_model_name_or_path", base},
-                                  {"revision", nullptr},
-                                  {"inference_mode", true},
-                                  {"r", config.rank},
-                                  {"lora_alpha", config.alpha},
-                                  {"lora_dropout", config.dropout},
-                                  {"target_modules", target_modules(model, config)},
-                                  {"bias", "none"},
-                                  {"fan_in_fan_out", lies_transposed(model)},
-                                  {"use_rslora", has_root_scale(config.variant)},
-                                  {"use_dora", is_decomposed(config.variant)},
-                                  {"init_lora_weights", true},
-                                  {"modules_to_save", nullptr},
-                                  {"rank_pattern", json::object{}},
-                                  {"alpha_pattern", json::object{}},
-                                  {"layers_to_transform", nullptr},
-                                  {"layers_pattern", nullptr}});
+  const AdaptedModules adapted(model);
+  return pretty_json(json::object{
+      {"peft_type", "LORA"},
+      {"task_type", "CAUSAL_LM"},
+      {"base_model_name_or_path", base},
+      {"revision", nullptr},
+      {"inference_mode", true},
+      {"r", config.rank},
+      {"lora_alpha", config.alpha},
+      {"lora_dropout", config.dropout},
+      {"target_modules", target_modules(adapted, config)},
+      {"target_parameters",
+       adapted.parameters.empty() ? json::value() : json::value(array_of(adapted.parameters))},
+      {"bias", "none"},
+      {"fan_in_fan_out", lies_transposed(model)},
+      {"use_rslora", has_root_scale(config.variant)},
+      {"use_dora", is_decomposed(config.variant)},
+      {"init_lora_weights", true},
+      {"modules_to_save", nullptr},
+      {"rank_pattern", rank_pattern(adapted, config)},
+      {"alpha_pattern", json::object{}},
+      {"layers_to_transform", nullptr},
+      {"layers_pattern", nullptr}});
+}
+
+/// The tensors of the file: of experts that are one module there all together.
+std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
+  std::vector<NamedTensor> tensors;
+  std::map<std::string, Tensor> of_all;
+  for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
+    const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
+    const Tensor rows = values.rows(tensor.first_row, tensor.first_row + tensor.rows);
+    if (!tensor.is_fused) {
+      tensors.push_back({tensor.name, reordered(rows, tensor.order, RowsTo::kFile)});
+      continue;
+    }
+    Tensor& whole = of_all[tensor.name];
+    if (!whole)
+      whole = Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host);
+    write_expert(whole, tensor, rows);
+  }
+  for (const auto& [name, tensor] : of_all) tensors.push_back({name, tensor});
+  return tensors;
 }
 
 }  // namespace
@@ -83,12 +133,7 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
 void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
                    const fs::path& folder, const Stream& stream, const ModelRegistry& registry) {
   warn_of_modules(model, find_family(model.config().family, registry).hugging_face, folder);
-  std::vector<NamedTensor> tensors;
-  for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
-    const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
-    const Tensor rows = values.rows(tensor.first_row, tensor.first_row + tensor.rows);
-    tensors.push_back({tensor.name, reordered(rows, tensor.order, RowsTo::kFile)});
-  }
+  std::vector<NamedTensor> tensors = tensors_of_file(model, stream);
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
   replace_file(to + "/" + kAdapterConfig, config_text(model, config, base));

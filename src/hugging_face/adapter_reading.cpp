@@ -8,33 +8,64 @@
 #include "src/hugging_face/adapter_contents.h"
 #include "src/hugging_face/adapter_tensors.h"
 #include "src/hugging_face/file_layout.h"
+#include "src/hugging_face/fused_adapters.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
+bool is_of_expert(const std::string& module) {
+  return module.find(".experts.") != std::string::npos;
+}
+
+/// The last parts of the names of experts' modules with adapters.
+std::set<std::string> modules_of_experts(const AdapterContents& contents) {
+  std::set<std::string> names;
+  for (const auto& [module, rank] : contents.ranks())
+    if (is_of_expert(module)) names.insert(module.substr(module.rfind('.') + 1));
+  return names;
+}
+
+/// Which all-linear leaves out here.
+bool is_router(const std::string& module) {
+  return module.ends_with(".gate") || module.ends_with("_gate") || module.ends_with(".router") ||
+         module.ends_with(".router.layer");
+}
+
 /// The targets of a folder as names.
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
-  if (config.all_linear && config.excluded.are_none()) return kAllLinear;
+  const bool has_router =
+      std::ranges::any_of(contents.ranks(), [](const auto& one) { return is_router(one.first); });
+  if (config.all_linear && config.excluded.are_none() && !has_router) return kAllLinear;
   const bool are_names = !config.all_linear && !config.targets.pattern && !config.is_of_outer &&
                          config.excluded.are_none() && config.layers.empty();
+  const bool has_experts = !modules_of_experts(contents).empty();
   std::set<std::string> names;
-  for (const auto& [module, rank] : contents.ranks())
-    names.insert(are_names ? config.targets.name_of(module) : module);
+  for (const auto& [module, rank] : contents.ranks()) {
+    if (is_of_expert(module)) continue;
+    names.insert(are_names && !has_experts ? config.targets.name_of(module) : module);
+  }
+  if (has_experts || !contents.fused().empty()) names.insert(kExpertTargets);
   return join({names.begin(), names.end()}, ",");
 }
 
-/// All adapters in one config: the largest rank, and the scale that the folder names for all.
+/// All adapters in one config: the largest ranks, and the scale that the folder names for all.
 LoraConfig config_of(const AdapterContents& contents) {
   const AdapterConfig& said = contents.config();
+  if (contents.ranks().empty() && contents.fused().empty())
+    return {.rank = 0};  // of head and embeddings alone
   LoraConfig config{.rank = said.rank,
                     .alpha = said.alpha,
                     .dropout = said.dropout,
                     .targets = targets_of(contents),
                     .variant = said.variant};
-  for (const auto& [module, rank] : contents.ranks()) config.rank = std::max(config.rank, rank);
-  if (contents.ranks().empty()) return {.rank = 0};  // of head and embeddings alone
+  for (const auto& [module, rank] : contents.ranks()) {
+    std::int64_t& most = is_of_expert(module) ? config.expert_rank : config.rank;
+    most = std::max(most, rank);
+  }
+  for (const auto& [module, rank] : contents.fused())
+    config.expert_rank = std::max(config.expert_rank, rank);
   const double share = static_cast<double>(config.rank) / static_cast<double>(said.rank);
   config.alpha *= has_root_scale(said.variant) ? std::sqrt(share) : share;
   std::vector<std::string> problems;
@@ -44,22 +75,44 @@ LoraConfig config_of(const AdapterContents& contents) {
   return config;
 }
 
-/// The folder's tensor as the model has it: padded with zeros where it is of less rank.
+/// A or B as the folder has it, and what its B·A is multiplied by.
+struct FolderMatrix {
+  Tensor values;
+  double scale;
+};
+
+FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& contents,
+                       const Stream& host) {
+  if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
+    return {read_expert(tensor, fused, contents, host), contents.scale_of_fused(fused)};
+  const std::int64_t rank = contents.config().rank_of(tensor.module);
+  const bool is_b = tensor.matrix == AdapterTensor::Matrix::kB;
+  const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, tensor.parameter->shape()[1]};
+  return {contents.load(tensor.name, there, host), contents.config().scale_of(tensor.module)};
+}
+
+/// Whether it has nothing for an expert's map, which others have something for.
+bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
+  return tensor.experts > 1 && !contents.file().contains(tensor.name) &&
+         fused_module_of(tensor, contents).empty();
+}
+
+/// The folder's tensor as the model has it: padded with zeros where it is of less rank, and zeros where
+/// it has none of an expert's.
 Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, const Stream& host) {
   using Matrix = AdapterTensor::Matrix;
-  const Shape& whole = tensor.parameter->shape();
-  const std::int64_t rank = contents.config().rank_of(tensor.module);
   if (tensor.matrix == Matrix::kMagnitudes)
     return reordered(contents.load(tensor.name, {tensor.rows}, host), tensor.order, RowsTo::kHere);
-  const bool is_b = tensor.matrix == Matrix::kB;
-  const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, whole[1]};
-  const Tensor read = contents.load(tensor.name, there, host);
-  const double scale = is_b ? contents.config().scale_of(tensor.module) / tensor.scale : 1;
+  const std::int64_t columns = tensor.parameter->shape()[1];
   const Tensor values =
-      Tensor::zeros({tensor.rows, whole[1]}, DType::kF32, MemoryKind::kWorkspace, host);
-  for (std::int64_t row = 0; row < there[0]; ++row) {
-    const float* const from = read.data<float>() + row * there[1];
-    std::transform(from, from + there[1], values.data<float>() + row * whole[1],
+      Tensor::zeros({tensor.rows, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+  if (is_absent(tensor, contents)) return values;
+  const FolderMatrix read = matrix_of(tensor, contents, host);
+  const double scale = tensor.matrix == Matrix::kB ? read.scale / tensor.scale : 1;
+  const std::int64_t width = read.values.size(1);
+  for (std::int64_t row = 0; row < read.values.size(0); ++row) {
+    const float* const from = read.values.data<float>() + row * width;
+    std::transform(from, from + width, values.data<float>() + row * columns,
                    [&](float value) { return value * static_cast<float>(scale); });
   }
   return reordered(values, tensor.order, RowsTo::kHere);
@@ -68,9 +121,19 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, c
 /// Throws DataError where a linear map is to have an adapter and the folder has none of it.
 void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
+  const std::set<std::string> of_experts = modules_of_experts(contents);
   model.visit_linears([&](Linear& linear) {
+    const Role role = linear.weight().role();
+    // Which all-linear means in some versions, and not in others.
+    const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
+    const bool is_fused = role == Role::kExpert && !contents.fused().empty();
+    if (may_lack || is_fused) return;
     for (const AdapterPart& part : modules_of(linear, layout)) {
-      if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name))
+      const bool is_expert = role == Role::kExpert;
+      const bool is_beside_experts =  // PEFT loses those of dense layers
+          !is_expert && of_experts.contains(part.name.substr(part.name.rfind('.') + 1));
+      if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name) &&
+          !is_beside_experts)
         contents.file().entry(concat(kAdapterPrefix, part.name, ".lora_A.weight"));  // throws
     }
   });
@@ -141,6 +204,9 @@ void read_adapter_weights(const fs::path& folder, LanguageModel& model, const St
   std::set<std::string> wanted;
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
     wanted.insert(tensor.name);
+    if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
+      for (const char* matrix : {"A", "B"})
+        wanted.insert(concat(kAdapterPrefix, fused, ".lora_", matrix, ".weight"));
     wait_for_copy(
         tensor.parameter->home_master().rows(tensor.first_row, tensor.first_row + tensor.rows),
         values_of(tensor, contents, host), stream);

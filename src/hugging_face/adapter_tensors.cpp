@@ -1,8 +1,49 @@
 #include "src/hugging_face/adapter_tensors.h"
 
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Modules of all experts together that have other names among adapters.
+constexpr std::pair<std::string_view, const char*> kModulesOfAll[] = {
+    {".input_linear", ".experts.base_layer"}, {".output_linear", ".experts"}};
+
+std::string name_among_adapters(const std::string& module) {
+  for (const auto& [ending, name] : kModulesOfAll)
+    if (module.ends_with(ending)) return module.substr(0, module.size() - ending.size()) + name;
+  return module;
+}
+
+/// The number of an expert in a module's name, "….experts.3.gate_proj".
+std::int64_t expert_of(const std::string& module) {
+  const std::size_t at = module.rfind(".experts.");
+  return at == std::string::npos ? 0 : std::atoll(module.c_str() + at + 9);
+}
+
+/// What is told of a linear map of an expert.
+AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t experts) {
+  const AdapterSpec& spec = linear.adapter()->spec();
+  AdapterTensor tensor{.module = part.name,
+                       .scale = spec.scale,
+                       .rank = spec.rank,
+                       .inputs = linear.weight().shape()[1],
+                       .outputs = linear.weight().shape()[0]};
+  if (linear.weight().role() != Role::kExpert) return tensor;
+  tensor.is_fused = part.experts > 1;
+  tensor.expert = tensor.is_fused ? part.expert : expert_of(part.name);
+  tensor.experts = experts;
+  tensor.is_last = linear.weight().name().ends_with(".c_proj.weight");
+  if (tensor.is_fused) tensor.module = name_among_adapters(part.name);
+  return tensor;
+}
+
+}  // namespace
 
 std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model) {
   using Matrix = AdapterTensor::Matrix;
@@ -10,17 +51,26 @@ std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model) {
   model.visit_linears([&](Linear& linear) {
     LowRankAdapter* const adapter = linear.adapter();
     if (adapter == nullptr) return;
-    const auto& [rank, scale, dropout, decomposed, site] = adapter->spec();
+    const std::int64_t rank = adapter->spec().rank;
     std::int64_t a_row = 0, b_row = 0;
     for (const AdapterPart& part : adapter->parts()) {
-      const std::string stem = concat(kAdapterPrefix, part.name, ".lora_");
-      tensors.push_back(
-          {stem + "A.weight", part.name, Matrix::kA, &adapter->a(), a_row, rank, scale});
-      tensors.push_back({stem + "B.weight", part.name, Matrix::kB, &adapter->b(), b_row, part.rows,
-                         scale, part.order});
-      if (decomposed)
-        tensors.push_back({stem + "magnitude_vector", part.name, Matrix::kMagnitudes,
-                           adapter->magnitude(), b_row, part.rows, scale, part.order});
+      const AdapterTensor of_part = tensor_of(linear, part, model.config().experts.count);
+      const std::string stem = concat(kAdapterPrefix, of_part.module, ".lora_");
+      const auto add = [&](const char* end, Matrix matrix, Parameter& parameter,
+                           std::int64_t first_row, std::int64_t rows) {
+        AdapterTensor tensor = of_part;
+        tensor.name = stem + end;
+        tensor.matrix = matrix;
+        tensor.parameter = &parameter;
+        tensor.first_row = first_row;
+        tensor.rows = rows;
+        if (matrix != Matrix::kA) tensor.order = part.order;
+        tensors.push_back(std::move(tensor));
+      };
+      add("A.weight", Matrix::kA, adapter->a(), a_row, rank);
+      add("B.weight", Matrix::kB, adapter->b(), b_row, part.rows);
+      if (adapter->decomposes())
+        add("magnitude_vector", Matrix::kMagnitudes, *adapter->magnitude(), b_row, part.rows);
       a_row += rank;
       b_row += part.rows;
     }

@@ -22,11 +22,13 @@ class TargetModules {
   explicit TargetModules(const LoraConfig& config)
       : all_(config.targets == kAllLinear), targets_(config.target_names()) {}
 
-  bool include(const std::string& module) {
+  bool include(const std::string& module, Role role) {
     known_.insert(module.substr(module.rfind('.') + 1));
-    bool included = all_;
+    if (role == Role::kExpert) known_.insert(kExpertTargets);
+    bool included = all_ && role != Role::kRouter;
     for (const std::string& target : targets_) {
-      if (!names(target, module)) continue;
+      const bool are_experts = target == kExpertTargets && role == Role::kExpert;
+      if (!are_experts && !names(target, module)) continue;
       used_.insert(target);
       included = true;
     }
@@ -54,6 +56,12 @@ class TargetModules {
   std::set<std::string> known_, used_;
 };
 
+[[noreturn]] void refuse_decomposed_experts(const LoraConfig& config) {
+  throw ConfigError({concat("lora.variant: got ", config.variant,
+                            ", and adapters of experts have no magnitudes of rows; want lora or "
+                            "rslora, or lora.targets without experts, such as q_proj,v_proj")});
+}
+
 }  // namespace
 
 const std::vector<std::string>& frozen_base_names() {
@@ -69,8 +77,12 @@ bool has_root_scale(const std::string& variant) {
 
 bool is_decomposed(const std::string& variant) { return variant == "dora" || variant == "rsdora"; }
 
-double LoraConfig::scale() const {
-  const auto r = static_cast<double>(rank);
+std::int64_t LoraConfig::rank_of_experts(std::int64_t chosen, std::int64_t count) const {
+  return expert_rank > 0 ? expert_rank : (rank * chosen + count - 1) / count;
+}
+
+double LoraConfig::scale_of(std::int64_t of_rank) const {
+  const auto r = static_cast<double>(of_rank);
   return has_root_scale(variant) ? alpha / std::sqrt(r) : alpha / r;
 }
 
@@ -86,8 +98,8 @@ std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& lay
   std::int64_t row = 0;
   for (const FileTensor& tensor : linear.weight().in_files()) {
     const std::string name = layout.full_name(tensor);
-    modules.push_back(
-        {name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed, tensor.order});
+    modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed,
+                       tensor.order, tensor.part, tensor.parts});
     row += tensor.rows();
   }
   return modules;
@@ -97,14 +109,21 @@ void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t 
                   const Stream& stream, const ModelRegistry& registry) {
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   TargetModules targets(config);
-  AdapterSpec spec{config.rank, config.scale(), config.dropout, is_decomposed(config.variant),
-                   std::uint64_t{1} << 32};
+  const ExpertConfig& experts = model.config().experts;
+  AdapterSpec spec{.dropout = config.dropout,
+                   .decomposed = is_decomposed(config.variant),
+                   .site = std::uint64_t{1} << 32};
   model.visit_linears([&](Linear& linear) {
+    const Role role = linear.weight().role();
     std::vector<AdapterPart> parts;
     for (AdapterPart& module : modules_of(linear, layout)) {
-      if (targets.include(module.name)) parts.push_back(std::move(module));
+      if (targets.include(module.name, role)) parts.push_back(std::move(module));
     }
     if (parts.empty()) return;
+    if (role == Role::kExpert && spec.decomposed) refuse_decomposed_experts(config);
+    spec.rank =
+        role == Role::kExpert ? config.rank_of_experts(experts.chosen, experts.count) : config.rank;
+    spec.scale = config.scale_of(spec.rank);
     ++spec.site;
     linear.set_adapter(std::move(parts), spec, stream);
     Parameter& a = linear.adapter()->a();

@@ -46,7 +46,10 @@ RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Nam
                       {2 * spec.inner_width, spec.width}, stream)),
       last_(products(spec, name / names.expert, "c_proj", names.last,
                      {spec.width, spec.inner_width}, stream)),
-      count_{.layer = name.here, .experts = spec.routing.experts, .chosen = spec.routing.chosen} {}
+      count_{.layer = name.here,
+             .experts = spec.routing.experts,
+             .chosen = spec.routing.chosen,
+             .losses = spec.losses} {}
 
 kernels::Routing RoutedExperts::routed(const Tensor& logits, const Stream& stream) const {
   kernels::Routing routing = kernels::Routing::empty(logits.size(0), spec_.routing, stream);
@@ -67,7 +70,6 @@ Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLi
   const Tensor rows = x.as_rows();
   const Tensor logits = router_.product(rows, Tensor{}, tape.pass(), stream);
   const kernels::Routing routing = routed(logits, stream);
-  if (tape.pass().training && !tape.keeps()) add_to_count(logits, routing, stream);
   const Shape wide_rows{routing.pairs.size(0), spec_.width};
   Tensor gathered = Tensor::empty(wide_rows, x.dtype(), MemoryKind::kActivations, stream);
   kernels::gather_tokens(gathered, rows, routing, stream);

@@ -244,6 +244,26 @@ std::string recovery_facts(const RunSummary& summary) {
   return concat("<h3>What was done about divergence</h3><dl>", facts, "</dl>");
 }
 
+/// What the last steps' routers did, layer by layer; "" where there is none.
+std::string experts_card(const ExpertLoads& loads) {
+  if (loads.empty()) return "";
+  std::string out = concat(
+      "<section class=\"card\">\n<h2>Experts <small>of the last step; even loads are 1; balance "
+      "loss ",
+      brief(loads.balance_loss), ", z-loss ", brief(loads.z_loss),
+      "</small></h2>\n<table>\n<thead><tr><th scope=\"col\">Layer with experts</th><th "
+      "scope=\"col\">Busiest</th><th scope=\"col\">Idlest</th><th scope=\"col\">Router's entropy"
+      "</th><th scope=\"col\">Dead</th></tr></thead>\n<tbody>\n");
+  for (std::size_t i = 0; i < loads.most.size(); ++i) {
+    out += concat("<tr><th scope=\"row\">", i, "</th>");
+    out += cell("Busiest", units::fixed(loads.most[i], 2)) +
+           cell("Idlest", units::fixed(loads.least[i], 2)) +
+           cell("Router's entropy", units::fixed(loads.entropy[i], 3)) +
+           cell("Dead", concat(loads.dead[i])) + "</tr>\n";
+  }
+  return out + "</tbody>\n</table>\n</section>\n";
+}
+
 std::string folded(const char* name, const std::string& text, const char* state) {
   if (text.empty()) return "";
   return concat("<details class=\"card\"", state, "><summary>", name, "</summary><pre>",
@@ -255,9 +275,11 @@ std::string folded(const char* name, const std::string& text, const char* state)
 void write_report(const std::filesystem::path& path, const ReportInput& input) {
   Curves curves;
   Reliability reliability;
+  ExpertLoads experts;
   for_each_record(input.metrics, [&](const StepRecord& record) {
     curves.add(record);
     reliability.add(record);
+    if (!record.experts.empty()) experts = record.experts;
   });
   replace_file(path, filled(k_report_html,
                             {{"title", html_escaped(input.title)},
@@ -268,7 +290,7 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
                              {"tiles", tiles(input.summary)},
                              {"time_bar", time_bar(input.summary)},
                              {"phases", phase_rows(input.summary)},
-                             {"savings", savings_card(input.summary)},
+                             {"savings", savings_card(input.summary) + experts_card(experts)},
                              {"predictions", prediction_facts(input.summary) + reliability.html() +
                                                  recovery_facts(input.summary)},
                              {"facts", facts(input.summary)},

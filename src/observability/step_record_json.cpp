@@ -49,6 +49,7 @@ class LineWriter {
     return json_or_null(value);
   }
   static json::value written(const BytesByKind& bytes) { return json_of(bytes); }
+  static json::value written(const ExpertLoads& loads) { return json_of(loads); }
   json::object& line_;
 };
 
@@ -86,6 +87,19 @@ class LineReader {
           from.as_object().if_contains(name_of(static_cast<MemoryKind>(kind)));
       if (found != nullptr) bytes[kind] = found->to_number<std::size_t>();
     }
+  }
+  static void read(const json::value& from, ExpertLoads& loads) {
+    const auto numbers = [&](const char* key, auto& to) {
+      for (const json::value& number : from.at(key).as_array())
+        to.push_back(
+            number.to_number<typename std::remove_reference_t<decltype(to)>::value_type>());
+    };
+    numbers("most", loads.most);
+    numbers("least", loads.least);
+    numbers("entropy", loads.entropy);
+    numbers("dead", loads.dead);
+    loads.balance_loss = from.at("balance_loss").to_number<double>();
+    loads.z_loss = from.at("z_loss").to_number<double>();
   }
   template <class Named>
   static void read_name(const json::value& name, Named& value) {
@@ -127,6 +141,27 @@ json::object json_of(const BytesByKind& bytes) {
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
     object.emplace(name_of(static_cast<MemoryKind>(kind)), bytes[kind]);
   return object;
+}
+
+json::object json_of(const ExpertLoads& loads) {
+  const auto numbers = [](const auto& values) {
+    json::array array;
+    for (const auto value : values) {
+      if constexpr (std::is_floating_point_v<std::remove_const_t<decltype(value)>>) {
+        array.push_back(std::isfinite(value) ? json::value(value) : json::value(0));
+      } else {
+        array.emplace_back(value);
+      }
+    }
+    return array;
+  };
+  const auto finite = [](double value) { return std::isfinite(value) ? value : 0; };
+  return {{"most", numbers(loads.most)},
+          {"least", numbers(loads.least)},
+          {"entropy", numbers(loads.entropy)},
+          {"dead", numbers(loads.dead)},
+          {"balance_loss", finite(loads.balance_loss)},
+          {"z_loss", finite(loads.z_loss)}};
 }
 
 std::string to_json_line(StepRecord record) {

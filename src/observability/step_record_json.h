@@ -12,6 +12,7 @@ namespace hybrid_trainer {
 using BytesByKind = std::array<std::size_t, kMemoryKinds>;
 
 /// The bytes of each MemoryKind, by its name.
+boost::json::object json_of(const ExpertLoads& loads);
 boost::json::object json_of(const BytesByKind& bytes);
 
 /// One line of metrics.jsonl, with its newline. The event begins with the names of numbers that JSON

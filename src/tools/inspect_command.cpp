@@ -7,10 +7,10 @@
 namespace hybrid_trainer {
 
 int inspect_command(const std::vector<std::string>& arguments) {
-  bool json = false, digest = false;
+  bool json = false, digest = false, experts = false;
   CommandSyntax syntax{
       .name = "inspect",
-      .usage = "PATH [--digest] [--json]",
+      .usage = "PATH [--digest | --experts] [--json]",
       .description =
           "Shows what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
           "Hugging Face or adapter folder, a safetensors file, a token shard, or the oom.json of\n"
@@ -19,10 +19,17 @@ int inspect_command(const std::vector<std::string>& arguments) {
   syntax.options.add_options()  //
       ("digest", po::bool_switch(&digest),
        "Of a checkpoint, print one checksum for each tensor and, last, one over all.")  //
+      ("experts", po::bool_switch(&experts),
+       "Of a run of a mixture of experts, print how its routers spread the tokens of the last step "
+       "over experts.")  //
       ("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
-  const Inspection found = digest ? inspect_digest(operands->front()) : inspect(operands->front());
+  if (digest && experts)
+    throw UsageError("--digest and --experts cannot be given together; give one of them");
+  const Inspection found = digest    ? inspect_digest(operands->front())
+                           : experts ? inspect_experts(operands->front())
+                                     : inspect(operands->front());
   std::cout << (json ? found.json : found.text);
   return 0;
 }

@@ -323,4 +323,23 @@ Inspection inspect_digest(const fs::path& path) {
   return {pretty_json(found), std::move(text)};
 }
 
+Inspection inspect_experts(const fs::path& path) {
+  if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
+  const RunPaths run{path.string()};
+  if (!run.hold_a_run())
+    throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
+  StepRecord last;
+  for_each_record(run.metrics(), [&](const StepRecord& record) {
+    if (!record.experts.empty()) last = record;
+  });
+  if (last.experts.empty())
+    throw DataError(concat(path.string(),
+                           ": no step of the run sent tokens to experts; the model "
+                           "has none, or the run has made no step"));
+  json::object found{{"kind", "experts"}, {"step", last.step}};
+  const json::value loads = json::parse(json_text_of(last.experts));
+  for (const auto& [key, value] : loads.get_object()) found[key] = value;
+  return {pretty_json(found), concat("step ", last.step, "\n", text_of(last.experts))};
+}
+
 }  // namespace hybrid_trainer

@@ -23,4 +23,8 @@ Inspection inspect(const std::filesystem::path& path);
 /// damaged.
 Inspection inspect_digest(const std::filesystem::path& path);
 
+/// How the routers of a run's last step spread its tokens over experts ("experts"). `path`: a run.
+/// Throws MissingInput, or DataError where it is none, or its model has no experts.
+Inspection inspect_experts(const std::filesystem::path& path);
+
 }  // namespace hybrid_trainer

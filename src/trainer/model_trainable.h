@@ -39,6 +39,7 @@ class ModelTrainable final : public Trainable {
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
   bool is_one_of_several() const override { return step_.is_one_of_several(); }
   const Stream& stream() const override { return stream_; }
+  LossModel& model() { return model_; }
   WeightSpace& weights() override { return weights_; }
   Rollback& rollback() override { return rollback_; }
   MethodSupport support() override { return pending_->support(); }

@@ -23,7 +23,8 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
       tell_(std::move(tell)),
       warn_(std::move(warn)),
       has_lag_(!config.phases.skips_backward()),
-      monitor_(config.memory.profile, config.device_budget()) {}
+      monitor_(config.memory.profile, config.device_budget()),
+      experts_(warn_) {}
 
 StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
                                 std::string& warnings) {
@@ -55,6 +56,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.device_memory = trainable_.stream().pool()->use();
   if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
+  record.experts = experts_.read(trainable_.model(), trainable_.stream());
   tell_stretch(record);
   watch_memory(record);
   record.warns = outcome.warns || !warnings.empty();

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_outcome.h"
 #include "src/config/stretches.h"
+#include "src/trainer/expert_watch.h"
 #include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
@@ -35,6 +36,7 @@ class StepRecorder {
   const Tell tell_, warn_;
   const bool has_lag_;
   MemoryMonitor monitor_;
+  ExpertWatch experts_;
   MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
   bool told_leak_ = false;
 };

@@ -221,7 +221,7 @@ TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {
                  "rope_scaling.factor is missing");
   expect_refused("llama", R"("hidden_act": "gelu")", "hidden_act: got \"gelu\", want \"silu\"");
   expect_refused("gemma2", R"("layer_types": ["full_attention"])", "layer_types: got");
-  expect_refused("qwen3_moe", "", "model_type: got \"qwen3_moe\"");
+  expect_refused("deepseek_v3", "", "model_type: got \"deepseek_v3\"");
 }
 
 }  // namespace

@@ -81,8 +81,6 @@ class LanguageModel : public LossModel {
                              const Stream& stream) = 0;
   /// Its linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
-  /// What its routers have counted; by default it has none.
-  virtual void visit_routings(const RoutingVisitor&) {}
   /// Floating-point operations of forward and backward for a batch with targets of this shape.
   virtual double flops_of(const Shape& targets) = 0;
   double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }

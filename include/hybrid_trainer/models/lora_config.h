@@ -10,6 +10,9 @@ namespace hybrid_trainer {
 /// The value of lora.targets that names every linear map.
 inline constexpr const char* kAllLinear = "all-linear";
 
+/// The name in lora.targets of all experts' linear maps.
+inline constexpr const char* kExpertTargets = "experts";
+
 /// Of lora.base.
 const std::vector<std::string>& frozen_base_names();
 /// Whether it holds products in fewer than 16 bits.
@@ -18,6 +21,7 @@ bool is_quantized_base(const std::string& name);
 /// Trains adapters of low rank beside frozen weights.
 struct LoraConfig {
   std::int64_t rank = 0;
+  std::int64_t expert_rank = 0;
   double alpha = 16;
   double dropout = 0;
   std::string targets = kAllLinear;
@@ -25,8 +29,10 @@ struct LoraConfig {
   std::string base = "fp32";
 
   bool is_on() const { return rank > 0; }
-  /// On B·A.
-  double scale() const;
+  /// On B·A of an adapter of this rank.
+  double scale_of(std::int64_t of_rank) const;
+  /// Of each expert, where tokens choose so many of all.
+  std::int64_t rank_of_experts(std::int64_t chosen, std::int64_t count) const;
   std::vector<std::string> target_names() const;
 
   template <class Self, class Visitor>
@@ -35,14 +41,18 @@ struct LoraConfig {
                 "Rank r of the adapters B·A that are trained beside frozen weights; 0 trains the "
                 "weights themselves.",
                 Range::between(0, 4096)});
+    visit(Field{"expert_rank", self.expert_rank,
+                "Rank of the adapters of each expert; 0: rank times the share of experts that a "
+                "token goes to, rounded up.",
+                Range::between(0, 4096)});
     visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
                 Range::above(0)});
     visit(Field{"dropout", self.dropout,
                 "Share of an adapter's inputs that is dropped in training.", Range::fraction()});
     visit(Field{"targets", self.targets,
                 "Modules that get an adapter: their names in a Hugging Face folder or the ends of "
-                "these, separated by commas, such as q_proj,v_proj. all-linear is every product "
-                "except the head."});
+                "these, separated by commas, such as q_proj,v_proj; experts are all products of "
+                "experts. all-linear is every product except the head and routers."});
     visit(Field{"variant",
                 self.variant,
                 "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "

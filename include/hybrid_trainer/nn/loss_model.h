@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/nn/routing_count.h"
 
 namespace hybrid_trainer {
 
@@ -21,6 +22,8 @@ class LossModel {
   /// Writes all parameters' gradients for the last forward on this tape.
   virtual void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  /// What its routers have counted in backward passes; by default it has none.
+  virtual void visit_routings(const RoutingVisitor&) {}
   /// Whether it heeds Pass::segment.
   virtual bool goes_in_segments() const { return false; }
   /// Whether long sequences go in segments where the settings leave that open.

@@ -17,6 +17,8 @@ struct AdapterPart {
   std::int64_t first_row = 0, rows = 0;
   bool transposed = false;  // the weight lies as (inputs, outputs) there
   RowGroups order{};        // of the outputs there
+  /// The module is that of so many experts together, of which this is one.
+  std::int64_t expert = 0, experts = 1;
 };
 
 struct AdapterSpec {

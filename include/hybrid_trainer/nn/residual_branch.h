@@ -9,6 +9,7 @@
 
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/routing_count.h"
 
 namespace hybrid_trainer {
 
@@ -52,9 +53,6 @@ struct DecodeTexts {
 /// Numbers that a branch or block keeps for a token, in the pass's dtype, by what it does not keep
 /// (Rebuild). Statistics, one number a row, are left out.
 using KeptNumbers = std::array<double, kRebuilds>;
-
-struct RoutingCount;
-using RoutingVisitor = std::function<void(RoutingCount&)>;
 
 /// A residual branch of a block: y = residual + f(x), x and y (B, T, C). Its last product adds the
 /// residual, so that the sum takes no pass over memory of its own. What several branches share, as

@@ -8,15 +8,9 @@
 #include "hybrid_trainer/nn/grouped_linear.h"
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/routing_count.h"
 
 namespace hybrid_trainer {
-
-/// What routers' tokens were sent to since it was last cleared: numbers of kernels::routing_statistics.
-struct RoutingCount {
-  std::string layer;  // "h.0.mlp"
-  std::int64_t experts = 0, chosen = 0;
-  Tensor sums{};  // undefined where nothing was counted
-};
 
 /// A router and its experts, gated perceptrons of one shape: y = residual + Σ w_e·c_proj_e(f(gate)·up)
 /// over the experts that the router chooses for a token. All of an expert's weights exist as weights of
@@ -53,7 +47,7 @@ class RoutedExperts final : public Rebuilder {
   KeptNumbers kept() const;
   void visit_parameters(const ParameterVisitor& visit);
   void visit_linears(const LinearVisitor& visit);
-  /// Counts from now on in the passes of training; one that learns counts in backward.
+  /// Of backward passes.
   RoutingCount& count() { return count_; }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"
+#include "hybrid_trainer/observability/expert_loads.h"
 
 namespace hybrid_trainer {
 
@@ -72,6 +73,7 @@ struct StepRecord {
   /// longer, or they do not tell.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
+  ExpertLoads experts;  // empty where no router sent anything
   Decision decision = Decision::kNone;
   /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set
   /// with a decision.
@@ -130,6 +132,8 @@ struct StepRecord {
     visit("planning_cost", beside(of.planning_cost...).folded(Fold::kSum), of.planning_cost...);
     visit("slowest_rank", beside(of.slowest_rank_ratio...), of.slowest_rank...);
     visit("slowest_rank_ratio", beside(of.slowest_rank_ratio...), of.slowest_rank_ratio...);
+    visit("experts", StepFieldUse{.required = false, .written = (!of.experts.empty() && ...)},
+          of.experts...);
     visit("decision", newer, of.decision...);
     visit("kept_fraction", newer, of.kept_fraction...);
     visit("recovery", newer, of.recovery...);

@@ -1,0 +1,54 @@
+#include "src/trainer/expert_watch.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+ExpertLoads ExpertWatch::read(LossModel& model, const Stream& stream) {
+  ExpertLoads loads;
+  std::size_t layer = 0;
+  model.visit_routings([&](RoutingCount& count) {
+    if (count.sums) add_layer(loads, count, layer, stream);
+    ++layer;
+  });
+  if (!loads.empty()) warn_of_dead(loads);
+  return loads;
+}
+
+void ExpertWatch::add_layer(ExpertLoads& loads, RoutingCount& count, std::size_t layer,
+                            const Stream& stream) {
+  const Tensor here = wait_for_host(count.sums, stream);
+  const double* const sums = here.data<double>();
+  const auto experts = static_cast<std::size_t>(count.experts);
+  const double tokens = sums[2 * experts];
+  if (tokens == 0) return;
+  idle_.resize(std::max(idle_.size(), layer + 1));
+  idle_[layer].resize(experts);
+  const double mean = tokens * static_cast<double>(count.chosen) / static_cast<double>(experts);
+  const auto [least, most] = std::minmax_element(sums, sums + experts);
+  loads.most.push_back(*most / mean);
+  loads.least.push_back(*least / mean);
+  loads.entropy.push_back(sums[2 * experts + 1] / tokens);
+  for (std::size_t e = 0; e < experts; ++e) idle_[layer][e] = sums[e] > 0 ? 0 : idle_[layer][e] + 1;
+  loads.dead.push_back(std::ranges::count_if(
+      idle_[layer], [](std::int64_t steps) { return steps >= ExpertLoads::kDeadAfter; }));
+  loads.balance_loss += static_cast<double>(count.losses.balance) * sums[2 * experts + 3] / tokens;
+  loads.z_loss += static_cast<double>(count.losses.z) * sums[2 * experts + 2] / tokens;
+  fill_zero(count.sums, stream);
+}
+
+void ExpertWatch::warn_of_dead(const ExpertLoads& loads) {
+  const std::int64_t dead = std::accumulate(loads.dead.begin(), loads.dead.end(), std::int64_t{0});
+  if (dead <= told_) return;
+  told_ = dead;
+  const auto layer = std::max_element(loads.dead.begin(), loads.dead.end()) - loads.dead.begin();
+  warn_(concat(dead, dead == 1 ? " expert has" : " experts have", " had no token for ",
+               ExpertLoads::kDeadAfter, " steps, most in the layer ", layer,
+               " of those with experts; a balance loss (model.experts.balance_loss=0.01) spreads "
+               "tokens"));
+}
+
+}  // namespace hybrid_trainer
