@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kBlockDepth = 1024;  // of k at a time
 constexpr std::int64_t kSums = kMostBlockSide * kMostBlockSide;
-constexpr std::int64_t kRowPadding = 16;  // words
+constexpr std::int64_t kRowPadding = 16;   // words
+constexpr std::int64_t kStepsOfPart = 32;  // of k, between two parts of what comes ahead
 constexpr std::int64_t kOperand = kMostBlockSide * (kBlockDepth + kRowPadding);
 static_assert(kBlockDepth % kTileDepth == 0 && kMostBlockSide % kPanel == 0);
 
@@ -120,11 +121,34 @@ struct RowsInPlace {
   std::int64_t row, step;
 };
 
+/// Lines of a matrix that are to come to the outer cache, a few at a time.
+class LinesAhead {
+ public:
+  LinesAhead() = default;
+  LinesAhead(const void* first, std::int64_t row_bytes, std::int64_t rows, std::int64_t bytes)
+      : first_(static_cast<const char*>(first)),
+        row_bytes_(row_bytes),
+        lines_((bytes + 63) / 64),
+        all_(first == nullptr ? 0 : rows * lines_) {}
+  void set_parts(std::int64_t parts) {
+    part_ = (all_ + parts - 1) / std::max<std::int64_t>(parts, 1);
+  }
+  void take_part() {
+    const std::int64_t end = std::min(all_, at_ + part_);
+    for (; at_ < end; ++at_)
+      _mm_prefetch(first_ + at_ / lines_ * row_bytes_ + at_ % lines_ * 64, _MM_HINT_T1);
+  }
+
+ private:
+  const char* first_ = nullptr;
+  std::int64_t row_bytes_ = 0, lines_ = 1, all_ = 0, part_ = 0, at_ = 0;
+};
+
 /// sums = or += products of kRows rows and a panel of 32 columns, of which each step of k is 32 words:
 /// f32, or pairs of bf16.
 template <int kRows, bool kPairs>
 inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a, const void* b,
-                          std::int64_t steps, Sum sum) {
+                          std::int64_t steps, Sum sum, LinesAhead& ahead) {
   __m512 left[kRows], right[kRows];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
@@ -135,6 +159,7 @@ inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a
   const auto* column = static_cast<const char*>(b);
   const char* line = a.first;
   for (std::int64_t k = 0; k < steps; ++k, column += 128, line += a.step) {
+    if (k % kStepsOfPart == 0) ahead.take_part();
     const __m512 of_left = _mm512_loadu_ps(column), of_right = _mm512_loadu_ps(column + 64);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
@@ -161,10 +186,10 @@ inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a
 /// The same for any number of rows. Each row has the same bits whatever rows are beside it.
 template <bool kPairs>
 void multiply_panel(float* sums, std::int64_t stride, RowsInPlace a, const void* b,
-                    std::int64_t steps, std::int64_t rows, Sum sum) {
+                    std::int64_t steps, std::int64_t rows, Sum sum, LinesAhead& ahead) {
   const auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
     for (; rows >= kRows; rows -= kRows, a.first += kRows * a.row, sums += kRows * stride)
-      multiply_rows<kRows, kPairs>(sums, stride, a, b, steps, sum);
+      multiply_rows<kRows, kPairs>(sums, stride, a, b, steps, sum, ahead);
   };
   take(std::integral_constant<int, 12>());
   take(std::integral_constant<int, 4>());
@@ -258,7 +283,7 @@ class VectorBlock {
         copy_rows(k);
       }
       pack_right(k, depth);
-      multiply(k);
+      multiply(k, ahead_of(k));
     }
     finish_panels(block_, sums_, block_.n);
   }
@@ -266,6 +291,7 @@ class VectorBlock {
  private:
   static constexpr std::int64_t kElements = 4 / static_cast<std::int64_t>(sizeof(T));  // of a word
   static constexpr bool kPairs = kElements == 2;
+  static constexpr std::int64_t kBytes = sizeof(T);
   /// Words between rows that follow each other: the same places of neighbors are not in one set of a
   /// cache, as those of a matrix with a power of two of columns are.
   std::int64_t row_words() const { return steps_ + kRowPadding; }
@@ -292,7 +318,19 @@ class VectorBlock {
     pack_words_of_transposed(right_, reinterpret_cast<const float*>(b + k),
                              block_.stride_b / kElements, panels, steps_);
   }
-  void multiply(std::int64_t k) {
+  /// What pack_right reads next: of this block, or of the next one.
+  LinesAhead ahead_of(std::int64_t k) const {
+    const std::int64_t next = k + kBlockDepth < block_.k ? k + kBlockDepth : 0;
+    const T* const b = static_cast<const T*>(next > 0 ? block_.b : block_.next_b);
+    if (b == nullptr) return {};
+    const std::int64_t depth = std::min(kBlockDepth, block_.k - next),
+                       row = block_.stride_b * kBytes;
+    if (block_.transpose_b == Transpose::kYes) return {b + next, row, block_.n, depth * kBytes};
+    return {b + next * block_.stride_b, row, depth, block_.n * kBytes};
+  }
+  void multiply(std::int64_t k, LinesAhead ahead) {
+    const std::int64_t chunks = (block_.m + 11) / 12 * (block_.n / kPanel);
+    ahead.set_parts(chunks * ((steps_ + kStepsOfPart - 1) / kStepsOfPart));
     const bool by_panels = block_.transpose_a == Transpose::kYes;
     const std::int64_t alike = by_panels ? kPanel : block_.m;
     for (std::int64_t column = 0; column < block_.n; column += kPanel) {
@@ -302,7 +340,7 @@ class VectorBlock {
             by_panels ? RowsInPlace{first, 4, 4 * kPanel} : RowsInPlace{first, 4 * row_words(), 4};
         multiply_panel<kPairs>(sums_ + row * block_.n + column, block_.n, rows,
                                right_ + column * steps_, steps_, std::min(alike, block_.m - row),
-                               k > 0 ? Sum::kAdded : Sum::kNew);
+                               k > 0 ? Sum::kAdded : Sum::kNew, ahead);
       }
     }
   }

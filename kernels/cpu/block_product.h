@@ -22,6 +22,9 @@ struct ProductBlock {
   DType inputs = DType::kF32;
   DType output = DType::kF32;
   bool accumulate = false;
+  /// The B of the block that this thread computes next, of the same size; or null. Its first lines come
+  /// to the cache meanwhile.
+  const void* next_b = nullptr;
   bool streams = false;  // nobody reads C soon: it is written past the caches where it can be
 };
 

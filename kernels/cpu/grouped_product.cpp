@@ -58,12 +58,15 @@ std::vector<BlockOfMatrix> blocks_of(std::size_t matrices, std::int64_t columns,
   return blocks;
 }
 
-/// compute(block, scratch of its thread) for all blocks, in one parallel region.
+/// compute(block, the one that this thread may compute next or null, its scratch) for all blocks, in one
+/// parallel region.
 template <class Compute>
 void run_blocks(const std::vector<BlockOfMatrix>& blocks, float* scratch, std::int64_t elements,
                 const Compute& compute) {
   run_tasks(std::ssize(blocks), [&](std::int64_t worker, std::int64_t i) {
-    compute(blocks[static_cast<std::size_t>(i)], scratch + worker * elements);
+    const auto at = static_cast<std::size_t>(i), next = at + static_cast<std::size_t>(threads());
+    compute(blocks[at], next < blocks.size() ? &blocks[next] : nullptr,
+            scratch + worker * elements);
   });
 }
 
@@ -90,7 +93,7 @@ void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
   const auto blocks =
       blocks_of(w.size(), outputs, [&](std::size_t i) { return range_of(rows, i).count(); });
   run_blocks(blocks, scratch.data<float>(), elements,
-             [&](const BlockOfMatrix& block, float* of_thread) {
+             [&](const BlockOfMatrix& block, const BlockOfMatrix* next, float* of_thread) {
                const GroupRange range = range_of(rows, block.matrix);
                const float* const bias =
                    biases.empty() ? nullptr : biases[block.matrix].data<float>() + block.column;
@@ -104,21 +107,23 @@ void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
                  return skinny_rows(few, block.column, block.column + block.columns, of_thread);
                }
                const std::int64_t row = range.begin + block.row;
-               multiply_block({.transpose_b = Transpose::kYes,
-                               .m = block.rows,
-                               .n = block.columns,
-                               .k = inputs,
-                               .a = at(x, row, 0),
-                               .stride_a = inputs,
-                               .b = at(weight, block.column, 0),
-                               .stride_b = inputs,
-                               .c = at(y, row, block.column),
-                               .stride_c = outputs,
-                               .bias = bias,
-                               .inputs = x.dtype(),
-                               .output = y.dtype(),
-                               .accumulate = adds},
-                              of_thread);
+               multiply_block(
+                   {.transpose_b = Transpose::kYes,
+                    .m = block.rows,
+                    .n = block.columns,
+                    .k = inputs,
+                    .a = at(x, row, 0),
+                    .stride_a = inputs,
+                    .b = at(weight, block.column, 0),
+                    .stride_b = inputs,
+                    .c = at(y, row, block.column),
+                    .stride_c = outputs,
+                    .bias = bias,
+                    .inputs = x.dtype(),
+                    .output = y.dtype(),
+                    .accumulate = adds,
+                    .next_b = next == nullptr ? nullptr : at(w[next->matrix], next->column, 0)},
+                   of_thread);
              });
 }
 
@@ -131,21 +136,23 @@ void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRow
   const auto blocks =
       blocks_of(w.size(), inputs, [&](std::size_t i) { return range_of(rows, i).count(); });
   run_blocks(blocks, scratch.data<float>(), elements,
-             [&](const BlockOfMatrix& block, float* of_thread) {
+             [&](const BlockOfMatrix& block, const BlockOfMatrix* next, float* of_thread) {
                const std::int64_t row = range_of(rows, block.matrix).begin + block.row;
-               multiply_block({.m = block.rows,
-                               .n = block.columns,
-                               .k = outputs,
-                               .a = at(dy, row, 0),
-                               .stride_a = outputs,
-                               .b = at(w[block.matrix], 0, block.column),
-                               .stride_b = inputs,
-                               .c = at(dx, row, block.column),
-                               .stride_c = inputs,
-                               .inputs = dy.dtype(),
-                               .output = dx.dtype(),
-                               .accumulate = mode == GradientMode::kAccumulate},
-                              of_thread);
+               multiply_block(
+                   {.m = block.rows,
+                    .n = block.columns,
+                    .k = outputs,
+                    .a = at(dy, row, 0),
+                    .stride_a = outputs,
+                    .b = at(w[block.matrix], 0, block.column),
+                    .stride_b = inputs,
+                    .c = at(dx, row, block.column),
+                    .stride_c = inputs,
+                    .inputs = dy.dtype(),
+                    .output = dx.dtype(),
+                    .accumulate = mode == GradientMode::kAccumulate,
+                    .next_b = next == nullptr ? nullptr : at(w[next->matrix], 0, next->column)},
+                   of_thread);
              });
 }
 
@@ -158,7 +165,7 @@ void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const
   const bool streams = std::ssize(dw) * outputs * inputs > kStreamedElements;
   const auto blocks = blocks_of(dw.size(), inputs, [&](std::size_t) { return outputs; });
   run_blocks(blocks, scratch.data<float>(), elements,
-             [&](const BlockOfMatrix& block, float* of_thread) {
+             [&](const BlockOfMatrix& block, const BlockOfMatrix*, float* of_thread) {
                const GroupRange range = range_of(rows, block.matrix);
                const Tensor& to = dw[block.matrix];
                multiply_block({.transpose_a = Transpose::kYes,

@@ -87,7 +87,21 @@ def qwen3_5():
     )  # fmt: skip
 
 
-CONFIGS = {"llama": llama, "mamba2-130m": mamba2, "granite-4.0-h-350m": granite, "qwen3_5": qwen3_5}
+def granite_moe():
+    """Four layers of the preset granite-moe-1b."""
+    from transformers import GraniteMoeConfig
+
+    return GraniteMoeConfig(
+        vocab_size=49152, hidden_size=1024, intermediate_size=512, num_hidden_layers=4, num_attention_heads=16,
+        num_key_value_heads=8, num_local_experts=32, num_experts_per_tok=8, embedding_multiplier=12,
+        residual_multiplier=0.22, attention_multiplier=1 / 64, logits_scaling=6, tie_word_embeddings=True,
+    )  # fmt: skip
+
+
+CONFIGS = {
+    "llama": llama, "mamba2-130m": mamba2, "granite-4.0-h-350m": granite, "qwen3_5": qwen3_5,
+    "granite-moe-1b": granite_moe,
+}  # fmt: skip
 
 
 def peak_bytes(device):
