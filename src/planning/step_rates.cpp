@@ -38,7 +38,17 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
     StateSpaceConfig& mixer = model.state_space;
     mixer.heads = mixer.heads * kWidest / model.width;
     if (mixer.heads > 0) mixer.groups = std::gcd(mixer.groups, mixer.heads);
+    model.experts.inner_width = model.experts.inner_width * kWidest / model.width;
+    model.experts.shared_width = model.experts.shared_width * kWidest / model.width;
     model.width = kWidest;
+  }
+  if (model.experts.count > 0) {  // as many rows to an expert as the model's layers give
+    constexpr std::int64_t kExperts = 8;
+    const std::int64_t count = std::min(kExperts, model.experts.count);
+    model.experts.chosen =
+        std::max<std::int64_t>(1, model.experts.chosen * count / model.experts.count);
+    model.experts.count = count;
+    model.experts.layers.clear();
   }
   model.layers = 1;
   model.window_layers = model.window_layers.substr(0, 1);
@@ -56,6 +66,15 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
   return sample;
 }
 
+/// Each token in turn, so that routers have a choice.
+Tensor different_tokens(const Shape& shape, std::int64_t vocabulary, const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
+  const Tensor tokens = Tensor::empty(shape, DType::kI32, MemoryKind::kData, host);
+  for (std::int64_t i = 0; i < tokens.elements(); ++i)
+    tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % vocabulary);
+  return wait_for_device(tokens, stream);
+}
+
 double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
                      const ModelRegistry& registry) {
   const HybridTrainerConfig sample = sample_of(config);
@@ -65,8 +84,8 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   const PhasePrecision precision(config.mixed_precision, sample.model.width, stream.device());
   step.compute_in(precision.of(Phase::kFull), false);
   const Shape shape{sample.data.batch_size, sample.data.sequence_length};
-  const Batch batch = token_batch(Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream),
-                                  Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream));
+  const Tensor tokens = different_tokens(shape, sample.model.vocabulary, stream);
+  const Batch batch = token_batch(tokens, tokens);
   constexpr int kRuns = 5;
   std::vector<double> seconds;
   for (int run = 0; run <= kRuns; ++run) {
