@@ -81,18 +81,6 @@ static __global__ void histogram_kernel(std::int32_t* counts, SortItems items, i
   counts[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = sum;
 }
 
-/// The sum of the values of the lanes before this one; `total` becomes that of all lanes.
-__device__ inline int sum_before(int value, int& total) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  int sum = value;
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, sum, distance);
-    if (lane >= distance) sum += before;
-  }
-  total = __shfl_sync(kAllLanes, sum, kWarp - 1);
-  return sum - value;
-}
-
 /// Replaces counts[digit, tile] by the number of items with a smaller digit, or with this one in an
 /// earlier tile. One block of 1024 threads; a warp takes the rows of its digits.
 static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {

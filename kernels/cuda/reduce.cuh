@@ -29,6 +29,18 @@ __device__ T reduce_warp(T value, Combine combine) {
   return value;
 }
 
+/// The sum of the values of the lanes before this one; `total` becomes that of all lanes.
+__device__ inline int sum_before(int value, int& total) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int sum = value;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, sum, distance);
+    if (lane >= distance) sum += before;
+  }
+  total = __shfl_sync(kAllLanes, sum, kWarp - 1);
+  return sum - value;
+}
+
 /// The combination of all threads' values, in each thread. The block's size is a multiple of 32;
 /// every thread must call it. `none` is the neutral value.
 template <class T, class Combine>

@@ -58,12 +58,12 @@ run_suite() {
 groups=(attention products rows elementwise updates compressed checks training ranks step)
 declare -A suites_of=(
   [attention]="CudaAttention CudaStateSpaceScan CudaDeltaRuleScan CudaScanSteps CudaSemiseparable CudaResolvent CudaTokenTaps CudaBatchDecoder CudaHostTensors"
-  [products]="CudaMatmul CudaLinear CudaBias CudaDiagonalBlocks"
-  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaCap CudaLoss CudaEmbedding"
+  [products]="CudaMatmul CudaGroupedProduct CudaLinear CudaBias CudaDiagonalBlocks"
+  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaCap CudaLoss CudaEmbedding CudaRouting"
   [elementwise]="CudaElementwise CudaReductions CudaColumns"
   [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
   [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaWeightDecomposition"
-  [checks]="Kernels/CheckDevice Layers/CheckDevice Scans/CheckDevice Semiseparable/CheckDevice AlgorithmCache MemorySimulation"
+  [checks]="Kernels/CheckDevice Layers/CheckDevice Scans/CheckDevice Semiseparable/CheckDevice Mixtures/CheckDevice AlgorithmCache MemorySimulation"
   [training]="CudaTraining CudaOffload"
   [ranks]="NcclRanks NcclRankAlone All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
   [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
