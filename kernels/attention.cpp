@@ -9,12 +9,14 @@ namespace hybrid_trainer::kernels {
 namespace cpu {
 decltype(kernels::attention_forward) attention_forward;
 decltype(kernels::attention_backward) attention_backward;
+decltype(kernels::attention_sinks_backward) attention_sinks_backward;
 decltype(kernels::store_keys_values) store_keys_values;
 decltype(kernels::attention_decode) attention_decode;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::attention_forward) attention_forward;
 decltype(kernels::attention_backward) attention_backward;
+decltype(kernels::attention_sinks_backward) attention_sinks_backward;
 decltype(kernels::store_keys_values) store_keys_values;
 decltype(kernels::attention_decode) attention_decode;
 }  // namespace cuda
@@ -22,7 +24,8 @@ decltype(kernels::attention_decode) attention_decode;
 namespace {
 
 /// The size of each head in rows that hold queries, keys and values of `heads`.
-std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, AttentionSpec spec) {
+std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
+                          const AttentionSpec& spec) {
   check_real(call, {"qkv", qkv}, rank);
   const std::int64_t width = qkv.size(rank - 1);
   require(spec.scale >= 0 && spec.cap >= 0 && spec.window >= 0,
@@ -34,11 +37,12 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, A
                                " of keys; want a last dimension of (queries + 2·keys)·head_size "
                                "and a multiple of the keys' heads for queries"));
   }
+  if (spec.sinks) check_shape(call, {"sinks", spec.sinks}, {spec.queries}, DType::kF32);
   return width / spec.all();
 }
 
 void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
-                       AttentionSpec spec) {
+                       const AttentionSpec& spec) {
   check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), spec.queries, qkv.size(1)},
               DType::kF32);
 }
@@ -72,6 +76,25 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_backward, cuda::attention_backward>(
       call, Work::kAttention, dqkv, dy, y, log_sum_exp, qkv, positions, spec);
+}
+
+void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
+                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
+                              const Stream& stream) {
+  const KernelCall call{"attention_sinks_backward", stream};
+  check_rank(call, {"sinks", sinks}, 1);
+  check_dtype(call, {"sinks", sinks}, DType::kF32);
+  check_alike(call, {{"sinks", sinks}, {"dsinks", dsinks}});
+  check_real(call, {"y", y}, 3);
+  check_alike(call, {{"y", y}, {"dy", dy}});
+  const std::int64_t heads = sinks.size(0);
+  check_shape(call, {"log_sum_exp", log_sum_exp}, {y.size(0), heads, y.size(1)}, DType::kF32);
+  if (y.size(2) % heads != 0) {
+    throw ShapeMismatch(concat(call.kernel, ": y is ", y.shape().text(), ", sinks is ",
+                               sinks.shape().text(), "; want a sink for each head"));
+  }
+  dispatch<cpu::attention_sinks_backward, cuda::attention_sinks_backward>(
+      call, Work::kAttention, dsinks, mode, dy, y, log_sum_exp, sinks);
 }
 
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,

@@ -14,6 +14,12 @@ namespace hybrid_trainer::kernels::cpu {
 inline constexpr std::int64_t kQueryBlock = 64;
 inline constexpr std::int64_t kKeyBlock = 256;
 
+/// What the streaming softmax of a query ends with: the logarithm of its sum of e^score, and what the
+/// sum of e^(score − highest)·value is to be multiplied by.
+struct SoftmaxEnd {
+  float log_sum_exp, factor;
+};
+
 /// Sizes of self-attention, from rows of qkv. An item is a head of queries of a sequence; those that
 /// share keys and values lie side by side.
 struct AttentionSizes {
@@ -30,8 +36,16 @@ struct AttentionSizes {
         cap(spec.cap),
         window(spec.window < length ? spec.window : 0),
         two_way(spec.two_way),
+        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
+  /// Of a query of an item, from its highest score and the sum of e^(score − highest).
+  SoftmaxEnd end_softmax(std::int64_t item, float highest, float total) const {
+    if (sinks == nullptr) return {highest + std::log(total), 1.0f / total};
+    const float sink = sinks[item % heads], most = std::max(highest, sink);
+    const float factor = std::exp(highest - most), all = total * factor + std::exp(sink - most);
+    return {most + std::log(all), factor / all};
+  }
   /// Where an item begins in y, and its queries, keys and values in qkv.
   std::int64_t first_of(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
@@ -85,6 +99,7 @@ struct AttentionSizes {
   float cap;
   std::int64_t window;  // 0: all
   bool two_way;
+  const float* sinks;             // (H), or null
   const std::int32_t* positions;  // (B, T), or null
 };
 

@@ -19,6 +19,7 @@ struct DecodeHead {
   const T* query;
   float* weights;  // one for each position
   float* output;   // (head_size) f32
+  float sink;      // -∞: none
 };
 
 /// What one query makes of the keys at [first, position].
@@ -29,11 +30,11 @@ struct DecodeSpec {
 };
 
 /// weights[t] = e^(score − highest score) over the keys, score = query · key[t] · scale; returns the
-/// sum by which they still have to be divided.
+/// sum by which they still have to be divided, with what the sink adds.
 template <class T>
 inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) {
   const auto [first, position, channels, head_size, scale, cap] = spec;
-  float highest = -std::numeric_limits<float>::infinity();
+  float highest = head.sink;
   for (std::int64_t t = first; t <= position; ++t) {
     const T* const key = head.key_cache + t * channels;
     float sum = 0;
@@ -49,7 +50,7 @@ inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) 
     head.weights[t] = exponential(head.weights[t] - highest);
     total += head.weights[t];
   }
-  return total;
+  return total + exponential(head.sink - highest);
 }
 
 template <class T>
@@ -77,13 +78,14 @@ struct DecodeArrays {
   std::int64_t scratch_size;  // the weights of all positions, then a head's output
   std::int64_t cache_size;    // elements of a text
   std::int64_t channels, head_size;
+  const float* sinks;  // of heads of queries, or null
   AttentionSpec spec;
 };
 
 template <class T>
 inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
   const std::int64_t channels = arrays.channels, head_size = arrays.head_size;
-  const AttentionSpec spec = arrays.spec;
+  const AttentionSpec& spec = arrays.spec;
   const std::int64_t n = item / spec.keys, column = item % spec.keys * head_size;
   const std::int64_t position = arrays.positions[n], group = spec.group();
   const std::int64_t query_channels = channels * group;
@@ -99,14 +101,16 @@ inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
   std::copy_n(key, head_size, arrays.keys + cache_at + position * channels);
   std::copy_n(key + channels, head_size, arrays.values + cache_at + position * channels);
   float* const weights = arrays.scratch + item * arrays.scratch_size;
-  for (std::int64_t query = column * group; query < (column + head_size) * group;
-       query += head_size) {
+  for (std::int64_t member = 0; member < group; ++member) {
+    const std::int64_t head = item % spec.keys * group + member, query = head * head_size;
     decode_head(DecodeHead<T>{.y = arrays.y + n * query_channels + query,
                               .key_cache = arrays.keys + cache_at,
                               .value_cache = arrays.values + cache_at,
                               .query = row + query,
                               .weights = weights,
-                              .output = weights + (arrays.scratch_size - head_size)},
+                              .output = weights + (arrays.scratch_size - head_size),
+                              .sink = arrays.sinks ? arrays.sinks[head]
+                                                   : -std::numeric_limits<float>::infinity()},
                 one);
   }
 }
@@ -151,6 +155,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                  .cache_size = key_cache.size(1) * channels,
                                  .channels = channels,
                                  .head_size = head_size,
+                                 .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
                                  .spec = spec};
     const auto row_elements = last * head_size * spec.group() + 1;
     parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {

@@ -97,12 +97,10 @@ inline void forward_head(T* y, float* log_sum_exp, const T* qkv, std::int64_t it
     for (std::int64_t row = 0; row < queries; ++row) {
       T* const to = y + (first + row) * sizes.channels;
       const float* const from = scratch.output + row * sizes.head_size;
-      const float factor = 1.0f / softmax[row].total;
+      const SoftmaxEnd end = sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
 #pragma omp simd
-      for (std::int64_t i = 0; i < sizes.head_size; ++i) store(to + i, from[i] * factor);
-      if (log_sum_exp != nullptr) {
-        log_sum_exp[first + row] = softmax[row].highest + std::log(softmax[row].total);
-      }
+      for (std::int64_t i = 0; i < sizes.head_size; ++i) store(to + i, from[i] * end.factor);
+      if (log_sum_exp != nullptr) log_sum_exp[first + row] = end.log_sum_exp;
     }
   }
 }

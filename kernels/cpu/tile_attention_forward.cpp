@@ -92,11 +92,11 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
   for (std::int64_t row = 0; row < rows; ++row) {
     BFloat16* const to = y + (first + row) * sizes.channels;
     const float* const from = scratch.output + row * size;
-    const float factor = 1.0f / softmax[row].total;
+    const SoftmaxEnd softmax_end =
+        sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
 #pragma omp simd
-    for (std::int64_t i = 0; i < size; ++i) store(to + i, from[i] * factor);
-    if (log_sum_exp != nullptr)
-      log_sum_exp[first + row] = softmax[row].highest + std::log(softmax[row].total);
+    for (std::int64_t i = 0; i < size; ++i) store(to + i, from[i] * softmax_end.factor);
+    if (log_sum_exp != nullptr) log_sum_exp[first + row] = softmax_end.log_sum_exp;
   }
 }
 

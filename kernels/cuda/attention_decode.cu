@@ -61,8 +61,13 @@ struct DecodeTensors {
   T* key_cache;
   T* value_cache;
   const T* qkv;
+  const float* sinks;                     // of heads of queries, or null
   const std::int32_t *texts, *positions;  // of each row of qkv
   float* sums;                            // of the parts of each head of each row
+  /// A head's sink in units of log2.
+  __device__ float sink_of(std::int64_t head) const {
+    return sinks == nullptr ? -INFINITY : sinks[head] * kLog2E;
+  }
   __device__ SumsOf sums_of(std::int64_t item, const DecodeSizes& sizes) const {
     return {sums + item * sizes.parts * (2 + sizes.head_size), sizes.parts, sizes.head_size};
   }
@@ -120,10 +125,15 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   }
 }
 
+/// What a query makes of its sums, with its sink. One far above the highest score leaves 0.
+__device__ inline float end_decode(float output, float total, float highest, float sink) {
+  return output / (total + exp2f(sink - highest));
+}
+
 /// Combines the sums of all groups, and writes y, or where `part` is not negative that part's sums.
 template <class T>
 __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf of_groups,
-                               int groups) {
+                               int groups, float sink) {
   float best = -INFINITY;
   for (int group = 0; group < groups; ++group) best = fmaxf(best, of_groups.highest[group]);
   for (int i = static_cast<int>(threadIdx.x); i < of_groups.head_size; i += kThreads) {
@@ -134,7 +144,7 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
       output += of_groups.output(group)[i] * factor;
     }
     if (part < 0) {
-      store(y + i, output / total);
+      store(y + i, end_decode(output, total, best, sink));
       continue;
     }
     of_parts.output(part)[i] = output;
@@ -191,7 +201,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   store_packs<kPack, kPacks>(of_groups.output(group) + column, sums.output, apart, end);
   __syncthreads();
   combine_groups(tensors.y + n * query_channels + head_at, tensors.sums_of(blockIdx.x, sizes),
-                 sizes.parts > 1 ? part : -1, of_groups, groups);
+                 sizes.parts > 1 ? part : -1, of_groups, groups, tensors.sink_of(head));
 }
 
 /// y from all parts of a head of a row, a block for each: neighbours have columns, and as many of
@@ -225,7 +235,8 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
     total += totals[other * size + column];
     output += outputs[other * size + column];
   }
-  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * size + column, output / total);
+  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * size + column,
+        end_decode(output, total, best, tensors.sink_of(blockIdx.x % sizes.heads)));
 }
 
 }  // namespace
@@ -249,10 +260,14 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    const DecodeTensors<T> tensors{
-        y.data<T>(),       key_cache.data<T>(),        value_cache.data<T>(),
-        qkv.data<T>(),     texts.data<std::int32_t>(), positions.data<std::int32_t>(),
-        sums.data<float>()};
+    const DecodeTensors<T> tensors{.y = y.data<T>(),
+                                   .key_cache = key_cache.data<T>(),
+                                   .value_cache = value_cache.data<T>(),
+                                   .qkv = qkv.data<T>(),
+                                   .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
+                                   .texts = texts.data<std::int32_t>(),
+                                   .positions = positions.data<std::int32_t>(),
+                                   .sums = sums.data<float>()};
     Grid grid{.x = static_cast<unsigned int>(items),
               .y = static_cast<unsigned int>(sizes.parts),
               .threads = kThreads};

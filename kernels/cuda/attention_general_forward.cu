@@ -108,10 +108,11 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     for (int distance = kSide / 2; distance > 0; distance /= 2) {
       total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
     }
-    factors[i] = 1.0f / total;
+    const SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
+    factors[i] = end.factor;
     const std::int64_t at = first_query + thread_v() * kR + i;
     if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
-      log_sum_exp[item * sizes.length + at] = softmax.highest[i] * kLn2 + logf(total);
+      log_sum_exp[item * sizes.length + at] = end.log_sum_exp;
     }
   }
   store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,

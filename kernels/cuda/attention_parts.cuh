@@ -10,6 +10,19 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
+/// What the streaming softmax of a query ends with, from its highest score, the sum of e^(score −
+/// highest) and the sink, -∞ for none: the logarithm of the sum of e^score, and what the sum of
+/// e^(score − highest)·value is to be multiplied by.
+struct SoftmaxEnd {
+  __device__ SoftmaxEnd(float highest, float total, float sink) {
+    const float most = fmaxf(highest, sink), share = expf(highest - most);
+    const float all = total * share + expf(sink - most);
+    log_sum_exp = most + logf(all);
+    factor = share / all;
+  }
+  float log_sum_exp, factor;
+};
+
 /// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
 /// queries of a sequence; those that share keys and values lie side by side.
 struct AttentionSizes {
@@ -24,6 +37,7 @@ struct AttentionSizes {
         key_channels(spec.keys * head_size),
         window(spec.window < length ? spec.window : 0),
         positions(places ? places.data<std::int32_t>() : nullptr),
+        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
         two_way(spec.two_way) {}
@@ -37,6 +51,7 @@ struct AttentionSizes {
   std::int64_t key_channels;      // of all keys: how much further on values are
   std::int64_t window;            // 0: all
   const std::int32_t* positions;  // (B, T), or null
+  const float* sinks;             // (H), or null
   float scale;
   float cap;
   bool two_way;
@@ -59,6 +74,10 @@ struct AttentionSizes {
                        std::int64_t key) const {
     if (key <= query) return key >= first;
     return two_way && key < length && first_key(item, key) <= query;
+  }
+
+  __device__ float sink_of(unsigned int item) const {
+    return sinks == nullptr ? -INFINITY : sinks[item % static_cast<unsigned int>(heads)];
   }
 
   /// Row 0 of an item's queries in qkv and dqkv, and of its keys.

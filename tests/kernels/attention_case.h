@@ -18,6 +18,7 @@ struct AttentionCase {
   std::int64_t window = 0;
   std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
   bool two_way = false;
+  bool has_sinks = false;
   AttentionSpec counts() const {
     AttentionSpec spec(heads, keys == 0 ? heads : keys);
     spec.scale = scale;
@@ -25,6 +26,15 @@ struct AttentionCase {
     spec.window = window;
     spec.two_way = two_way;
     return spec;
+  }
+  /// The same with the sinks of sinks().
+  AttentionSpec counts(const Tensor& sinks) const { return counts().with_sinks(sinks); }
+  /// One around the scores, one above and one below all of them, if there are any.
+  Tensor sinks(const Stream& stream) const {
+    if (!has_sinks) return Tensor();
+    Values values;
+    for (int h = 0; h < heads; ++h) values.push_back(h % 3 == 0 ? 0.7 : h % 3 == 1 ? 9 : -30);
+    return tensor_of(values, {heads}, DType::kF32, stream);
   }
   std::int64_t place(std::int64_t b, std::int64_t t) const { return t % (document + b); }
   Tensor positions(const Stream& stream) const {

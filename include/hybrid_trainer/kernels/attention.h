@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/matmul.h"
 
 namespace hybrid_trainer::kernels {
 
@@ -17,6 +18,14 @@ struct AttentionSpec {
   float cap = 0;            // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: as they are
   std::int64_t window = 0;  // keys that a query sees, its own among them; 0: all before it
   bool two_way = false;     // as many behind it, too: a key sees each query that sees it
+  /// (H) f32, of heads of queries: e^sink joins each query's sum of e^score, as of a key whose value
+  /// is 0 (gpt-oss). Undefined: nothing does.
+  Tensor sinks{};
+  AttentionSpec with_sinks(const Tensor& values) const {
+    AttentionSpec spec = *this;
+    spec.sinks = values;
+    return spec;
+  }
   int group() const { return queries / keys; }
   int all() const { return queries + 2 * keys; }
 };
@@ -36,8 +45,8 @@ inline double keys_seen(const AttentionSpec& spec, std::int64_t time) {
 /// Self-attention with a streaming softmax over blocks of keys: no (T, T) array exists. It is causal,
 /// or two-way where the spec says so. qkv:
 /// (B, T, (H + 2·K)·head_size) f32 or bf16, rows hold all queries, then all keys, then all values,
-/// head h of each at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32, kept for
-/// backward; undefined where not wanted. positions: (B, T) i32, each token's place in its document, 0
+/// head h of each at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32, of scores and
+/// sink, kept for backward; undefined where not wanted. positions: (B, T) i32, each token's place in its document, 0
 /// where one begins, else one more than the one before: queries see their own document alone;
 /// undefined where a sequence is one document. Blocks of keys that no query of a block sees are
 /// skipped. Any T and head size, on CUDA up to 256 (else throws Error). Sums in f32. Source: Dao et
@@ -51,6 +60,12 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
                         AttentionSpec spec, const Stream& stream);
+
+/// dsinks (+)= the gradient of spec.sinks, (H) f32: −Σ e^(sink − log_sum_exp)·⟨dy, y⟩ of each head,
+/// over sequences and queries in a fixed order. dy, y, log_sum_exp: as in attention_backward.
+void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
+                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
+                              const Stream& stream);
 
 /// Copies keys and values, the last columns of qkv (B, T, any), to rows [0, T) of the caches (B,
 /// max_T, K·head_size).
