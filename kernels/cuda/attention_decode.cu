@@ -33,6 +33,7 @@ struct DecodeSizes {
   int lanes;
   float scale;
   float cap;  // in units of log2; 0: none
+  BlockPattern pattern;
   int groups() const { return kThreads / lanes; }
   /// The first key that the query at `position` sees.
   __device__ std::int64_t first_key(std::int64_t position) const {
@@ -43,6 +44,13 @@ struct DecodeSizes {
     const std::int64_t begin = part * kPartKeys, end = begin + kPartKeys;
     const std::int64_t seen = first_key(position);
     return {seen > begin ? seen : begin, position < end ? position : end - 1};
+  }
+  /// Whether the pattern lets the query at `position` see one of the keys [first, last].
+  __device__ bool sees(int head, std::int64_t position, std::int64_t first,
+                       std::int64_t last) const {
+    if (!pattern.is_on()) return true;
+    const auto block_of = [&](std::int64_t at) { return static_cast<int>(at) / pattern.block; };
+    return pattern.next_seen(head, block_of(position), block_of(first)) <= block_of(last);
   }
 };
 
@@ -153,7 +161,7 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
 }
 
 /// One block for each head of each row and part of its keys; one pass over keys and values. Blocks
-/// of which the query sees no key write nothing.
+/// of which the query sees no key write nothing, or -∞ for the highest score if the pattern hides all.
 template <class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr int kElements = kPack * kPacks;
@@ -168,6 +176,10 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const std::int64_t position = tensors.positions[n], part = blockIdx.y;
   const KeyRange keys = sizes.keys_of(part, position);
   if (keys.first > keys.last) return;
+  if (!sizes.sees(static_cast<int>(head), position, keys.first, keys.last)) {
+    if (thread == 0) tensors.sums_of(blockIdx.x, sizes).highest[part] = -INFINITY;
+    return;
+  }
   const T* const now = tensors.qkv + n * (query_channels + 2 * sizes.channels) + column;
   const T* const new_key = now + query_channels + key_at;
   const std::int64_t cache_at =
@@ -179,7 +191,8 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   DecodeSums<kElements> sums;
   for (std::int64_t first = keys.first; first <= keys.last; first += groups) {
     const std::int64_t at = first + group;
-    const bool visible = at <= keys.last, is_new = at == position;
+    const bool visible = at <= keys.last && sizes.sees(static_cast<int>(head), position, at, at);
+    const bool is_new = at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
     load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
@@ -222,6 +235,7 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
   if (share < shares) {
 #pragma unroll 4
     for (std::int64_t part = first + share; part <= last; part += shares) {
+      if (of_parts.highest[part] == -INFINITY) continue;
       const float factor = exp2f(of_parts.highest[part] - best);
       total += of_parts.totals[part] * factor;
       output += of_parts.output(part)[column] * factor;
@@ -255,7 +269,8 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                     .head_size = static_cast<int>(head_size),
                     .lanes = 1,
                     .scale = score_scale(spec, head_size),
-                    .cap = spec.cap * kLog2E};
+                    .cap = spec.cap * kLog2E,
+                    .pattern = spec.pattern};
   const std::int64_t items = y.size(0) * spec.queries;
   const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
   visit_real(y.dtype(), [&](auto real) {

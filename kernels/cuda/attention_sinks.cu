@@ -30,7 +30,8 @@ __global__ void sinks_kernel(float* sums, SinkTensors<T> tensors) {
        row += kWarps) {
     const std::int64_t at = (row * heads + head) * size;
     float product = 0;
-    for (std::int64_t i = lane; i < size; i += kWarp) product += load(dy + at + i) * load(y + at + i);
+    for (std::int64_t i = lane; i < size; i += kWarp)
+      product += load(dy + at + i) * load(y + at + i);
     const std::int64_t query = (row / length * heads + head) * length + row % length;
     sum += expf(sink - log_sum_exp[query]) * product;
   }
@@ -73,8 +74,7 @@ void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Ten
     launch(stream, "attention_sinks_backward", sinks_kernel<T>, grid, sums.data<float>(), tensors);
   });
   launch(stream, "attention_sinks_combine", combine_sinks_kernel, grid_for(heads),
-         dsinks.data<float>(), sums.data<float>(), heads, parts,
-         mode == GradientMode::kAccumulate);
+         dsinks.data<float>(), sums.data<float>(), heads, parts, mode == GradientMode::kAccumulate);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

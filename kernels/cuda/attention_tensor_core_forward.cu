@@ -122,8 +122,17 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const HeadRows<const BFloat16> values{keys.begin + sizes.key_channels, sizes.stride};
   const int row = warp_of_block() * P::kWarpQueries;
 
+  const int block_end = static_cast<int>(
+      first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
+  // The next tile of keys from one on that a query of the block sees. A pattern's blocks are of whole
+  // tiles.
+  const auto next_tile = [&](int key) {
+    if (kPlain || key >= block_end) return key;
+    const int head = sizes.head_of(blockIdx.x / blocks);
+    return sizes.next_key(head, static_cast<int>(first_query), kQueries, key, block_end);
+  };
   const int begin =
-      kPlain ? 0 : static_cast<int>(sizes.first_key(item, first_query)) / kTile * kTile;
+      next_tile(kPlain ? 0 : static_cast<int>(sizes.first_key(item, first_query)) / kTile * kTile);
   copy_rows_async<kQueries>(query_tile, queries, first_query, sizes.length);
   copy_rows_async<kTile>(key_tile, keys, begin, sizes.length);
   commit_copies();
@@ -145,11 +154,12 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   query.keep();
 
   const float scale = sizes.scale * kLog2E;
-  const int block_end = static_cast<int>(
-      first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
-  for (int first_key = begin; first_key < block_end; first_key += kTile) {
+  for (int first_key = begin, next = 0; first_key < block_end; first_key = next) {
     const int ahead = static_cast<int>(first_query) + row - first_key;
-    const bool visible = ahead + P::kWarpQueries - 1 >= 0;
+    bool visible = ahead + P::kWarpQueries - 1 >= 0;
+    if constexpr (!kPlain)
+      visible &= sizes.sees_tile(blockIdx.x / blocks, ahead + first_key, first_key);
+    next = next_tile(first_key + kTile);
     wait_for_copies<0>();
     __syncthreads();  // keys have arrived, the last values have been read
     copy_rows_async<kTile>(value_tile, values, first_key, sizes.length);
@@ -158,9 +168,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     if (visible) multiply_rows<kRowTiles, kTile / 8>(scores, query, key_tile, 0);
     wait_for_copies<0>();
     __syncthreads();  // values have arrived, keys have been read
-    if (first_key + kTile < block_end) {
-      copy_rows_async<kTile>(key_tile, keys, first_key + kTile, sizes.length);
-    }
+    if (next < block_end) copy_rows_async<kTile>(key_tile, keys, next, sizes.length);
     commit_copies();
     if (!visible) continue;
     if constexpr (!kPlain)

@@ -137,6 +137,27 @@ TEST(CudaAttention, SinksTakeAShareOfTheWeights) {
   check_forward(kSinkCases[0], DType::kF32);
 }
 
+/// Tensor cores take blocks of whole tiles, other kernels of any size.
+constexpr AttentionCase kPatternsOnTensorCores[] = {
+    {1, 200, 1, 64, 1, 0, 0, 0, 0, false, false, {64, 1, 0, 1}},
+    {1, 140, 2, 128, 1, 0, 0, 0, 90, false, true, {64, 1, 1, 0}},
+    {1, 130, 1, 256, 1, 0, 1.5f, 0, 0, false, false, {64, 1, 0, 1}}};
+constexpr AttentionCase kPatterns[] = {{1, 140, 1, 64, 1, 0, 0, 0, 0, false, false, {64, 1, 0, 1}},
+                                       {2, 50, 2, 5, 1, 0, 0, 0, 0, false, false, {9, 2, 1, 1}},
+                                       {1, 40, 1, 80, 1, 0, 2, 30, 20, false, true, {8, 1, 1, 0}},
+                                       {1, 20, 1, 200, 1, 0, 0, 0, 0, false, false, {1, 1, 2, 3}}};
+
+TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
+  for (const AttentionCase& c : kPatternsOnTensorCores) {
+    check_forward(c, DType::kBF16);
+    check_backward(c, DType::kBF16);
+  }
+  for (const AttentionCase& c : kPatterns) {
+    check_forward(c, DType::kF32);
+    check_backward(c, DType::kF32);
+  }
+}
+
 TEST(CudaAttention, SinksBackward) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kSinkCases) {
@@ -228,14 +249,15 @@ TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
 /// Around the ends of parts of 128 keys, each of which a block of its own reads.
 TEST(CudaAttention, DecodesInPartsOfTheKeys) {
   const Stream host = cpu_stream();
-  AttentionSpec grouped(2, 1), window = grouped, capped = grouped;
+  AttentionSpec grouped(2, 1), window = grouped, capped = grouped, blocks = grouped;
   window.window = 130;
   capped.cap = 0.5f;
+  blocks.pattern = {60, 1, 0, 1};
   const Tensor sinks = tensor_of({0.7, 9}, {2}, DType::kF32, host);
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t head_size : {5, 64}) {
       const Tensor keys = random_tensor({3, 400, head_size}, dtype, 2, host);
-      for (const AttentionSpec& spec : {grouped, window, capped}) {
+      for (const AttentionSpec& spec : {grouped, window, capped, blocks}) {
         const Tensors tensors{random_tensor({3, 2 * head_size}, dtype, 1, host),
                               keys,
                               random_tensor(keys.shape(), dtype, 3, host),

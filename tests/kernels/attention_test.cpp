@@ -43,8 +43,19 @@ std::string text(const AttentionCase& c, DType dtype) {
   return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys, " head ",
                 c.head_size, " ", name_of(dtype), " scale ", c.scale, " cap ", c.cap, " window ",
                 c.window, " documents ", c.document, c.two_way ? " two-way" : "",
-                c.has_sinks ? " sinks" : "");
+                c.has_sinks ? " sinks" : "", " blocks of ", c.pattern.block);
 }
+
+/// Blocks of queries' and keys' tiles, of several of them, of parts of one; a run of random ones; alone,
+/// in groups, documents and windows.
+constexpr AttentionCase kWithPatterns[] = {
+    {2, 37, 3, 5, 1, 0, 0, 0, 0, false, false, {4, 1, 0, 1}},
+    {1, 140, 2, 16, 1, 0, 1.5f, 0, 50, false, true, {16, 2, 1, 2, 3}},
+    {1, 260, 2, 32, 1, 0, 0, 0, 0, false, false, {64, 1, 1, 1}},
+    {1, 170, 2, 32, 2, 0, 0, 90, 70, false, false, {32, 1, 2, 0}},
+    {1, 210, 2, 8, 1, 0, 0, 0, 0, false, false, {100, 1, 0, 0}},
+    {1, 100, 1, 32, 1, 0, 0, 0, 0, false, false, {1, 3, 1, 9}},
+    {1, 450, 1, 32, 1, 0, 2, 0, 0, false, false, {128, 1, 0, 1}}};
 
 struct Reference {
   Values y, log_sum_exp;
@@ -66,8 +77,9 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
           double sum = 0;
           for (std::int64_t i = 0; i < c.head_size; ++i)
             sum += at(b, t, c.column(h, 0) + i) * at(b, s, c.column(h, 1) + i);
-          score.push_back(c.sees(b, t, s) ? c.score(sum)
-                                          : -std::numeric_limits<double>::infinity());
+          score.push_back(c.sees(b, t, s) && !c.hides(h, t, s)
+                              ? c.score(sum)
+                              : -std::numeric_limits<double>::infinity());
         }
         if (c.has_sinks) score.push_back(sinks[static_cast<std::size_t>(h)]);
         const double highest = *std::max_element(score.begin(), score.end());
@@ -108,6 +120,7 @@ std::vector<AttentionCase> all_cases() {
   cases.insert(cases.end(), std::begin(kMasked), std::end(kMasked));
   cases.insert(cases.end(), std::begin(kTwoWay), std::end(kTwoWay));
   cases.insert(cases.end(), std::begin(kWithSinks), std::end(kWithSinks));
+  cases.insert(cases.end(), std::begin(kWithPatterns), std::end(kWithPatterns));
   return cases;
 }
 
@@ -142,7 +155,8 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
        {AttentionCase{2, 7, 2, 5}, AttentionCase{1, 70, 1, 3}, AttentionCase{1, 9, 4, 3, 2},
         AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7},
         AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7, true},
-        AttentionCase{2, 17, 4, 4, 2, 0, 0, 5, 7, false, true}}) {
+        AttentionCase{2, 17, 4, 4, 2, 0, 0, 5, 7, false, true},
+        AttentionCase{1, 23, 2, 4, 1, 0, 0, 0, 9, false, false, {4, 1, 1, 1}}}) {
     const AttentionTensors t(c, DType::kF32, stream);
     const auto forward = [&] {
       attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
@@ -200,7 +214,8 @@ Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
         const double log_sum = log_sums[static_cast<std::size_t>(item * c.length + q)];
         const double capped = c.cap > 0 ? c.score(sum) / c.cap : 0;
         slope.push_back(1 - capped * capped);
-        weight.push_back(c.sees(b, q, s) ? std::exp(c.score(sum) - log_sum) : 0);
+        const bool seen = c.sees(b, q, s) && !c.hides(head, q, s);
+        weight.push_back(seen ? std::exp(c.score(sum) - log_sum) : 0);
         dweight.push_back(dsum);
         correction += weight.back() * dsum;
       }
@@ -240,9 +255,11 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
 TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const AttentionCase& c : {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
-                                   AttentionCase{2, 40, 6, 4, 2, 0.6f, 1.5f, 9},
-                                   AttentionCase{2, 40, 6, 4, 2, 0, 0, 0, 0, false, true}}) {
+    for (const AttentionCase& c :
+         {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
+          AttentionCase{2, 40, 6, 4, 2, 0.6f, 1.5f, 9},
+          AttentionCase{2, 40, 6, 4, 2, 0, 0, 0, 0, false, true},
+          AttentionCase{2, 50, 4, 4, 2, 0, 1, 0, 0, false, true, {4, 2, 1, 2}}}) {
       const AttentionTensors t(c, dtype, stream);
       const Reference wanted = reference_forward(c, t.qkv);
       const std::int64_t width = c.width(), channels = c.channels();
@@ -324,6 +341,12 @@ TEST(Attention, ThrowsOnMismatch) {
                ShapeMismatch);
   AttentionSpec two_way(2);
   two_way.two_way = true;
+  for (const BlockPattern& pattern :
+       {BlockPattern{.block = 2, .local = 0}, BlockPattern{.block = 1, .random = 1 << 30}}) {
+    AttentionSpec spec(2);
+    spec.pattern = pattern;
+    EXPECT_THROW(attention_forward(t.y, t.log_sum_exp, t.qkv, Tensor(), spec, stream), Error);
+  }
   EXPECT_THROW(attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1),
                                 tensor_of({0}, {1}, DType::kI32, stream),
                                 tensor_of({0}, {1}, DType::kI32, stream), two_way, stream),
