@@ -9,12 +9,14 @@ namespace hybrid_trainer::kernels {
 namespace cpu {
 decltype(kernels::attention_forward) attention_forward;
 decltype(kernels::attention_backward) attention_backward;
+decltype(kernels::attention_sinks_backward) attention_sinks_backward;
 decltype(kernels::store_keys_values) store_keys_values;
 decltype(kernels::attention_decode) attention_decode;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::attention_forward) attention_forward;
 decltype(kernels::attention_backward) attention_backward;
+decltype(kernels::attention_sinks_backward) attention_sinks_backward;
 decltype(kernels::store_keys_values) store_keys_values;
 decltype(kernels::attention_decode) attention_decode;
 }  // namespace cuda
@@ -22,7 +24,8 @@ decltype(kernels::attention_decode) attention_decode;
 namespace {
 
 /// The size of each head in rows that hold queries, keys and values of `heads`.
-std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, AttentionSpec spec) {
+std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
+                          const AttentionSpec& spec) {
   check_real(call, {"qkv", qkv}, rank);
   const std::int64_t width = qkv.size(rank - 1);
   require(spec.scale >= 0 && spec.cap >= 0 && spec.window >= 0,
@@ -34,11 +37,22 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank, A
                                " of keys; want a last dimension of (queries + 2·keys)·head_size "
                                "and a multiple of the keys' heads for queries"));
   }
+  if (spec.sinks) check_shape(call, {"sinks", spec.sinks}, {spec.queries}, DType::kF32);
   return width / spec.all();
 }
 
+/// `length`: of the sequences.
+void check_pattern(const AttentionSpec& spec, std::int64_t length) {
+  const BlockPattern& pattern = spec.pattern;
+  if (!pattern.is_on()) return;
+  require(pattern.local >= 1 && pattern.global >= 0 && pattern.random >= 0 && !spec.two_way,
+          "attention: a pattern wants 1 local block or more, 0 or more others, and one way");
+  require((length / pattern.block + 1) * (pattern.random + 1) < BlockPattern::kNone,
+          "attention: a pattern wants larger blocks or fewer random ones");
+}
+
 void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
-                       AttentionSpec spec) {
+                       const AttentionSpec& spec) {
   check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), spec.queries, qkv.size(1)},
               DType::kF32);
 }
@@ -47,13 +61,33 @@ void check_positions(const KernelCall& call, const Tensor& positions, const Tens
   check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)}, DType::kI32);
 }
 
+/// Over a sequence, pairs of a query and a key that a pattern lets it see.
+double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
+  double pairs = 0;
+  for (std::int64_t begin = 0; begin < time; begin += pattern.block) {
+    const auto queries = static_cast<double>(std::min<std::int64_t>(pattern.block, time - begin));
+    const int blocks = pattern.seen_by(static_cast<std::int32_t>(begin / pattern.block));
+    pairs += queries * (static_cast<double>(blocks - 1) * pattern.block + queries / 2);
+  }
+  return pairs;
+}
+
 }  // namespace
+
+double keys_seen(const AttentionSpec& spec, std::int64_t time) {
+  const auto all = static_cast<double>(time), most = static_cast<double>(spec.window);
+  const double one_way =
+      spec.window == 0 || spec.window >= time ? all / 2 : most - most * most / (2 * all);
+  if (spec.pattern.is_on()) return std::min(one_way, pairs_seen(spec.pattern, time) / all);
+  return spec.two_way ? 2 * one_way : one_way;
+}
 
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                        const Tensor& positions, AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_forward", stream};
   const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
+  check_pattern(spec, qkv.size(1));
   if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_forward, cuda::attention_forward>(
@@ -68,10 +102,30 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   check_alike(call, {{"qkv", qkv}, {"dqkv", dqkv}});
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   check_alike(call, {{"y", y}, {"dy", dy}});
+  check_pattern(spec, qkv.size(1));
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_backward, cuda::attention_backward>(
       call, Work::kAttention, dqkv, dy, y, log_sum_exp, qkv, positions, spec);
+}
+
+void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
+                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
+                              const Stream& stream) {
+  const KernelCall call{"attention_sinks_backward", stream};
+  check_rank(call, {"sinks", sinks}, 1);
+  check_dtype(call, {"sinks", sinks}, DType::kF32);
+  check_alike(call, {{"sinks", sinks}, {"dsinks", dsinks}});
+  check_real(call, {"y", y}, 3);
+  check_alike(call, {{"y", y}, {"dy", dy}});
+  const std::int64_t heads = sinks.size(0);
+  check_shape(call, {"log_sum_exp", log_sum_exp}, {y.size(0), heads, y.size(1)}, DType::kF32);
+  if (y.size(2) % heads != 0) {
+    throw ShapeMismatch(concat(call.kernel, ": y is ", y.shape().text(), ", sinks is ",
+                               sinks.shape().text(), "; want a sink for each head"));
+  }
+  dispatch<cpu::attention_sinks_backward, cuda::attention_sinks_backward>(
+      call, Work::kAttention, dsinks, mode, dy, y, log_sum_exp, sinks);
 }
 
 void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
@@ -97,6 +151,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   const KernelCall call{"attention_decode", stream};
   require(!spec.two_way, "attention: two ways, a new token changes what earlier ones see");
   const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
+  check_pattern(spec, key_cache.size(1));
   check_shape(call, {"y", y}, {qkv.size(0), spec.queries * head_size});
   check_rank(call, {"key_cache", key_cache}, 3);
   check_shape(call, {"key_cache", key_cache},

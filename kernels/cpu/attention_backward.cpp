@@ -65,12 +65,10 @@ inline void backward_block(const HeadGradients& head, const BackwardScratch& scr
                            const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
                            const AttentionSizes& sizes) {
-  const std::int64_t end = first_query + queries, seen = sizes.end_key(item, end - 1);
-  const bool accumulate = item % sizes.group != 0 || end < sizes.length || sizes.masks();
+  const bool accumulate =
+      item % sizes.group != 0 || first_query + queries < sizes.length || sizes.masks();
   const std::int64_t size = sizes.head_size;
-  const std::int64_t begin = sizes.first_key(item, first_query);
-  for (std::int64_t first_key = begin; first_key < seen; first_key += kKeyBlock) {
-    const ScoreBlock block{first_query, queries, first_key, std::min(kKeyBlock, seen - first_key)};
+  const auto visit = [&](const ScoreBlock& block, bool is_first) {
     score(scratch.weights, block, head.query, head.key, size, sizes.scale);
     score(scratch.dweights, block, head.doutput, head.value, size, 1.0f);
     for (std::int64_t row = 0; row < queries; ++row) {
@@ -88,12 +86,17 @@ inline void backward_block(const HeadGradients& head, const BackwardScratch& scr
         differentiate_row(weights + hidden, dweights + hidden, visible, block.keys - hidden,
                           log_sum_exp[first_query + row], corrections[row], sizes.scale);
       }
+      block.for_hidden(row, item, sizes, [&](std::int64_t from, std::int64_t to) {
+        std::fill(weights + from, weights + to, 0.0f);
+        std::fill(dweights + from, dweights + to, 0.0f);
+      });
     }
     gather_from_queries(head.dvalue, scratch.weights, block, head.doutput, size, accumulate);
     gather_from_queries(head.dkey, scratch.dweights, block, head.query, size, accumulate);
     gather_from_keys(head.dquery.row(first_query), head.dquery.stride, scratch.dweights, block,
-                     head.key, size, first_key > begin);
-  }
+                     head.key, size, !is_first);
+  };
+  for_key_blocks(item, first_query, queries, sizes, visit);
 }
 
 template <class T>

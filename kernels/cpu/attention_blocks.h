@@ -14,6 +14,16 @@ namespace hybrid_trainer::kernels::cpu {
 inline constexpr std::int64_t kQueryBlock = 64;
 inline constexpr std::int64_t kKeyBlock = 256;
 
+/// What the streaming softmax of a query ends with: the logarithm of its sum of e^score, and what the
+/// sum of e^(score − highest)·value is to be multiplied by.
+struct SoftmaxEnd {
+  float log_sum_exp, factor;
+};
+
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
 /// Sizes of self-attention, from rows of qkv. An item is a head of queries of a sequence; those that
 /// share keys and values lie side by side.
 struct AttentionSizes {
@@ -30,8 +40,17 @@ struct AttentionSizes {
         cap(spec.cap),
         window(spec.window < length ? spec.window : 0),
         two_way(spec.two_way),
+        pattern(spec.pattern),
+        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
+  /// Of a query of an item, from its highest score and the sum of e^(score − highest).
+  SoftmaxEnd end_softmax(std::int64_t item, float highest, float total) const {
+    if (sinks == nullptr) return {highest + std::log(total), 1.0f / total};
+    const float sink = sinks[item % heads], most = std::max(highest, sink);
+    const float factor = std::exp(highest - most), all = total * factor + std::exp(sink - most);
+    return {most + std::log(all), factor / all};
+  }
   /// Where an item begins in y, and its queries, keys and values in qkv.
   std::int64_t first_of(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
@@ -43,8 +62,8 @@ struct AttentionSizes {
     return item / heads * length * stride + channels + item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
-  /// Whether windows or documents hide keys.
-  bool masks() const { return window > 0 || positions != nullptr; }
+  /// Whether windows, documents or a pattern hide keys.
+  bool masks() const { return window > 0 || positions != nullptr || pattern.is_on(); }
   /// The first key that a query of an item sees. It never falls from one query to the next.
   std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     std::int64_t first = window > 0 ? query - window + 1 : 0;
@@ -55,6 +74,35 @@ struct AttentionSizes {
   /// Where the keys end that a query sees.
   std::int64_t end_key(std::int64_t item, std::int64_t query) const {
     return two_way ? end_query(item, query) : query + 1;
+  }
+  std::int32_t head_of(std::int64_t item) const { return static_cast<std::int32_t>(item % heads); }
+  /// The pattern's block that a query or key is in.
+  std::int32_t block_of(std::int64_t row) const {
+    return static_cast<std::int32_t>(row / pattern.block);
+  }
+  /// The pattern's next block from `block` on that one of queries [first, last] of an item sees.
+  std::int32_t next_block(std::int64_t item, std::int64_t first, std::int64_t last,
+                          std::int32_t block) const {
+    std::int32_t next = BlockPattern::kNone;
+    for (std::int32_t i = block_of(first); i <= block_of(last); ++i)
+      next = std::min(next, pattern.next_seen(head_of(item), i, block));
+    return next;
+  }
+  /// The next keys in a row of [from, end), `most` at most, in blocks that one of queries [first,
+  /// last] of an item sees; [end, end) where there are none.
+  KeyRange next_keys(std::int64_t item, std::int64_t first, std::int64_t last, std::int64_t from,
+                     std::int64_t end, std::int64_t most) const {
+    if (from >= end) return {end, end};
+    if (!pattern.is_on()) return {from, std::min(from + most, end)};
+    std::int64_t block = next_block(item, first, last, block_of(from));
+    const std::int64_t begin = std::min(std::max(from, block * pattern.block), end);
+    end = std::min(begin + most, end);
+    std::int64_t run = begin;
+    while (run < end) {
+      run = std::min((block + 1) * pattern.block, end);
+      if (run < end && next_block(item, first, last, block_of(run)) != ++block) break;
+    }
+    return {begin, run};
   }
   /// Where the queries begin and end that see a key of an item.
   std::int64_t first_query(std::int64_t item, std::int64_t key) const {
@@ -85,6 +133,8 @@ struct AttentionSizes {
   float cap;
   std::int64_t window;  // 0: all
   bool two_way;
+  BlockPattern pattern;
+  const float* sinks;             // (H), or null
   const std::int32_t* positions;  // (B, T), or null
 };
 
@@ -149,7 +199,37 @@ struct ScoreBlock {
     return std::clamp<std::int64_t>(sizes.first_key(item, first_query + row) - first_key, 0,
                                     end(row, item, sizes));
   }
+  /// Calls hide(begin, end) for keys of the block that the pattern hides from query `row`, in a block
+  /// whose queries see different ones.
+  template <class Hide>
+  void for_hidden(std::int64_t row, std::int64_t item, const AttentionSizes& sizes,
+                  const Hide& hide) const {
+    const BlockPattern& pattern = sizes.pattern;
+    if (!pattern.is_on() || pattern.block % kQueryBlock == 0) return;
+    const std::int32_t own = sizes.block_of(first_query + row);
+    for (std::int32_t j = sizes.block_of(first_key);
+         j * std::int64_t{pattern.block} < first_key + keys; ++j) {
+      if (pattern.sees(sizes.head_of(item), own, j)) continue;
+      const std::int64_t begin = std::int64_t{pattern.block} * j - first_key;
+      hide(std::max<std::int64_t>(begin, 0), std::min(begin + pattern.block, keys));
+    }
+  }
 };
+
+/// Calls visit(block, is_first) for the blocks of up to kKeyBlock keys, from the first to the last
+/// one, that one of a block of queries sees.
+template <class Visit>
+inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int64_t queries,
+                           const AttentionSizes& sizes, const Visit& visit) {
+  const std::int64_t last = first_query + queries - 1, seen = sizes.end_key(item, last);
+  std::int64_t from = sizes.first_key(item, first_query);
+  for (bool is_first = true; from < seen; is_first = false) {
+    const KeyRange keys = sizes.next_keys(item, first_query, last, from, seen, kKeyBlock);
+    if (keys.begin == keys.end) break;
+    visit(ScoreBlock{first_query, queries, keys.begin, keys.end - keys.begin}, is_first);
+    from = keys.end;
+  }
+}
 
 /// scores (queries, keys) = scale · left · rightᵀ over head_size: queries with keys, or output
 /// gradients with values.

@@ -17,39 +17,62 @@ struct DecodeHead {
   const T* key_cache;  // row 0 of this head; rows are `channels` apart
   const T* value_cache;
   const T* query;
-  float* weights;  // one for each position
-  float* output;   // (head_size) f32
+  float* weights;      // one for each position
+  float* output;       // (head_size) f32
+  float sink;          // -∞: none
+  std::int32_t index;  // among the heads of queries
 };
 
-/// What one query makes of the keys at [first, position].
+/// What one query makes of the keys at [first, position] that the pattern lets it see.
 struct DecodeSpec {
+  /// Calls visit(begin, end) for those in a row.
+  template <class Visit>
+  void for_keys(std::int32_t head, const Visit& visit) const {
+    if (!pattern.is_on()) return visit(first, position + 1);
+    const auto block_of = [&](std::int64_t t) {
+      return static_cast<std::int32_t>(t / pattern.block);
+    };
+    const std::int32_t own = block_of(position);
+    for (std::int32_t j = pattern.next_seen(head, own, block_of(first)); j <= own;
+         j = pattern.next_seen(head, own, j + 1)) {
+      const std::int64_t begin = std::int64_t{pattern.block} * j;
+      visit(std::max(begin, first), std::min(begin + pattern.block, position + 1));
+    }
+  }
   std::int64_t first, position;
   std::int64_t channels, head_size;
   float scale, cap;
+  BlockPattern pattern;
 };
 
 /// weights[t] = e^(score − highest score) over the keys, score = query · key[t] · scale; returns the
-/// sum by which they still have to be divided.
+/// sum by which they still have to be divided, with what the sink adds.
 template <class T>
 inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) {
-  const auto [first, position, channels, head_size, scale, cap] = spec;
-  float highest = -std::numeric_limits<float>::infinity();
-  for (std::int64_t t = first; t <= position; ++t) {
-    const T* const key = head.key_cache + t * channels;
+  const std::int64_t head_size = spec.head_size;
+  const float scale = spec.scale, cap = spec.cap;
+  float highest = head.sink, total = 0;
+  spec.for_keys(head.index, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T* const key = head.key_cache + t * spec.channels;
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = 0; i < head_size; ++i) sum += load(head.query + i) * load(key + i);
+      const float score = cap > 0 ? cap * hyperbolic_tangent(sum * scale / cap) : sum * scale;
+      head.weights[t] = score;
+      highest = std::max(highest, score);
+    }
+  });
+  spec.for_keys(head.index, [&](std::int64_t begin, std::int64_t end) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < head_size; ++i) sum += load(head.query + i) * load(key + i);
-    const float score = cap > 0 ? cap * hyperbolic_tangent(sum * scale / cap) : sum * scale;
-    head.weights[t] = score;
-    highest = std::max(highest, score);
-  }
-  float total = 0;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t t = first; t <= position; ++t) {
-    head.weights[t] = exponential(head.weights[t] - highest);
-    total += head.weights[t];
-  }
-  return total;
+    for (std::int64_t t = begin; t < end; ++t) {
+      head.weights[t] = exponential(head.weights[t] - highest);
+      sum += head.weights[t];
+    }
+    total += sum;
+  });
+  return total + exponential(head.sink - highest);
 }
 
 template <class T>
@@ -57,12 +80,14 @@ inline void decode_head(const DecodeHead<T>& head, const DecodeSpec& spec) {
   const std::int64_t head_size = spec.head_size;
   for (std::int64_t i = 0; i < head_size; ++i) head.output[i] = 0;
   const float total = weigh_positions(head, spec);
-  for (std::int64_t t = spec.first; t <= spec.position; ++t) {
-    const T* const value = head.value_cache + t * spec.channels;
-    const float weight = head.weights[t];
+  spec.for_keys(head.index, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T* const value = head.value_cache + t * spec.channels;
+      const float weight = head.weights[t];
 #pragma omp simd
-    for (std::int64_t i = 0; i < head_size; ++i) head.output[i] += weight * load(value + i);
-  }
+      for (std::int64_t i = 0; i < head_size; ++i) head.output[i] += weight * load(value + i);
+    }
+  });
 #pragma omp simd
   for (std::int64_t i = 0; i < head_size; ++i) store(head.y + i, head.output[i] / total);
 }
@@ -77,13 +102,14 @@ struct DecodeArrays {
   std::int64_t scratch_size;  // the weights of all positions, then a head's output
   std::int64_t cache_size;    // elements of a text
   std::int64_t channels, head_size;
+  const float* sinks;  // of heads of queries, or null
   AttentionSpec spec;
 };
 
 template <class T>
 inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
   const std::int64_t channels = arrays.channels, head_size = arrays.head_size;
-  const AttentionSpec spec = arrays.spec;
+  const AttentionSpec& spec = arrays.spec;
   const std::int64_t n = item / spec.keys, column = item % spec.keys * head_size;
   const std::int64_t position = arrays.positions[n], group = spec.group();
   const std::int64_t query_channels = channels * group;
@@ -92,21 +118,25 @@ inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
                        channels,
                        head_size,
                        score_scale(spec, head_size),
-                       spec.cap};
+                       spec.cap,
+                       spec.pattern};
   const std::int64_t cache_at = arrays.texts[n] * arrays.cache_size + column;
   const T* const row = arrays.qkv + n * (query_channels + 2 * channels);
   const T* const key = row + query_channels + column;
   std::copy_n(key, head_size, arrays.keys + cache_at + position * channels);
   std::copy_n(key + channels, head_size, arrays.values + cache_at + position * channels);
   float* const weights = arrays.scratch + item * arrays.scratch_size;
-  for (std::int64_t query = column * group; query < (column + head_size) * group;
-       query += head_size) {
+  for (std::int64_t member = 0; member < group; ++member) {
+    const std::int64_t head = item % spec.keys * group + member, query = head * head_size;
     decode_head(DecodeHead<T>{.y = arrays.y + n * query_channels + query,
                               .key_cache = arrays.keys + cache_at,
                               .value_cache = arrays.values + cache_at,
                               .query = row + query,
                               .weights = weights,
-                              .output = weights + (arrays.scratch_size - head_size)},
+                              .output = weights + (arrays.scratch_size - head_size),
+                              .sink = arrays.sinks ? arrays.sinks[head]
+                                                   : -std::numeric_limits<float>::infinity(),
+                              .index = static_cast<std::int32_t>(head)},
                 one);
   }
 }
@@ -151,6 +181,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                  .cache_size = key_cache.size(1) * channels,
                                  .channels = channels,
                                  .head_size = head_size,
+                                 .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
                                  .spec = spec};
     const auto row_elements = last * head_size * spec.group() + 1;
     parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {

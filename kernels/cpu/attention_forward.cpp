@@ -39,6 +39,7 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
   float highest = softmax.highest;
 #pragma omp simd reduction(max : highest)
   for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
+  if (highest == -std::numeric_limits<float>::infinity()) visible = 0;  // the pattern hides all
   float total = 0;
 #pragma omp simd reduction(+ : total)
   for (std::int64_t i = 0; i < visible; ++i) {
@@ -61,23 +62,24 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {
-  const std::int64_t seen = sizes.end_key(item, first_query + queries - 1);
   std::fill_n(softmax, queries, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0.0f});
-  const std::int64_t begin = sizes.first_key(item, first_query);
-  for (std::int64_t first_key = begin; first_key < seen; first_key += kKeyBlock) {
-    const ScoreBlock block{first_query, queries, first_key, std::min(kKeyBlock, seen - first_key)};
+  const auto visit = [&](const ScoreBlock& block, bool is_first) {
     score(scratch.scores, block, query, key, sizes.head_size, sizes.scale);
     for (std::int64_t row = 0; row < queries; ++row) {
       const std::int64_t hidden = block.begin(row, item, sizes), end = block.end(row, item, sizes);
       float* const scores = scratch.scores + row * block.keys;
-      std::fill_n(scores, hidden, 0.0f);
       if (sizes.cap > 0) cap_scores(scores + hidden, end - hidden, 1.0f, sizes.cap);
+      block.for_hidden(row, item, sizes, [&](std::int64_t from, std::int64_t to) {
+        std::fill(scores + from, scores + to, -std::numeric_limits<float>::infinity());
+      });
+      std::fill_n(scores, hidden, 0.0f);
       weigh_row(scores + hidden, end - hidden, block.keys - hidden,
                 scratch.output + row * sizes.head_size, sizes.head_size, softmax[row]);
     }
     gather_from_keys(scratch.output, sizes.head_size, scratch.scores, block, value, sizes.head_size,
-                     first_key > begin);
-  }
+                     !is_first);
+  };
+  for_key_blocks(item, first_query, queries, sizes, visit);
 }
 
 template <class T>
@@ -97,12 +99,10 @@ inline void forward_head(T* y, float* log_sum_exp, const T* qkv, std::int64_t it
     for (std::int64_t row = 0; row < queries; ++row) {
       T* const to = y + (first + row) * sizes.channels;
       const float* const from = scratch.output + row * sizes.head_size;
-      const float factor = 1.0f / softmax[row].total;
+      const SoftmaxEnd end = sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
 #pragma omp simd
-      for (std::int64_t i = 0; i < sizes.head_size; ++i) store(to + i, from[i] * factor);
-      if (log_sum_exp != nullptr) {
-        log_sum_exp[first + row] = softmax[row].highest + std::log(softmax[row].total);
-      }
+      for (std::int64_t i = 0; i < sizes.head_size; ++i) store(to + i, from[i] * end.factor);
+      if (log_sum_exp != nullptr) log_sum_exp[first + row] = end.log_sum_exp;
     }
   }
 }

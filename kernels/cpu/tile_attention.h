@@ -4,7 +4,8 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Whether the processor's matrix tiles take the attention: bf16, and heads of whole panels.
+/// Whether the processor's matrix tiles take the attention: bf16, and heads and a pattern's blocks of
+/// whole panels.
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
 
 /// attention_forward and attention_backward by matrix tiles (AMX): products of bf16 with sums in

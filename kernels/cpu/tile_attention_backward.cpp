@@ -167,7 +167,7 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
                             doutputs + kPanel * length_);
     }
   };
-  if (first_member_ && first_query == keys.first_query) {
+  if (first_member_ && first_query == keys.first_query && !sizes_.pattern.is_on()) {
     add.operator()<Sum::kNew>();
   } else {
     add.operator()<Sum::kAdded>();
@@ -177,23 +177,24 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
 /// Adds to the gradients of 32 queries what the keys that they see give.
 void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
                                        std::int64_t first_query) {
-  const std::int64_t depth =
-      std::min(keys.end, panel_end(item_, query + kPanel - 1, sizes_)) - keys.begin;
-  pack_columns(scratch_.dscores_columns, scratch_.dscores + query - first_query, kBlockQueries, 1,
-               depth);
-  const auto add = [&]<Sum kSum>() {
-    for (std::int64_t row = 0; row < size_; row += kPanel) {
-      const RowPanel rows =
-          RowPanel::packed(scratch_.key_transposed + row * length_ + keys.begin * kPanel);
-      multiply_panels<kSum>(scratch_.dquery + row * length_ + query, length_, rows,
-                            scratch_.dscores_columns, depth, scratch_.dscores_columns);
+  const std::int64_t seen = std::min(keys.end, panel_end(item_, query + kPanel - 1, sizes_));
+  for_seen_keys(item_, query, keys.begin, seen, sizes_, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t at = (begin - keys.begin) * kBlockQueries + query - first_query;
+    pack_columns(scratch_.dscores_columns, scratch_.dscores + at, kBlockQueries, 1, end - begin);
+    const auto add = [&]<Sum kSum>() {
+      for (std::int64_t row = 0; row < size_; row += kPanel) {
+        const RowPanel rows =
+            RowPanel::packed(scratch_.key_transposed + row * length_ + begin * kPanel);
+        multiply_panels<kSum>(scratch_.dquery + row * length_ + query, length_, rows,
+                              scratch_.dscores_columns, end - begin, scratch_.dscores_columns);
+      }
+    };
+    if (keys.begin == 0 && !sizes_.masks()) {
+      add.operator()<Sum::kNew>();
+    } else {
+      add.operator()<Sum::kAdded>();
     }
-  };
-  if (keys.begin == 0 && !sizes_.masks()) {
-    add.operator()<Sum::kNew>();
-  } else {
-    add.operator()<Sum::kAdded>();
-  }
+  });
 }
 
 void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
@@ -201,8 +202,10 @@ void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
   for (std::int64_t key = keys.begin; key < keys.end; key += kPanel) {
     BFloat16* const dscores = scratch_.dscores + (key - keys.begin) * kBlockQueries;
     const std::int64_t query = sizes_.two_way ? first_query : std::max(key, first_query);
-    differentiate_panel(key, dscores, query, end, first_query);
-    add_key_gradients(key, keys, dscores, query, end, first_query);
+    for_seeing_queries(item_, key, query, end, sizes_, [&](std::int64_t from, std::int64_t to) {
+      differentiate_panel(key, dscores, from, to, first_query);
+      add_key_gradients(key, keys, dscores, from, to, first_query);
+    });
   }
   for (std::int64_t query = first_query; query < end; query += kPanel)
     add_query_gradients(keys, query, first_query);
@@ -245,6 +248,10 @@ void HeadBackward::run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues,
   first_member_ = member == 0;
   for (std::int64_t key = 0; key < length_; key += kBlockKeys) {
     const Keys keys = block_of(key);
+    if (first_member_ && sizes_.pattern.is_on()) {
+      for (float* const sums : {scratch_.dkey, scratch_.dvalue})
+        std::fill_n(sums + sums_at(key, keys), (keys.end - key) * size_, 0.0f);
+    }
     for (std::int64_t query = keys.first_query; query < keys.end_query; query += kBlockQueries)
       backward_block(keys, query);
     if (member + 1 < sizes_.group) continue;

@@ -1,4 +1,5 @@
 #include <limits>
+#include <span>
 
 #include "kernels/cpu/scratch_cutter.h"
 #include "kernels/cpu/tile_attention.h"
@@ -19,6 +20,7 @@ struct TileForwardScratch {
     scores = cutter.take<float>(kPanel * length);
     weights = cutter.take<BFloat16>(kPanel * length);
     output = cutter.take<float>(kPanel * sizes.head_size);
+    seen = cutter.take<KeyRange>(length / kPanel);
     floats = cutter.floats();
   }
   BFloat16* query;    // rows
@@ -28,6 +30,7 @@ struct TileForwardScratch {
   float* scores;      // (kPanel, T), before scaling
   BFloat16* weights;  // (kPanel, T)
   float* output;      // (kPanel, head_size)
+  KeyRange* seen;     // keys in a row that a panel of queries sees
   std::int64_t floats;
 };
 
@@ -39,21 +42,71 @@ struct Softmax {
   float highest, total;
 };
 
-/// Scores of one query become weights, 0 from `visible` to `keys`.
-inline Softmax weigh_row(BFloat16* weights, const float* scores, std::int64_t visible,
-                         std::int64_t keys, float scale) {
-  float highest = -std::numeric_limits<float>::infinity();
+inline float highest_of(const float* scores, std::int64_t count, float highest) {
 #pragma omp simd reduction(max : highest)
-  for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
+  for (std::int64_t i = 0; i < count; ++i) highest = scores[i] > highest ? scores[i] : highest;
+  return highest;
+}
+
+/// Scores become weights; returns their sum.
+inline float weigh(BFloat16* weights, const float* scores, std::int64_t count, float highest,
+                   float scale) {
   float total = 0;
 #pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < visible; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     const float weight = exponential((scores[i] - highest) * scale);
     store(weights + i, weight);
     total += weight;
   }
-  std::fill(weights + visible, weights + keys, BFloat16{});
+  return total;
+}
+
+/// Scores of one query for the keys of `seen` become weights, 0 outside `visible`. Rows begin with key
+/// `first`.
+inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
+                         std::span<const KeyRange> seen, KeyRange visible,
+                         const AttentionSizes& sizes) {
+  const auto within = [&](const KeyRange& keys) {
+    const std::int64_t begin = std::clamp(visible.begin, keys.begin, keys.end);
+    return KeyRange{begin, std::clamp(visible.end, begin, keys.end)};
+  };
+  float highest = -std::numeric_limits<float>::infinity();
+  for (const KeyRange& keys : seen) {
+    const auto [begin, end] = within(keys);
+    if (sizes.cap > 0) cap_scores(scores + begin - first, end - begin, sizes.scale, sizes.cap);
+    highest = highest_of(scores + begin - first, end - begin, highest);
+  }
+  const float scale = sizes.cap > 0 ? 1.0f : sizes.scale;
+  float total = 0;
+  for (const KeyRange& keys : seen) {
+    const auto [begin, end] = within(keys);
+    BFloat16* const row = weights - first;
+    std::fill(row + keys.begin, row + begin, BFloat16{});
+    total += weigh(row + begin, scores + begin - first, end - begin, highest, scale);
+    std::fill(row + end, row + keys.end, BFloat16{});
+  }
   return {highest * scale, total};
+}
+
+/// output = weights · values, of 32 columns.
+inline void gather_values(const TileForwardScratch& scratch, std::int64_t begin,
+                          std::span<const KeyRange> seen, std::int64_t column,
+                          const AttentionSizes& sizes) {
+  const std::int64_t length = padded_length(sizes);
+  float* const to = scratch.output + column;
+  for (const KeyRange& keys : seen) {
+    const RowPanel weights = RowPanel::in_place(scratch.weights + keys.begin - begin, length);
+    const BFloat16* const panel = scratch.value + column * length + keys.begin * kPanel;
+    const auto multiply = [&]<Sum kSum>() {
+      multiply_panels<kSum>(to, sizes.head_size, weights, panel, keys.end - keys.begin,
+                            panel + kPanel * length);
+    };
+    if (keys.begin == seen.front().begin) {
+      multiply.operator()<Sum::kNew>();
+    } else {
+      multiply.operator()<Sum::kAdded>();
+    }
+  }
 }
 
 /// Attention of 32 queries over the keys from the first that one of them sees up to the last.
@@ -61,42 +114,37 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
             std::int64_t first, const AttentionSizes& sizes) {
   const std::int64_t length = padded_length(sizes), size = sizes.head_size;
   const std::int64_t begin = sizes.first_key(item, first) / kPanel * kPanel;
-  const std::int64_t end = panel_end(item, first + kPanel - 1, sizes), keys = end - begin;
+  const std::int64_t end = panel_end(item, first + kPanel - 1, sizes);
   const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
-  for (std::int64_t key = begin; key < end; key += kPanel) {
-    const BFloat16* const panel = scratch.key + key * size;
-    multiply_panels<Sum::kNew>(scratch.scores + key - begin, length, queries, panel, size,
-                               panel + kPanel * size);
-  }
+  std::int64_t ranges = 0;
+  for_seen_keys(item, first, begin, end, sizes, [&](std::int64_t from, std::int64_t to) {
+    scratch.seen[ranges++] = {from, to};
+    for (std::int64_t key = from; key < to; key += kPanel) {
+      const BFloat16* const panel = scratch.key + key * size;
+      multiply_panels<Sum::kNew>(scratch.scores + key - begin, length, queries, panel, size,
+                                 panel + kPanel * size);
+    }
+  });
+  const std::span<const KeyRange> seen(scratch.seen, static_cast<std::size_t>(ranges));
   Softmax softmax[kPanel];
   const std::int64_t rows = std::min(kPanel, sizes.length - first);
   for (std::int64_t row = 0; row < kPanel; ++row) {
     const std::int64_t query = std::min(first + row, sizes.length - 1);
-    const std::int64_t hidden =
-        sizes.masks() ? std::max<std::int64_t>(sizes.first_key(item, query) - begin, 0) : 0;
-    const std::int64_t visible =
-        (sizes.two_way ? sizes.end_key(item, query) : first + row + 1) - begin - hidden;
-    BFloat16* const weights = scratch.weights + row * length;
-    float* const scores = scratch.scores + row * length + hidden;
-    std::fill_n(weights, hidden, BFloat16{});
-    if (sizes.cap > 0) cap_scores(scores, visible, sizes.scale, sizes.cap);
-    softmax[row] = weigh_row(weights + hidden, scores, visible, keys - hidden,
-                             sizes.cap > 0 ? 1.0f : sizes.scale);
+    const KeyRange visible{sizes.masks() ? sizes.first_key(item, query) : begin,
+                           sizes.two_way ? sizes.end_key(item, query) : first + row + 1};
+    softmax[row] = weigh_row(scratch.weights + row * length, scratch.scores + row * length, begin,
+                             seen, visible, sizes);
   }
-  const RowPanel weights = RowPanel::in_place(scratch.weights, length);
-  for (std::int64_t column = 0; column < size; column += kPanel) {
-    const BFloat16* const panel = scratch.value + column * length + begin * kPanel;
-    multiply_panels<Sum::kNew>(scratch.output + column, size, weights, panel, keys,
-                               panel + kPanel * length);
-  }
+  for (std::int64_t column = 0; column < size; column += kPanel)
+    gather_values(scratch, begin, seen, column, sizes);
   for (std::int64_t row = 0; row < rows; ++row) {
     BFloat16* const to = y + (first + row) * sizes.channels;
     const float* const from = scratch.output + row * size;
-    const float factor = 1.0f / softmax[row].total;
+    const SoftmaxEnd softmax_end =
+        sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
 #pragma omp simd
-    for (std::int64_t i = 0; i < size; ++i) store(to + i, from[i] * factor);
-    if (log_sum_exp != nullptr)
-      log_sum_exp[first + row] = softmax[row].highest + std::log(softmax[row].total);
+    for (std::int64_t i = 0; i < size; ++i) store(to + i, from[i] * softmax_end.factor);
+    if (log_sum_exp != nullptr) log_sum_exp[first + row] = softmax_end.log_sum_exp;
   }
 }
 
@@ -119,7 +167,8 @@ void forward_head(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, std::int
 }  // namespace
 
 bool fits_tiles(const AttentionSizes& sizes, DType dtype) {
-  return multiplies_tiles() && dtype == DType::kBF16 && sizes.head_size % kPanel == 0;
+  return multiplies_tiles() && dtype == DType::kBF16 && sizes.head_size % kPanel == 0 &&
+         (!sizes.pattern.is_on() || sizes.pattern.block % kPanel == 0);
 }
 
 void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,

@@ -21,6 +21,34 @@ inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const Atten
   return (end + kPanel - 1) / kPanel * kPanel;
 }
 
+/// Calls visit(begin, end) for the panels of keys in a row of [from, end) that the pattern, whose
+/// blocks are of whole panels, lets the panel of queries from `query` on see; all without one.
+template <class Visit>
+inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t from,
+                          std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
+  while (from < end) {
+    const KeyRange keys = sizes.next_keys(item, query, query, from, end, end);
+    if (keys.begin < keys.end) visit(keys.begin, keys.end);
+    from = keys.end;
+  }
+}
+
+/// The same for the panels of queries that see the panel of keys from `key` on.
+template <class Visit>
+inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t from,
+                               std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
+  if (!sizes.pattern.is_on()) return visit(from, end);
+  const auto sees = [&](std::int64_t query) {
+    return sizes.pattern.sees(sizes.head_of(item), sizes.block_of(query), sizes.block_of(key));
+  };
+  for (std::int64_t begin = from; begin < end; begin = from) {
+    from = begin + kPanel;
+    if (!sees(begin)) continue;
+    while (from < end && sees(from)) from += kPanel;
+    visit(begin, from);
+  }
+}
+
 /// Copies the rows (T, head_size) of one head close together, with zeros up to the padded length.
 inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride,
                       const AttentionSizes& sizes) {

@@ -47,7 +47,9 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
 
 template <class... Tensors>
 bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
+  constexpr int kMostTile = 64;  // rows and columns that are skipped as one
   const std::int64_t head = sizes.head_size;
+  if (sizes.pattern.is_on() && sizes.pattern.block % kMostTile != 0) return false;
   return !sizes.two_way && qkv.dtype() == DType::kBF16 &&
          (head == 64 || head == 128 || head == 256) &&
          packs_fit<BFloat16>(sizes.head_size, qkv.raw(), tensors.raw()...);

@@ -33,6 +33,7 @@ struct DecodeSizes {
   int lanes;
   float scale;
   float cap;  // in units of log2; 0: none
+  BlockPattern pattern;
   int groups() const { return kThreads / lanes; }
   /// The first key that the query at `position` sees.
   __device__ std::int64_t first_key(std::int64_t position) const {
@@ -43,6 +44,13 @@ struct DecodeSizes {
     const std::int64_t begin = part * kPartKeys, end = begin + kPartKeys;
     const std::int64_t seen = first_key(position);
     return {seen > begin ? seen : begin, position < end ? position : end - 1};
+  }
+  /// Whether the pattern lets the query at `position` see one of the keys [first, last].
+  __device__ bool sees(int head, std::int64_t position, std::int64_t first,
+                       std::int64_t last) const {
+    if (!pattern.is_on()) return true;
+    const auto block_of = [&](std::int64_t at) { return static_cast<int>(at) / pattern.block; };
+    return pattern.next_seen(head, block_of(position), block_of(first)) <= block_of(last);
   }
 };
 
@@ -61,8 +69,13 @@ struct DecodeTensors {
   T* key_cache;
   T* value_cache;
   const T* qkv;
+  const float* sinks;                     // of heads of queries, or null
   const std::int32_t *texts, *positions;  // of each row of qkv
   float* sums;                            // of the parts of each head of each row
+  /// A head's sink in units of log2.
+  __device__ float sink_of(std::int64_t head) const {
+    return sinks == nullptr ? -INFINITY : sinks[head] * kLog2E;
+  }
   __device__ SumsOf sums_of(std::int64_t item, const DecodeSizes& sizes) const {
     return {sums + item * sizes.parts * (2 + sizes.head_size), sizes.parts, sizes.head_size};
   }
@@ -120,10 +133,15 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   }
 }
 
+/// What a query makes of its sums, with its sink. One far above the highest score leaves 0.
+__device__ inline float end_decode(float output, float total, float highest, float sink) {
+  return output / (total + exp2f(sink - highest));
+}
+
 /// Combines the sums of all groups, and writes y, or where `part` is not negative that part's sums.
 template <class T>
 __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf of_groups,
-                               int groups) {
+                               int groups, float sink) {
   float best = -INFINITY;
   for (int group = 0; group < groups; ++group) best = fmaxf(best, of_groups.highest[group]);
   for (int i = static_cast<int>(threadIdx.x); i < of_groups.head_size; i += kThreads) {
@@ -134,7 +152,7 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
       output += of_groups.output(group)[i] * factor;
     }
     if (part < 0) {
-      store(y + i, output / total);
+      store(y + i, end_decode(output, total, best, sink));
       continue;
     }
     of_parts.output(part)[i] = output;
@@ -143,7 +161,7 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
 }
 
 /// One block for each head of each row and part of its keys; one pass over keys and values. Blocks
-/// of which the query sees no key write nothing.
+/// of which the query sees no key write nothing, or -∞ for the highest score if the pattern hides all.
 template <class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr int kElements = kPack * kPacks;
@@ -158,6 +176,10 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const std::int64_t position = tensors.positions[n], part = blockIdx.y;
   const KeyRange keys = sizes.keys_of(part, position);
   if (keys.first > keys.last) return;
+  if (!sizes.sees(static_cast<int>(head), position, keys.first, keys.last)) {
+    if (thread == 0) tensors.sums_of(blockIdx.x, sizes).highest[part] = -INFINITY;
+    return;
+  }
   const T* const now = tensors.qkv + n * (query_channels + 2 * sizes.channels) + column;
   const T* const new_key = now + query_channels + key_at;
   const std::int64_t cache_at =
@@ -169,7 +191,8 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   DecodeSums<kElements> sums;
   for (std::int64_t first = keys.first; first <= keys.last; first += groups) {
     const std::int64_t at = first + group;
-    const bool visible = at <= keys.last, is_new = at == position;
+    const bool visible = at <= keys.last && sizes.sees(static_cast<int>(head), position, at, at);
+    const bool is_new = at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
     load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
@@ -191,7 +214,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   store_packs<kPack, kPacks>(of_groups.output(group) + column, sums.output, apart, end);
   __syncthreads();
   combine_groups(tensors.y + n * query_channels + head_at, tensors.sums_of(blockIdx.x, sizes),
-                 sizes.parts > 1 ? part : -1, of_groups, groups);
+                 sizes.parts > 1 ? part : -1, of_groups, groups, tensors.sink_of(head));
 }
 
 /// y from all parts of a head of a row, a block for each: neighbours have columns, and as many of
@@ -212,6 +235,7 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
   if (share < shares) {
 #pragma unroll 4
     for (std::int64_t part = first + share; part <= last; part += shares) {
+      if (of_parts.highest[part] == -INFINITY) continue;
       const float factor = exp2f(of_parts.highest[part] - best);
       total += of_parts.totals[part] * factor;
       output += of_parts.output(part)[column] * factor;
@@ -225,7 +249,8 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
     total += totals[other * size + column];
     output += outputs[other * size + column];
   }
-  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * size + column, output / total);
+  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * size + column,
+        end_decode(output, total, best, tensors.sink_of(blockIdx.x % sizes.heads)));
 }
 
 }  // namespace
@@ -244,15 +269,20 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                     .head_size = static_cast<int>(head_size),
                     .lanes = 1,
                     .scale = score_scale(spec, head_size),
-                    .cap = spec.cap * kLog2E};
+                    .cap = spec.cap * kLog2E,
+                    .pattern = spec.pattern};
   const std::int64_t items = y.size(0) * spec.queries;
   const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    const DecodeTensors<T> tensors{
-        y.data<T>(),       key_cache.data<T>(),        value_cache.data<T>(),
-        qkv.data<T>(),     texts.data<std::int32_t>(), positions.data<std::int32_t>(),
-        sums.data<float>()};
+    const DecodeTensors<T> tensors{.y = y.data<T>(),
+                                   .key_cache = key_cache.data<T>(),
+                                   .value_cache = value_cache.data<T>(),
+                                   .qkv = qkv.data<T>(),
+                                   .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
+                                   .texts = texts.data<std::int32_t>(),
+                                   .positions = positions.data<std::int32_t>(),
+                                   .sums = sums.data<float>()};
     Grid grid{.x = static_cast<unsigned int>(items),
               .y = static_cast<unsigned int>(sizes.parts),
               .threads = kThreads};

@@ -110,6 +110,25 @@ __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
   }
 }
 
+/// Bit kR·i + j is set where the pattern hides the pair of the thread's row v·kR + i of queries, or of
+/// keys where kKeys, and column u + 16 j of the others. None in tiles that lie within its blocks.
+template <bool kKeys, int kR>
+__device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
+                                     std::int64_t first_column, const AttentionSizes& sizes) {
+  const BlockPattern& pattern = sizes.pattern;
+  unsigned int pairs = 0;
+  if (!pattern.is_on() || pattern.block % (kSide * kR) == 0) return pairs;
+  const int head = sizes.head_of(item);
+#pragma unroll 1
+  for (int pair = 0; pair < kR * kR; ++pair) {
+    const int row = static_cast<int>(first_row) + thread_v() * kR + pair / kR;
+    const int column = static_cast<int>(first_column) + thread_u() + kSide * (pair % kR);
+    const int query = kKeys ? column : row, key = kKeys ? row : column;
+    if (!pattern.sees(head, query / pattern.block, key / pattern.block)) pairs |= 1u << pair;
+  }
+  return pairs;
+}
+
 /// sums[i][4 g + j] += the product of the weights' row v·kR + i and column 64 g + 4 u + j of the
 /// right tile.
 template <int kR, int kHead>

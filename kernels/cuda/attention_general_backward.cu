@@ -21,7 +21,7 @@ constexpr std::size_t kBackwardShared =
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
 /// AttentionSizes::sees, from the terms.
-__device__ inline bool sees(std::int64_t query, std::int64_t key, const QueryTerms& terms,
+__device__ inline bool sees(int query, int key, const QueryTerms& terms,
                             const AttentionSizes& sizes) {
   if (key <= query) return key >= terms.first_keys[query];
   return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
@@ -30,18 +30,19 @@ __device__ inline bool sees(std::int64_t query, std::int64_t key, const QueryTer
 /// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
 template <Owns kOwns, bool kPlain, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
-                              const QueryTerms& terms, std::int64_t first_own,
-                              std::int64_t first_passing, const AttentionSizes& sizes) {
+                              const QueryTerms& terms, int first_own, int first_passing,
+                              unsigned int hidden, const AttentionSizes& sizes) {
   const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
-      const std::int64_t own = first_own + thread_v() * kR + i;
-      const std::int64_t passing = first_passing + thread_u() + kSide * j;
-      const std::int64_t query = kOwns == Owns::kKeys ? passing : own;
-      const std::int64_t key = kOwns == Owns::kKeys ? own : passing;
-      const bool visible = kPlain ? key <= query : sees(query, key, terms, sizes);
+      const int own = first_own + thread_v() * kR + i;
+      const int passing = first_passing + thread_u() + kSide * j;
+      const int query = kOwns == Owns::kKeys ? passing : own;
+      const int key = kOwns == Owns::kKeys ? own : passing;
+      const bool visible = (kPlain ? key <= query : sees(query, key, terms, sizes)) &&
+                           (hidden >> (kR * i + j)) % 2 == 0;
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {
         const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
@@ -58,7 +59,7 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
 
 template <Owns kOwns, class T, int kHead, bool kPlain>
 __global__ void __launch_bounds__(kGeneralThreads, 2)
-    general_backward_kernel(T* dqkv, const T* dy, QueryTerms terms, const T* qkv,
+    general_backward_kernel(T* dqkv, const T* dy, QueryTerms all_terms, const T* qkv,
                             AttentionSizes sizes, unsigned int blocks, bool units) {
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
   constexpr bool kKeys = kOwns == Owns::kKeys;
@@ -67,16 +68,18 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
   float* const weights = passing + 2 * kRows * kPitch<kHead>;
   constexpr int kNext = kRows * kPitch<kHead>;
 
+  // Where the thread itself writes weights, because registers are scarce.
+  auto* const own_hidden =
+      reinterpret_cast<unsigned int*>(weights + thread_v() * kR * kPitch<kRows> + thread_u());
+
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
   const std::int64_t item = blockIdx.x / blocks * members;
   const unsigned int turn = blockIdx.x % blocks;  // those with most work first
-  const std::int64_t first_own =
-      static_cast<std::int64_t>(kKeys ? turn : blocks - 1 - turn) * kRows;
-  HeadRows<const T> queries[2] = {{qkv + sizes.queries_at(item), sizes.stride},
-                                  {dy + sizes.y_at(item), sizes.channels}};
+  const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
+  const HeadRows<const T> queries[2] = {{qkv + sizes.queries_at(item), sizes.stride},
+                                        {dy + sizes.y_at(item), sizes.channels}};
   const T* const key = qkv + sizes.keys_at(item);
   const HeadRows<const T> keys[2] = {{key, sizes.stride}, {key + sizes.key_channels, sizes.stride}};
-  terms = terms.of(item);
 
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -84,23 +87,31 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
   const bool two_way = !kPlain && sizes.two_way;  // which makes both sides alike
-  const std::int64_t first_seen = kPlain || (kKeys && !two_way) ? 0 : terms.first_keys[first_own];
-  const std::int64_t begin = kKeys && !two_way ? first_own : first_seen / kRows * kRows,
-                     last = kKeys || two_way ? sizes.length - 1 : first_own;
+  const int first_seen =
+      kPlain || (kKeys && !two_way) ? 0 : all_terms.of(item).first_keys[first_own];
+  const int begin = kKeys && !two_way ? first_own : first_seen / kRows * kRows,
+            last = kKeys || two_way ? static_cast<int>(sizes.length) - 1 : first_own;
   for (int member = 0; member < members; ++member) {
-    for (std::int64_t first = begin; first <= last; first += kRows) {
+    const QueryTerms terms = all_terms.of(item + member);
+    for (int first = begin; first <= last; first += kRows) {
       if (!kPlain && (kKeys || two_way) && terms.first_keys[first] >= first_own + kRows) break;
+      if (!kPlain && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
+                                             kKeys ? first_own : first))
+        continue;
       __syncthreads();  // the last round's tiles have been read
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        load_tile<kRows, kHead>(passing + i * kNext, kKeys ? queries[i] : keys[i], first, sizes,
-                                units);
+        HeadRows<const T> rows = kKeys ? queries[i] : keys[i];
+        rows.begin += member * sizes.head_size;
+        load_tile<kRows, kHead>(passing + i * kNext, rows, first, sizes, units);
       }
+      if (!kPlain) *own_hidden = hidden_pairs<kKeys, kR>(item + member, first_own, first, sizes);
       __syncthreads();
       float scores[kR][kR], dweights[kR][kR];
       multiply_rows<kR, kHead>(scores, own, passing, sizes);
       multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
-      differentiate<kOwns, kPlain>(scores, dweights, terms, first_own, first, sizes);
+      differentiate<kOwns, kPlain>(scores, dweights, terms, first_own, first,
+                                   kPlain ? 0 : *own_hidden, sizes);
       if constexpr (kKeys) {
         store_weights(weights, scores);
         __syncthreads();
@@ -111,8 +122,6 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
       __syncthreads();
       add_weighted<kR, kHead>(sums, weights, passing);
     }
-    for (auto& rows : queries) rows.begin += sizes.head_size;
-    terms = terms.of(1);
   }
 
   T* const to = dqkv + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));

@@ -26,6 +26,8 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
                       const AttentionSizes& sizes) {
   const float scale = sizes.scale * kLog2E;
+  const unsigned int hidden =
+      kPlain ? 0 : hidden_pairs<false, kR>(item, first_query, first_key, sizes);
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
     const std::int64_t query = first_query + thread_v() * kR + i;
@@ -34,7 +36,8 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
       const std::int64_t key = first_key + thread_u() + kSide * j;
-      const bool visible = kPlain ? key <= query : sizes.sees(item, query, begin, key);
+      const bool visible = (kPlain ? key <= query : sizes.sees(item, query, begin, key)) &&
+                           (hidden >> (kR * i + j)) % 2 == 0;
       if (!kPlain && sizes.cap > 0) {
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
       }
@@ -87,6 +90,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     if (!kPlain && first_key > first_query &&
         sizes.first_key(item, first_key) >= first_query + kRows)
       break;
+    if (!kPlain && sizes.hides_tile<kRows>(item, first_query, first_key)) continue;
     __syncthreads();  // the values of the last round have been read
     load_tile<kRows, kHead>(key_value, keys, first_key, sizes, units);
     __syncthreads();
@@ -108,10 +112,11 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     for (int distance = kSide / 2; distance > 0; distance /= 2) {
       total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
     }
-    factors[i] = 1.0f / total;
+    const SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
+    factors[i] = end.factor;
     const std::int64_t at = first_query + thread_v() * kR + i;
     if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
-      log_sum_exp[item * sizes.length + at] = softmax.highest[i] * kLn2 + logf(total);
+      log_sum_exp[item * sizes.length + at] = end.log_sum_exp;
     }
   }
   store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,

@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kCoreThreads, kBlocksPerProcessor)
 }  // namespace
 
 std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream) {
-  if (sizes.head_size != kHead) return 0;
+  if (sizes.head_size != kHead || sizes.pattern.is_on()) return 0;
   const std::int64_t works = sizes.items / sizes.group;
   const std::int64_t most = kBlocksPerProcessor * processors_of(stream);
   const std::int64_t blocks = std::min(works, most), rounds = (works + most - 1) / most;

@@ -10,6 +10,19 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
+/// What the streaming softmax of a query ends with, from its highest score, the sum of e^(score −
+/// highest) and the sink, -∞ for none: the logarithm of the sum of e^score, and what the sum of
+/// e^(score − highest)·value is to be multiplied by.
+struct SoftmaxEnd {
+  __device__ SoftmaxEnd(float highest, float total, float sink) {
+    const float most = fmaxf(highest, sink), share = expf(highest - most);
+    const float all = total * share + expf(sink - most);
+    log_sum_exp = most + logf(all);
+    factor = share / all;
+  }
+  float log_sum_exp, factor;
+};
+
 /// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
 /// queries of a sequence; those that share keys and values lie side by side.
 struct AttentionSizes {
@@ -24,9 +37,11 @@ struct AttentionSizes {
         key_channels(spec.keys * head_size),
         window(spec.window < length ? spec.window : 0),
         positions(places ? places.data<std::int32_t>() : nullptr),
+        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
-        two_way(spec.two_way) {}
+        two_way(spec.two_way),
+        pattern(spec.pattern) {}
   std::int64_t items;
   std::int64_t length;
   std::int64_t heads;  // of queries
@@ -37,12 +52,16 @@ struct AttentionSizes {
   std::int64_t key_channels;      // of all keys: how much further on values are
   std::int64_t window;            // 0: all
   const std::int32_t* positions;  // (B, T), or null
+  const float* sinks;             // (H), or null
   float scale;
   float cap;
   bool two_way;
+  BlockPattern pattern;
 
   /// Whether queries see all keys before them and no later ones, in scores that are not capped.
-  bool plain() const { return window == 0 && positions == nullptr && cap == 0 && !two_way; }
+  bool plain() const {
+    return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
+  }
   /// The first key that a query of an item sees. It never falls from one query to the next.
   __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     if (query >= length) query = length - 1;
@@ -59,6 +78,41 @@ struct AttentionSizes {
                        std::int64_t key) const {
     if (key <= query) return key >= first;
     return two_way && key < length && first_key(item, key) <= query;
+  }
+
+  __device__ int head_of(std::int64_t item) const {
+    return static_cast<int>(static_cast<unsigned int>(item) % static_cast<unsigned int>(heads));
+  }
+  /// The first key of [key, end) in a block of the pattern, if there is one, that one of `queries`
+  /// from `query` on sees; `end` where there is none.
+  __device__ int next_key(int head, int query, int queries, int key, int end) const {
+    if (!pattern.is_on()) return key;
+    const int rows = static_cast<int>(length);
+    const int last = query + queries < rows ? query + queries - 1 : rows - 1;
+    int next = (end - 1) / pattern.block + 1;
+#pragma unroll 1
+    for (int i = query / pattern.block; i <= last / pattern.block; ++i) {
+      const int seen = pattern.next_seen(head, i, key / pattern.block);
+      if (seen < next) next = seen;
+    }
+    const int found = next * pattern.block;
+    return found < key ? key : found < end ? found : end;
+  }
+  /// Whether the pattern lets a query see a key, for tiles that lie within its blocks.
+  __device__ bool sees_tile(unsigned int item, int query, int key) const {
+    if (!pattern.is_on()) return true;
+    return pattern.sees(head_of(item), query / pattern.block, key / pattern.block);
+  }
+  /// Whether the pattern hides all of a tile of kRows queries and keys.
+  template <int kRows>
+  __device__ bool hides_tile(std::int64_t item, std::int64_t first_query,
+                             std::int64_t first_key) const {
+    if (!pattern.is_on()) return false;
+    const int key = static_cast<int>(first_key), end = key + kRows;
+    return next_key(head_of(item), static_cast<int>(first_query), kRows, key, end) == end;
+  }
+  __device__ float sink_of(unsigned int item) const {
+    return sinks == nullptr ? -INFINITY : sinks[item % static_cast<unsigned int>(heads)];
   }
 
   /// Row 0 of an item's queries in qkv and dqkv, and of its keys.

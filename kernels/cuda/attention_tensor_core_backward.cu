@@ -78,6 +78,15 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   } else if constexpr (!kPlain) {
     first_passing = terms.first_keys[first_own] / kPassing * kPassing;
   }
+  // The next passing tile from one on that belongs to a pair which a pattern shows; its blocks are of
+  // whole tiles.
+  const auto next_tile = [&](int first, int member) {
+    if (kPlain || first >= end) return first;
+    const int head = sizes.head_of(item + member);
+    if constexpr (kKeys) return next_seeing<P::kRows>(sizes, head, first_own, first, end);
+    return sizes.next_key(head, first_own, P::kRows, first, end);
+  };
+  if constexpr (!kKeys) first_passing = next_tile(first_passing, 0);
   copy_rows_async<P::kRows>(own[0], kKeys ? keys[0] : queries[0], first_own, sizes.length);
   if constexpr (kScores) {
     copy_rows_async<P::kRows>(own[1], kKeys ? keys[1] : queries[1], first_own, sizes.length);
@@ -103,13 +112,19 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     dleft.keep();
   }
 
-  int buffer = 0;
-  for (int first = first_passing, member = 0; member < members; buffer ^= 1) {
+  int buffer = 0, next, next_member;
+  for (int first = first_passing, member = 0; member < members;
+       buffer ^= 1, first = next, member = next_member) {
     wait_for_copies<0>();
     __syncthreads();  // this tile has arrived, the other buffer has been read
-    const bool last = first + kPassing >= end;  // of this head's
-    const int next = last ? first_passing : first + kPassing, next_member = member + (last ? 1 : 0);
+    next = next_tile(first + kPassing, member);
+    next_member = next < end ? member : member + 1;
+    if (next >= end) next = kKeys ? first_own : first_passing;  // keys see their own queries
     if (next_member < members) copy_passing(buffer ^ 1, next, next_member);
+    if constexpr (!kPlain) {
+      const int query = kKeys ? first : first_own + row, key = kKeys ? first_own + row : first;
+      if (!sizes.sees_tile(static_cast<unsigned int>(item) + member, query, key)) continue;
+    }
 #pragma unroll 1
     for (int part = 0; part < kPassing; part += P::kPart) {
       const int distance = first + part - first_own - row;
@@ -141,8 +156,6 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       add_weighted<kRowTiles, kColumnTiles, kHead>(sums, kScores ? dweights : scores,
                                                    passing(buffer, kScores ? 0 : 1), part);
     }
-    first = next;
-    member = next_member;
   }
 
   float ones[kRowTiles][2], scales[kRowTiles][2];

@@ -122,4 +122,23 @@ __device__ int end_of_seeing(const QueryTerms& terms, int first, int key_end, in
   }
 }
 
+/// The first query from `first` on in a block of the pattern, if there is one, that sees one of kKeys
+/// keys from `key` on; `end` where there is none. The lanes of a warp ask for a block each.
+template <int kKeys>
+__device__ int next_seeing(const AttentionSizes& sizes, int head, int key, int first, int end) {
+  const BlockPattern& pattern = sizes.pattern;
+  if (!pattern.is_on()) return first;
+  const int first_block = key / pattern.block, last_block = (key + kKeys - 1) / pattern.block;
+  for (int block = first / pattern.block; block * pattern.block < end; block += 32) {
+    const int own = block + lane_of_warp();
+    const bool sees = pattern.next_seen(head, own, first_block) <= last_block;
+    const unsigned int lanes = __ballot_sync(0xFFFFFFFFu, sees);
+    if (lanes == 0) continue;
+    const int lane = __popc((lanes & (~lanes + 1)) - 1);  // the lowest
+    const int query = (block + lane) * pattern.block;
+    return query < first ? first : query < end ? query : end;
+  }
+  return end;
+}
+
 }  // namespace hybrid_trainer::kernels::cuda

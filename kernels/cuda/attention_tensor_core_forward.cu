@@ -10,7 +10,10 @@ struct ForwardPlan {
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kWarps * kWarpQueries;  // of a block
   static constexpr int kKeys = kHead == 64 ? 64 : 32;     // of a tile
-  static constexpr std::size_t kShared = sizeof(BFloat16) * kHead * (kQueries + 2 * kKeys);
+  // Shared memory: the tiles, and behind them the first key that each query sees.
+  static constexpr int kFirstSeen = kHead * (kQueries + 2 * kKeys);
+  static constexpr std::size_t kPlainShared = sizeof(BFloat16) * kFirstSeen;
+  static constexpr std::size_t kShared = kPlainShared + sizeof(int) * kQueries;
 };
 
 /// Running softmax of the warp's queries 16 m + 8 h + lane / 4; four lanes share a query.
@@ -38,14 +41,16 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Caps scores and masks keys before the first that each query sees; key 0 of the tile is `first_key`.
+/// Caps scores and masks keys before the first that each query of the warp sees, `first_seen` in
+/// shared memory; key 0 of the tile is `first_key`.
 template <int kRowTiles, int kColumnTiles>
 __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
-                             const int (&first_seen)[kRowTiles][2], int first_key) {
+                             const int* first_seen, int first_key) {
   const float ratio = sizes.scale / sizes.cap, inverse = sizes.cap / sizes.scale;
   const int lane = hidden(lane_of_warp());
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
+    const int seen[2] = {first_seen[16 * m + lane / 4], first_seen[16 * m + 8 + lane / 4]};
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
@@ -53,7 +58,7 @@ __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const Attent
         const int key = first_key + 8 * n + lane % 4 * 2 + i % 2;
         float& score = scores[m][n][i];
         if (sizes.cap > 0) score = fast_tanh(score * ratio) * inverse;
-        if (key < first_seen[m][i / 2]) score = -INFINITY;
+        if (key < seen[i / 2]) score = -INFINITY;
       }
     }
   }
@@ -117,18 +122,27 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const HeadRows<const BFloat16> values{keys.begin + sizes.key_channels, sizes.stride};
   const int row = warp_of_block() * P::kWarpQueries;
 
+  const int block_end = static_cast<int>(
+      first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
+  // The next tile of keys from one on that a query of the block sees. A pattern's blocks are of whole
+  // tiles.
+  const auto next_tile = [&](int key) {
+    if (kPlain || key >= block_end) return key;
+    const int head = sizes.head_of(blockIdx.x / blocks);
+    return sizes.next_key(head, static_cast<int>(first_query), kQueries, key, block_end);
+  };
   const int begin =
-      kPlain ? 0 : static_cast<int>(sizes.first_key(item, first_query)) / kTile * kTile;
+      next_tile(kPlain ? 0 : static_cast<int>(sizes.first_key(item, first_query)) / kTile * kTile);
   copy_rows_async<kQueries>(query_tile, queries, first_query, sizes.length);
   copy_rows_async<kTile>(key_tile, keys, begin, sizes.length);
   commit_copies();
   LeftRows<kRowTiles, kHead, kHead == 64 ? 4 : 0> query(query_tile, row);
+  int* const first_seen = reinterpret_cast<int*>(dynamic_shared<BFloat16>() + P::kFirstSeen);
+  if (const int i = static_cast<int>(threadIdx.x); !kPlain && i < kQueries)
+    first_seen[i] = static_cast<int>(sizes.first_key(item, first_query + i));
   Softmax<kRowTiles> softmax;
-  int first_seen[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m) {
     for (int h = 0; h < 2; ++h) {
-      const std::int64_t at = first_query + row + 16 * m + 8 * h + lane_of_warp() / 4;
-      first_seen[m][h] = kPlain ? 0 : static_cast<int>(sizes.first_key(item, at));
       softmax.highest[m][h] = -INFINITY;
       softmax.total[m][h] = 0;
     }
@@ -140,11 +154,12 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   query.keep();
 
   const float scale = sizes.scale * kLog2E;
-  const int block_end = static_cast<int>(
-      first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
-  for (int first_key = begin; first_key < block_end; first_key += kTile) {
+  for (int first_key = begin, next = 0; first_key < block_end; first_key = next) {
     const int ahead = static_cast<int>(first_query) + row - first_key;
-    const bool visible = ahead + P::kWarpQueries - 1 >= 0;
+    bool visible = ahead + P::kWarpQueries - 1 >= 0;
+    if constexpr (!kPlain)
+      visible &= sizes.sees_tile(blockIdx.x / blocks, ahead + first_key, first_key);
+    next = next_tile(first_key + kTile);
     wait_for_copies<0>();
     __syncthreads();  // keys have arrived, the last values have been read
     copy_rows_async<kTile>(value_tile, values, first_key, sizes.length);
@@ -153,27 +168,28 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     if (visible) multiply_rows<kRowTiles, kTile / 8>(scores, query, key_tile, 0);
     wait_for_copies<0>();
     __syncthreads();  // values have arrived, keys have been read
-    if (first_key + kTile < block_end) {
-      copy_rows_async<kTile>(key_tile, keys, first_key + kTile, sizes.length);
-    }
+    if (next < block_end) copy_rows_async<kTile>(key_tile, keys, next, sizes.length);
     commit_copies();
     if (!visible) continue;
-    if constexpr (!kPlain) cap_and_hide<kRowTiles, kTile / 8>(scores, sizes, first_seen, first_key);
+    if constexpr (!kPlain)
+      cap_and_hide<kRowTiles, kTile / 8>(scores, sizes, first_seen + row, first_key);
     if (ahead < kTile - 1) mask<kRowTiles, kTile / 8>(scores, ahead);
     weigh<kHead, kPlain, kRowTiles, kTile / 8>(scores, softmax, output, scale);
     add_weighted<kRowTiles, kTile / 8, kHead>(output, scores, value_tile, 0);
   }
 
+  const float sink = sizes.sink_of(blockIdx.x / blocks);
   float factors[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m) {
     for (int h = 0; h < 2; ++h) {
       float total = softmax.total[m][h];
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
-      factors[m][h] = 1.0f / total;
+      const SoftmaxEnd end(softmax.highest[m][h] * sizes.scale, total, sink);
+      factors[m][h] = end.factor;
       const std::int64_t at = first_query + hidden(row) + 16 * m + 8 * h + lane_of_warp() / 4;
       if (log_sum_exp != nullptr && lane_of_warp() % 4 == 0 && at < sizes.length) {
-        log_sum_exp[item * sizes.length + at] = softmax.highest[m][h] * sizes.scale + logf(total);
+        log_sum_exp[item * sizes.length + at] = end.log_sum_exp;
       }
     }
   }
@@ -190,7 +206,7 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
     const std::int64_t blocks = sizes.blocks(P::kQueries);
     const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                     .threads = kCoreThreads,
-                    .shared_bytes = P::kShared};
+                    .shared_bytes = sizes.plain() ? P::kPlainShared : P::kShared};
     launch(stream, "attention_forward_tensor_core",
            sizes.plain() ? forward_kernel<width, true> : forward_kernel<width, false>, grid,
            y.data<BFloat16>(), log_sum_exp ? log_sum_exp.data<float>() : nullptr,

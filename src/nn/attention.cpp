@@ -21,6 +21,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
+  if (spec.sinks) sinks_.emplace(name / "sinks", Shape{heads_.queries}, Role::kVector, stream);
   require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
   if (spec.taps > 0)
     convolution_.emplace(
@@ -66,7 +67,8 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
                            const Stream& stream) const {
   Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), inner()}, qkv.dtype(),
                            MemoryKind::kActivations, stream);
-  kernels::attention_forward(y, log_sum_exp, qkv, pass.positions, heads_, stream);
+  const Weight sinks = held_sinks(stream);
+  kernels::attention_forward(y, log_sum_exp, qkv, pass.positions, heads_.with_sinks(sinks), stream);
   return y;
 }
 
@@ -150,6 +152,14 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
   return projection_.product(gate_->apply(y, product, stream), residual, tape.pass(), stream);
 }
 
+void Attention::sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                               const Stream& stream) {
+  GradientContribution dsinks(*sinks_, stream);
+  if (!dsinks.wanted()) return;
+  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
+                                    sinks_->acquire_master(stream), stream);
+}
+
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   Tensor dattention = gate_ ? Tensor{} : projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
@@ -162,9 +172,12 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   const RotaryTable::Angles turns = angles(dy.size(1), pass, stream);
   const Tensor qkv = prepares_anew(pass) ? prepared(product, turns, pass, false, stream) : product;
   const Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
-  kernels::attention_backward(dqkv, carried_.behind_zeros(dattention, pass, stream),
-                              carried_.behind_zeros(y, pass, stream), log_sum_exp, qkv,
-                              pass.positions, heads_, stream);
+  {
+    const Tensor dout = carried_.behind_zeros(dattention, pass, stream),
+                 out = carried_.behind_zeros(y, pass, stream);
+    kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads_, stream);
+    if (sinks_) sinks_backward(dout, out, log_sum_exp, stream);
+  }
   rotate(dqkv, turns, pass, kernels::Rotation::kBackward, stream);
   unnorm(dqkv, product, pass, stream);
   const Tensor down = carried_.backward(dqkv, pass, stream);
@@ -196,18 +209,20 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   norm_and_rotate(qkv, turns, pass, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
+  const Weight sinks = held_sinks(stream);
+  const kernels::AttentionSpec heads = heads_.with_sinks(sinks);
   if (!texts.each) {
     const std::int64_t begun = texts.begun;
     kernels::store_keys_values(cache.keys.rows(begun, begun + 1),
                                cache.values.rows(begun, begun + 1), qkv, stream);
-    kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads_, stream);
+    kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads, stream);
   } else {
     const Tensor rows = qkv.as_rows(), outputs = y.as_rows();
     const Tensor positions = pass.positions.view({batch * time});
     for (std::int64_t t = 0; t < time; ++t) {  // each to the bits of its coming alone
       const auto of = [&](const Tensor& all) { return all.rows(t, t + batch); };
       kernels::attention_decode(of(outputs), cache.keys, cache.values, of(rows), of(texts.each),
-                                of(positions), heads_, stream);
+                                of(positions), heads, stream);
     }
   }
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
@@ -236,6 +251,7 @@ void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
   if (convolution_) convolution_->visit_parameters(visit);
   if (norms_) norms_->visit_parameters(visit);
+  if (sinks_) visit(*sinks_);
   projection_.visit_parameters(visit);
 }
 

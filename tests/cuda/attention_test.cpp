@@ -12,21 +12,21 @@ std::string text(const char* what, const AttentionCase& c, DType dtype) {
                 " head ", c.head_size, " ", name_of(dtype));
 }
 
-/// y and log_sum_exp to be written, qkv.
+/// y and log_sum_exp to be written, qkv, positions, sinks.
 Tensors forward_tensors(const AttentionCase& c, DType dtype) {
   const Stream host = cpu_stream();
   const std::int64_t channels = c.heads * c.head_size;
   return {random_tensor({c.batch, c.length, channels}, dtype, 3, host),
           random_tensor({c.batch, c.heads, c.length}, DType::kF32, 4, host),
           random_tensor({c.batch, c.length, c.counts().all() * c.head_size}, dtype, 1, host),
-          c.positions(host)};
+          c.positions(host), c.sinks(host)};
 }
 
-/// dqkv to be written, dy, y, log_sum_exp, qkv.
+/// dqkv to be written, dy, y, log_sum_exp, qkv, positions.
 Tensors backward_tensors(const AttentionCase& c, DType dtype) {
   const Stream host = cpu_stream();
   const Tensors forward = forward_tensors(c, dtype);
-  attention_forward(forward[0], forward[1], forward[2], forward[3], c.counts(), host);
+  attention_forward(forward[0], forward[1], forward[2], forward[3], c.counts(forward[4]), host);
   return {random_tensor(forward[2].shape(), dtype, 5, host),
           random_tensor(forward[0].shape(), dtype, 2, host),
           forward[0],
@@ -38,7 +38,7 @@ Tensors backward_tensors(const AttentionCase& c, DType dtype) {
 void check_forward(const AttentionCase& c, DType dtype) {
   expect_like_cpu(forward_tensors(c, dtype), tolerance_of(dtype), text("forward", c, dtype),
                   [&](const Tensors& t, const Stream& stream) {
-                    attention_forward(t[0], t[1], t[2], t[3], c.counts(), stream);
+                    attention_forward(t[0], t[1], t[2], t[3], c.counts(t[4]), stream);
                   });
 }
 
@@ -125,6 +125,54 @@ TEST(CudaAttention, LooksBothWays) {
   }
 }
 
+/// On and around the tensor cores. What backward reads of sinks is in log_sum_exp.
+constexpr AttentionCase kSinkCases[] = {{1, 70, 3, 5, 1, 0, 1.5f, 0, 0, false, true},
+                                        {1, 20, 3, 5, 1, 0, 0, 0, 0, true, true},
+                                        {1, 70, 3, 64, 0, 0, 0, 0, 0, false, true},
+                                        {1, 40, 2, 128, 1, 0, 0, 20, 30, false, true},
+                                        {1, 9, 3, 256, 0, 0, 0, 0, 0, false, true}};
+
+TEST(CudaAttention, SinksTakeAShareOfTheWeights) {
+  for (const AttentionCase& c : kSinkCases) check_forward(c, DType::kBF16);
+  check_forward(kSinkCases[0], DType::kF32);
+}
+
+/// Tensor cores take blocks of whole tiles, other kernels of any size.
+constexpr AttentionCase kPatternsOnTensorCores[] = {
+    {1, 200, 1, 64, 1, 0, 0, 0, 0, false, false, {64, 1, 0, 1}},
+    {1, 140, 2, 128, 1, 0, 0, 0, 90, false, true, {64, 1, 1, 0}},
+    {1, 130, 1, 256, 1, 0, 1.5f, 0, 0, false, false, {64, 1, 0, 1}}};
+constexpr AttentionCase kPatterns[] = {{1, 140, 1, 64, 1, 0, 0, 0, 0, false, false, {64, 1, 0, 1}},
+                                       {2, 50, 2, 5, 1, 0, 0, 0, 0, false, false, {9, 2, 1, 1}},
+                                       {1, 40, 1, 80, 1, 0, 2, 30, 20, false, true, {8, 1, 1, 0}},
+                                       {1, 20, 1, 200, 1, 0, 0, 0, 0, false, false, {1, 1, 2, 3}}};
+
+TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
+  for (const AttentionCase& c : kPatternsOnTensorCores) {
+    check_forward(c, DType::kBF16);
+    check_backward(c, DType::kBF16);
+  }
+  for (const AttentionCase& c : kPatterns) {
+    check_forward(c, DType::kF32);
+    check_backward(c, DType::kF32);
+  }
+}
+
+TEST(CudaAttention, SinksBackward) {
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kSinkCases) {
+      const Tensors backward = backward_tensors(c, dtype);
+      const Tensor dsinks = random_tensor({c.heads}, DType::kF32, 6, cpu_stream());
+      for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+        expect_like_cpu({dsinks, backward[1], backward[2], backward[3], c.sinks(cpu_stream())},
+                        2e-5, text("sinks", c, dtype), [&](const Tensors& t, const Stream& stream) {
+                          attention_sinks_backward(t[0], mode, t[1], t[2], t[3], t[4], stream);
+                        });
+      }
+    }
+  }
+}
+
 TEST(CudaAttention, BackwardInOnePass) {
   for (const AttentionCase& c : kJointCases) check_backward(c, DType::kBF16);
   // As many heads as fill whatever device it is.
@@ -140,7 +188,7 @@ TEST(CudaAttention, ForwardWithoutLogSumExp) {
     tensors[1] = Tensor();
     expect_like_cpu(tensors, tolerance_of(DType::kBF16), text("alone", c, DType::kBF16),
                     [&](const Tensors& t, const Stream& stream) {
-                      attention_forward(t[0], t[1], t[2], t[3], c.counts(), stream);
+                      attention_forward(t[0], t[1], t[2], t[3], c.counts(t[4]), stream);
                     });
   }
 }
@@ -152,7 +200,7 @@ TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
     tensors[2] = random_tensor(tensors[2].shape(), dtype, 1, cpu_stream(), 30);
     expect_like_cpu(tensors, dtype == DType::kF32 ? 1e-3 : 2e-2, text("large", c, dtype),
                     [&](const Tensors& t, const Stream& stream) {
-                      attention_forward(t[0], t[1], t[2], t[3], c.counts(), stream);
+                      attention_forward(t[0], t[1], t[2], t[3], c.counts(t[4]), stream);
                     });
   }
 }
@@ -201,24 +249,27 @@ TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
 /// Around the ends of parts of 128 keys, each of which a block of its own reads.
 TEST(CudaAttention, DecodesInPartsOfTheKeys) {
   const Stream host = cpu_stream();
-  AttentionSpec grouped(2, 1), window = grouped, capped = grouped;
+  AttentionSpec grouped(2, 1), window = grouped, capped = grouped, blocks = grouped;
   window.window = 130;
   capped.cap = 0.5f;
+  blocks.pattern = {60, 1, 0, 1};
+  const Tensor sinks = tensor_of({0.7, 9}, {2}, DType::kF32, host);
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t head_size : {5, 64}) {
       const Tensor keys = random_tensor({3, 400, head_size}, dtype, 2, host);
-      for (const AttentionSpec& spec : {grouped, window, capped}) {
+      for (const AttentionSpec& spec : {grouped, window, capped, blocks}) {
         const Tensors tensors{random_tensor({3, 2 * head_size}, dtype, 1, host),
                               keys,
                               random_tensor(keys.shape(), dtype, 3, host),
                               random_tensor({3, 4 * head_size}, dtype, 4, host),
                               tensor_of({1, 0, 2}, {3}, DType::kI32, host),
-                              tensor_of({127, 128, 399}, {3}, DType::kI32, host)};
-        expect_like_cpu(tensors, tolerance_of(dtype),
-                        concat("parts, head ", head_size, " ", name_of(dtype)),
-                        [=](const Tensors& t, const Stream& stream) {
-                          attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], spec, stream);
-                        });
+                              tensor_of({127, 128, 399}, {3}, DType::kI32, host),
+                              spec.cap > 0 ? sinks : Tensor()};
+        expect_like_cpu(
+            tensors, tolerance_of(dtype), concat("parts, head ", head_size, " ", name_of(dtype)),
+            [=](const Tensors& t, const Stream& stream) {
+              attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], spec.with_sinks(t[6]), stream);
+            });
       }
     }
   }
@@ -230,6 +281,7 @@ TEST(CudaAttention, DecodesToTheSameBitsInLargerCaches) {
   const Tensor keys = random_tensor({300, 32}, DType::kBF16, 2, host),
                values = random_tensor({300, 32}, DType::kBF16, 3, host),
                qkv = random_tensor({1, 96}, DType::kBF16, 4, host);
+  const Tensor sinks = copy_to(tensor_of({0.7, 9}, {2}, DType::kF32, host), stream);
   for (const double position : {100, 290}) {
     Tensor first;
     for (const std::int64_t rows : {300, 1000}) {
@@ -241,7 +293,8 @@ TEST(CudaAttention, DecodesToTheSameBitsInLargerCaches) {
       const Tensor y = Tensor::empty({1, 32}, DType::kBF16, MemoryKind::kActivations, stream);
       attention_decode(y, cache_of(keys), cache_of(values), copy_to(qkv, stream),
                        copy_to(tensor_of({0}, {1}, DType::kI32, host), stream),
-                       copy_to(tensor_of({position}, {1}, DType::kI32, host), stream), 2, stream);
+                       copy_to(tensor_of({position}, {1}, DType::kI32, host), stream),
+                       AttentionSpec(2).with_sinks(sinks), stream);
       const Tensor found = wait_for_host(y, stream);
       if (first) expect_same_bits(found, first);
       first = found;

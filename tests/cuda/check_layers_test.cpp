@@ -15,14 +15,19 @@ const DiagonalBlocks kBlocks{.count = 1, .rank = 2, .first_row = {1}, .rows = {3
 
 const std::vector<DeviceCase> kAttention{
     {"attention_forward",
-     {{"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}},
+     {{"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}, {"sinks", {2}, DType::kF32}},
      [](const Tensors& t, const Stream& s) {
-       attention_forward(t[0], t[1], t[2], Tensor(), 2, s);
+       attention_forward(t[0], t[1], t[2], Tensor(), AttentionSpec(2).with_sinks(t[3]), s);
      }},
     {"attention_backward",
      {{"dqkv", kWide}, {"dy", kCube}, {"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"qkv", kWide}},
      [](const Tensors& t, const Stream& s) {
        attention_backward(t[0], t[1], t[2], t[3], t[4], Tensor(), 2, s);
+     }},
+    {"attention_sinks_backward",
+     {{"dsinks", {2}}, {"dy", kCube}, {"y", kCube}, {"log_sum_exp", {2, 2, 4}}, {"sinks", {2}}},
+     [](const Tensors& t, const Stream& s) {
+       attention_sinks_backward(t[0], kAdd, t[1], t[2], t[3], t[4], s);
      }},
     {"store_keys_values",
      {{"key_cache", kCube}, {"value_cache", kCube}, {"qkv", kWide}},

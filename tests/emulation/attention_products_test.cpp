@@ -35,5 +35,27 @@ TEST(EmulatedTensorCore, AttentionBackwardOfManyHeadsHasFiveProductsInsteadOfSev
   expect_same_bits(wait_for_host(together, stream), wait_for_host(alone, stream));
 }
 
+TEST(EmulatedTensorCore, AttentionSkipsBlocksThatAPatternHides) {
+  const Stream stream = cuda_stream(), host = cpu_stream();
+  const auto random = [&](const Shape& shape, DType dtype) {
+    return copy_to(random_tensor(shape, dtype, 1, host), stream);
+  };
+  const Tensor qkv = random({1, 320, 192}, DType::kBF16), dqkv = random(qkv.shape(), DType::kBF16),
+               y = random({1, 320, 64}, DType::kBF16), dy = random(y.shape(), DType::kBF16),
+               log_sum_exp = random({1, 1, 320}, DType::kF32);
+  const auto products = [&](const AttentionSpec& spec) {
+    stream.synchronize();
+    emulation::multiply_adds() = 0;
+    attention_forward(y, log_sum_exp, qkv, Tensor(), spec, stream);
+    attention_backward(dqkv, dy, y, log_sum_exp, qkv, Tensor(), spec, stream);
+    stream.synchronize();
+    return emulation::multiply_adds();
+  };
+  AttentionSpec own_blocks(1);
+  own_blocks.pattern.block = 64;
+  // 5 pairs of blocks instead of 15; of each, tiles and parts behind the diagonal are skipped.
+  EXPECT_LT(2 * products(own_blocks), products(AttentionSpec(1)));
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::kernels

@@ -18,13 +18,25 @@ struct AttentionCase {
   std::int64_t window = 0;
   std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
   bool two_way = false;
+  bool has_sinks = false;
+  BlockPattern pattern{};
   AttentionSpec counts() const {
     AttentionSpec spec(heads, keys == 0 ? heads : keys);
     spec.scale = scale;
     spec.cap = cap;
     spec.window = window;
     spec.two_way = two_way;
+    spec.pattern = pattern;
     return spec;
+  }
+  /// The same with the sinks of sinks().
+  AttentionSpec counts(const Tensor& sinks) const { return counts().with_sinks(sinks); }
+  /// One around the scores, one above and one below all of them, if there are any.
+  Tensor sinks(const Stream& stream) const {
+    if (!has_sinks) return Tensor();
+    Values values;
+    for (int h = 0; h < heads; ++h) values.push_back(h % 3 == 0 ? 0.7 : h % 3 == 1 ? 9 : -30);
+    return tensor_of(values, {heads}, DType::kF32, stream);
   }
   std::int64_t place(std::int64_t b, std::int64_t t) const { return t % (document + b); }
   Tensor positions(const Stream& stream) const {
@@ -38,6 +50,12 @@ struct AttentionCase {
   bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
     if (k > q) return two_way && sees(b, k, q);
     return (window == 0 || k > q - window) && (document == 0 || k >= q - place(b, q));
+  }
+  /// Whether the pattern hides a key from a query of a head.
+  bool hides(std::int64_t head, std::int64_t q, std::int64_t k) const {
+    return pattern.is_on() && !pattern.sees(static_cast<std::int32_t>(head),
+                                            static_cast<std::int32_t>(q / pattern.block),
+                                            static_cast<std::int32_t>(k / pattern.block));
   }
   /// Where the keys end that query q may see.
   std::int64_t end(std::int64_t q) const { return two_way ? length : q + 1; }

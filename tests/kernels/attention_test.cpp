@@ -34,12 +34,28 @@ constexpr AttentionCase kTwoWay[] = {
     {1, 300, 1, 32, 1, 0, 0, 0, 37, true},       // in tiles
     {1, 300, 2, 32, 1, 0.25f, 2, 90, 130, true}  // all of it
 };
+constexpr AttentionCase kWithSinks[] = {{2, 7, 3, 5, 0, 0, 0, 0, 0, false, true},
+                                        {1, 130, 3, 32, 1, 0, 0, 0, 0, false, true},
+                                        {1, 140, 4, 9, 2, 0.25f, 2, 90, 100, false, true},
+                                        {1, 70, 2, 64, 1, 0, 0, 40, 50, true, true}};
 
 std::string text(const AttentionCase& c, DType dtype) {
   return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys, " head ",
                 c.head_size, " ", name_of(dtype), " scale ", c.scale, " cap ", c.cap, " window ",
-                c.window, " documents ", c.document, c.two_way ? " two-way" : "");
+                c.window, " documents ", c.document, c.two_way ? " two-way" : "",
+                c.has_sinks ? " sinks" : "", " blocks of ", c.pattern.block);
 }
+
+/// Blocks of queries' and keys' tiles, of several of them, of parts of one; a run of random ones; alone,
+/// in groups, documents and windows.
+constexpr AttentionCase kWithPatterns[] = {
+    {2, 37, 3, 5, 1, 0, 0, 0, 0, false, false, {4, 1, 0, 1}},
+    {1, 140, 2, 16, 1, 0, 1.5f, 0, 50, false, true, {16, 2, 1, 2, 3}},
+    {1, 260, 2, 32, 1, 0, 0, 0, 0, false, false, {64, 1, 1, 1}},
+    {1, 170, 2, 32, 2, 0, 0, 90, 70, false, false, {32, 1, 2, 0}},
+    {1, 210, 2, 8, 1, 0, 0, 0, 0, false, false, {100, 1, 0, 0}},
+    {1, 100, 1, 32, 1, 0, 0, 0, 0, false, false, {1, 3, 1, 9}},
+    {1, 450, 1, 32, 1, 0, 2, 0, 0, false, false, {128, 1, 0, 1}}};
 
 struct Reference {
   Values y, log_sum_exp;
@@ -47,6 +63,7 @@ struct Reference {
 
 Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
   const Values x = values_of(qkv);
+  const Values sinks = c.has_sinks ? values_of(c.sinks(cpu_stream())) : Values();
   const std::int64_t channels = c.channels();
   const auto at = [&](std::int64_t b, std::int64_t t, std::int64_t column) {
     return x[static_cast<std::size_t>((b * c.length + t) * c.width() + column)];
@@ -60,9 +77,11 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
           double sum = 0;
           for (std::int64_t i = 0; i < c.head_size; ++i)
             sum += at(b, t, c.column(h, 0) + i) * at(b, s, c.column(h, 1) + i);
-          score.push_back(c.sees(b, t, s) ? c.score(sum)
-                                          : -std::numeric_limits<double>::infinity());
+          score.push_back(c.sees(b, t, s) && !c.hides(h, t, s)
+                              ? c.score(sum)
+                              : -std::numeric_limits<double>::infinity());
         }
+        if (c.has_sinks) score.push_back(sinks[static_cast<std::size_t>(h)]);
         const double highest = *std::max_element(score.begin(), score.end());
         double total = 0;
         for (const double value : score) total += std::exp(value - highest);
@@ -90,14 +109,18 @@ struct AttentionTensors {
                                   MemoryKind::kActivations, stream)),
         dy(random_tensor({c.batch, c.length, c.channels()}, dtype, 2, stream)),
         dqkv(Tensor::empty_like(qkv, MemoryKind::kActivations, stream)),
-        positions(c.positions(stream)) {}
+        positions(c.positions(stream)),
+        spec(c.counts(c.sinks(stream))) {}
   Tensor qkv, y, log_sum_exp, dy, dqkv, positions;
+  AttentionSpec spec;
 };
 
 std::vector<AttentionCase> all_cases() {
   std::vector<AttentionCase> cases(std::begin(kCases), std::end(kCases));
   cases.insert(cases.end(), std::begin(kMasked), std::end(kMasked));
   cases.insert(cases.end(), std::begin(kTwoWay), std::end(kTwoWay));
+  cases.insert(cases.end(), std::begin(kWithSinks), std::end(kWithSinks));
+  cases.insert(cases.end(), std::begin(kWithPatterns), std::end(kWithPatterns));
   return cases;
 }
 
@@ -106,12 +129,12 @@ TEST(Attention, ForwardMatchesReference) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : all_cases()) {
       const AttentionTensors t(c, dtype, stream);
-      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
+      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       const Reference wanted = reference_forward(c, t.qkv);
       expect_close(t.y, wanted.y, tolerance_of(dtype), text(c, dtype));
       expect_close(t.log_sum_exp, wanted.log_sum_exp, 2e-5, text(c, dtype));
       const Tensor other = Tensor::empty_like(t.y, MemoryKind::kActivations, stream);
-      attention_forward(other, Tensor(), t.qkv, t.positions, c.counts(), stream);
+      attention_forward(other, Tensor(), t.qkv, t.positions, t.spec, stream);
       expect_same_bits(t.y, other);
     }
   }
@@ -122,7 +145,7 @@ TEST(Attention, StaysFiniteWithScoresOfThousands) {
   const AttentionCase c{1, 300, 1, 8};
   const AttentionTensors t(c, DType::kF32, stream);
   for (std::int64_t i = 0; i < t.qkv.elements(); ++i) t.qkv.data<float>()[i] *= 50;
-  attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
+  attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
   expect_close(t.y, reference_forward(c, t.qkv).y, 1e-3);
 }
 
@@ -131,17 +154,37 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
   for (const AttentionCase& c :
        {AttentionCase{2, 7, 2, 5}, AttentionCase{1, 70, 1, 3}, AttentionCase{1, 9, 4, 3, 2},
         AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7},
-        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7, true}}) {
+        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7, true},
+        AttentionCase{2, 17, 4, 4, 2, 0, 0, 5, 7, false, true},
+        AttentionCase{1, 23, 2, 4, 1, 0, 0, 0, 9, false, false, {4, 1, 1, 1}}}) {
     const AttentionTensors t(c, DType::kF32, stream);
     const auto forward = [&] {
-      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
+      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       return values_of(t.y);
     };
     forward();
-    attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
+    attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
     expect_close(t.dqkv, finite_differences(t.qkv, values_of(t.dy), 1e-2, forward), 1e-3,
                  text(c, DType::kF32));
   }
+}
+
+/// Adds to what is there.
+TEST(Attention, SinksBackwardMatchesFiniteDifferences) {
+  const Stream stream = cpu_stream();
+  const AttentionCase c{2, 17, 4, 4, 2, 0, 1.5f, 5, 7, false, true};
+  const AttentionTensors t(c, DType::kF32, stream);
+  const auto forward = [&] {
+    attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
+    return values_of(t.y);
+  };
+  forward();
+  const Tensor dsinks = tensor_of({3, 3, 3, 3}, {4}, DType::kF32, stream);
+  for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate})
+    attention_sinks_backward(dsinks, mode, t.dy, t.y, t.log_sum_exp, t.spec.sinks, stream);
+  Values wanted = finite_differences(t.spec.sinks, values_of(t.dy), 1e-2, forward);
+  for (double& value : wanted) value *= 2;
+  expect_close(dsinks, wanted, 1e-3);
 }
 
 /// dqkv in double from the textbook formulas, with the whole matrix of weights.
@@ -171,7 +214,8 @@ Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
         const double log_sum = log_sums[static_cast<std::size_t>(item * c.length + q)];
         const double capped = c.cap > 0 ? c.score(sum) / c.cap : 0;
         slope.push_back(1 - capped * capped);
-        weight.push_back(c.sees(b, q, s) ? std::exp(c.score(sum) - log_sum) : 0);
+        const bool seen = c.sees(b, q, s) && !c.hides(head, q, s);
+        weight.push_back(seen ? std::exp(c.score(sum) - log_sum) : 0);
         dweight.push_back(dsum);
         correction += weight.back() * dsum;
       }
@@ -195,13 +239,13 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : all_cases()) {
       const AttentionTensors t(c, dtype, stream);
-      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
-      attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
+      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
+      attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       // y is rounded before its correction is taken: two more roundings in bf16.
       expect_close(t.dqkv, reference_backward(c, t), dtype == DType::kF32 ? 2e-5 : 4e-2,
                    text(c, dtype));
       const Tensor again = Tensor::empty_like(t.dqkv, MemoryKind::kActivations, stream);
-      attention_backward(again, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, c.counts(), stream);
+      attention_backward(again, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       expect_same_bits(t.dqkv, again);
     }
   }
@@ -211,8 +255,11 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
 TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const AttentionCase& c : {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
-                                   AttentionCase{2, 40, 6, 4, 2, 0.6f, 1.5f, 9}}) {
+    for (const AttentionCase& c :
+         {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
+          AttentionCase{2, 40, 6, 4, 2, 0.6f, 1.5f, 9},
+          AttentionCase{2, 40, 6, 4, 2, 0, 0, 0, 0, false, true},
+          AttentionCase{2, 50, 4, 4, 2, 0, 1, 0, 0, false, true, {4, 2, 1, 2}}}) {
       const AttentionTensors t(c, dtype, stream);
       const Reference wanted = reference_forward(c, t.qkv);
       const std::int64_t width = c.width(), channels = c.channels();
@@ -236,7 +283,7 @@ TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
         const Tensor y = Tensor::empty({rows, channels}, dtype, MemoryKind::kActivations, stream);
         attention_decode(y, keys, values, tensor_of(now, {rows, width}, dtype, stream),
                          tensor_of(texts, {rows}, DType::kI32, stream),
-                         tensor_of(positions, {rows}, DType::kI32, stream), c.counts(), stream);
+                         tensor_of(positions, {rows}, DType::kI32, stream), t.spec, stream);
         expect_close(y, wanted_now, tolerance_of(dtype), concat("step ", step));
       }
     }
@@ -283,8 +330,23 @@ TEST(Attention, ThrowsOnMismatch) {
                          tensor_of({double(position)}, {1}, DType::kI32, stream), 2, stream),
         ShapeMismatch);
   }
+  EXPECT_THROW(
+      attention_forward(t.y, t.log_sum_exp, t.qkv, Tensor(),
+                        AttentionSpec(2).with_sinks(tensor_of({1, 1, 1}, {3}, DType::kF32, stream)),
+                        stream),
+      ShapeMismatch);
+  EXPECT_THROW(attention_sinks_backward(tensor_of({1, 1}, {2}, DType::kF32, stream),
+                                        GradientMode::kOverwrite, t.dy, t.y, t.log_sum_exp,
+                                        tensor_of({1, 1, 1}, {3}, DType::kF32, stream), stream),
+               ShapeMismatch);
   AttentionSpec two_way(2);
   two_way.two_way = true;
+  for (const BlockPattern& pattern :
+       {BlockPattern{.block = 2, .local = 0}, BlockPattern{.block = 1, .random = 1 << 30}}) {
+    AttentionSpec spec(2);
+    spec.pattern = pattern;
+    EXPECT_THROW(attention_forward(t.y, t.log_sum_exp, t.qkv, Tensor(), spec, stream), Error);
+  }
   EXPECT_THROW(attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1),
                                 tensor_of({0}, {1}, DType::kI32, stream),
                                 tensor_of({0}, {1}, DType::kI32, stream), two_way, stream),

@@ -22,21 +22,20 @@ class AttentionTest : public ::testing::TestWithParam<int> {
     ForwardOnlyTape tape(pass_);
     return layer_.forward(x, Tensor{}, tape, stream_);
   }
+  /// A layer's results for x, of which the first `prompt` tokens come together.
+  std::vector<double> cached(Attention& layer, const Tensor& x, std::int64_t prompt);
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
   Attention layer_{"attn", {kWidth, 4, 6}, stream_};
 };
 
-TEST_P(AttentionTest, WithACacheEqualsFullAttention) {
-  const std::int64_t prompt = GetParam();
-  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
-  const std::vector<double> wanted = values_of(full(x));
-  const auto cache = layer_.make_state({.texts = 2, .tokens = kCapacity}, DType::kF32, stream_);
+std::vector<double> AttentionTest::cached(Attention& layer, const Tensor& x, std::int64_t prompt) {
+  const auto cache = layer.make_state({.texts = 2, .tokens = kCapacity}, DType::kF32, stream_);
   const auto positions = [&](std::int64_t begin, std::int64_t end) {
     return x.view({kTime, kWidth}).rows(begin, end).view({1, end - begin, kWidth});
   };
   std::vector<double> got = values_of(
-      layer_.decode(positions(0, prompt), Tensor{}, {.begun = 1}, cache.get(), pass_, stream_));
+      layer.decode(positions(0, prompt), Tensor{}, {.begun = 1}, cache.get(), pass_, stream_));
   for (std::int64_t t = prompt; t < kTime; ++t) {
     const Tensor text = Tensor::zeros({1}, DType::kI32, MemoryKind::kData, stream_);
     Pass pass = pass_;
@@ -44,10 +43,15 @@ TEST_P(AttentionTest, WithACacheEqualsFullAttention) {
     text.data<std::int32_t>()[0] = 1;
     pass.positions.data<std::int32_t>()[0] = static_cast<std::int32_t>(t);
     const auto next = values_of(
-        layer_.decode(positions(t, t + 1), Tensor{}, {.each = text}, cache.get(), pass, stream_));
+        layer.decode(positions(t, t + 1), Tensor{}, {.each = text}, cache.get(), pass, stream_));
     got.insert(got.end(), next.begin(), next.end());
   }
-  EXPECT_LT(relative_error(got, wanted), 1e-6);
+  return got;
+}
+
+TEST_P(AttentionTest, WithACacheEqualsFullAttention) {
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  EXPECT_LT(relative_error(cached(layer_, x, GetParam()), values_of(full(x))), 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(PromptLengths, AttentionTest, ::testing::Values(1, 4, 9));
@@ -83,6 +87,28 @@ TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanB
   }
   const auto cache = layer.make_state({.texts = 1, .tokens = kTime}, DType::kF32, stream_);
   EXPECT_THROW(layer.decode(x, Tensor{}, {}, cache.get(), pass_, stream_), Error);
+}
+
+TEST_F(AttentionTest, SinksBeginAtZeroHaveANameInFilesAndCountWithACache) {
+  Attention layer{{"attn", "self_attn"},
+                  {.width = kWidth, .heads = {4, 2}, .head_size = 6, .sinks = true},
+                  stream_};
+  Parameter* sinks = nullptr;
+  layer.visit_parameters([&](Parameter& p) { sinks = p.name() == "attn.sinks" ? &p : sinks; });
+  ASSERT_NE(sinks, nullptr);
+  EXPECT_EQ(sinks->in_files().front().name, "self_attn.sinks");
+  EXPECT_EQ(sinks->role(), Role::kVector);
+  EXPECT_EQ(values_of(master_of(*sinks)), std::vector<double>(4, 0.0));
+  randomize([&](const ParameterVisitor& visit) { layer.visit_parameters(visit); }, stream_);
+  const auto full_values = [&](const Tensor& x) {
+    ForwardOnlyTape tape(pass_);
+    return values_of(layer.forward(x, Tensor{}, tape, stream_));
+  };
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  const std::vector<double> with_sinks = full_values(x);
+  EXPECT_LT(relative_error(cached(layer, x, 4), with_sinks), 1e-6);
+  std::fill_n(master_of(*sinks).data<float>(), 4, -100.0f);  // which leaves the keys all of it
+  EXPECT_GT(relative_error(full_values(x), with_sinks), 1e-2);
 }
 
 TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {

@@ -217,6 +217,12 @@ Differentiable convolved_attention(const Stream& stream) {
   spec.taps = 3;
   return branch<Attention>(stream, spec);
 }
+/// In windows of documents, normed.
+Differentiable attention_with_sinks(const Stream& stream) {
+  Attention::Spec spec = gemma_attention();
+  spec.sinks = true;
+  return in_two_documents(branch<Attention>(stream, spec), stream);
+}
 Differentiable scaled_block(const Stream& stream) {
   return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
 }
@@ -393,6 +399,7 @@ constexpr Case kCases[] = {
     {"GatedAttentionWithoutNorms", gated_attention_without_norms},
     {"TwoWayAttention", two_way_attention},
     {"ConvolvedAttention", convolved_attention, {.step = 4e-3, .relative = 1e-3}},
+    {"AttentionWithSinks", attention_with_sinks},
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},

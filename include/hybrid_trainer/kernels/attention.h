@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/block_pattern.h"
+#include "hybrid_trainer/kernels/matmul.h"
 
 namespace hybrid_trainer::kernels {
 
@@ -17,6 +19,15 @@ struct AttentionSpec {
   float cap = 0;            // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: as they are
   std::int64_t window = 0;  // keys that a query sees, its own among them; 0: all before it
   bool two_way = false;     // as many behind it, too: a key sees each query that sees it
+  BlockPattern pattern{};   // of the keys that it would see else, those that it sees; not two ways
+  /// (H) f32, of heads of queries: e^sink joins each query's sum of e^score, as of a key whose value
+  /// is 0 (gpt-oss). Undefined: nothing does.
+  Tensor sinks{};
+  AttentionSpec with_sinks(const Tensor& values) const {
+    AttentionSpec spec = *this;
+    spec.sinks = values;
+    return spec;
+  }
   int group() const { return queries / keys; }
   int all() const { return queries + 2 * keys; }
 };
@@ -26,21 +37,16 @@ inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
 }
 
 /// Keys that a query sees, on average over a sequence of `time`.
-inline double keys_seen(const AttentionSpec& spec, std::int64_t time) {
-  const auto all = static_cast<double>(time), most = static_cast<double>(spec.window);
-  const double one_way =
-      spec.window == 0 || spec.window >= time ? all / 2 : most - most * most / (2 * all);
-  return spec.two_way ? 2 * one_way : one_way;
-}
+double keys_seen(const AttentionSpec& spec, std::int64_t time);
 
 /// Self-attention with a streaming softmax over blocks of keys: no (T, T) array exists. It is causal,
-/// or two-way where the spec says so. qkv:
-/// (B, T, (H + 2·K)·head_size) f32 or bf16, rows hold all queries, then all keys, then all values,
-/// head h of each at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32, kept for
-/// backward; undefined where not wanted. positions: (B, T) i32, each token's place in its document, 0
-/// where one begins, else one more than the one before: queries see their own document alone;
-/// undefined where a sequence is one document. Blocks of keys that no query of a block sees are
-/// skipped. Any T and head size, on CUDA up to 256 (else throws Error). Sums in f32. Source: Dao et
+/// or two-way where the spec says so. qkv: (B, T, (H + 2·K)·head_size) f32 or bf16, rows hold all
+/// queries, then all keys, then all values, head h of each at h·head_size. y: (B, T, H·head_size).
+/// log_sum_exp: (B, H, T) f32, of scores and sink, kept for backward; undefined where not wanted.
+/// positions: (B, T) i32, each token's place in its document, 0 where one begins, else one more than
+/// the one before: queries see their own document alone; undefined where a sequence is one document.
+/// Blocks of keys that no query of a block sees are skipped; for speed a pattern's have 64 keys or a
+/// multiple. Any T and head size, on CUDA up to 256 (else throws Error). Sums in f32. Source: Dao et
 /// al. 2022, algorithm 1.
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                        const Tensor& positions, AttentionSpec spec, const Stream& stream);
@@ -51,6 +57,12 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
                         AttentionSpec spec, const Stream& stream);
+
+/// dsinks (+)= the gradient of spec.sinks, (H) f32: −Σ e^(sink − log_sum_exp)·⟨dy, y⟩ of each head,
+/// over sequences and queries in a fixed order. dy, y, log_sum_exp: as in attention_backward.
+void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
+                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
+                              const Stream& stream);
 
 /// Copies keys and values, the last columns of qkv (B, T, any), to rows [0, T) of the caches (B,
 /// max_T, K·head_size).

@@ -18,7 +18,8 @@ namespace hybrid_trainer {
 /// convolution goes over all of them, "<name>.conv.weight" (rows of c_attn, taps); each head's query
 /// and key are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
 /// Gated, each number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows
-/// of c_attn follow the queries'.
+/// of c_attn follow the queries'. With sinks, "<name>.sinks" (heads), 0 at first, each softmax may give
+/// a part of its weight to no key.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -34,6 +35,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     bool gated = false;
     std::int64_t taps = 0;  // of the convolution; 0: none
     bool two_way = false;   // each token sees later ones too, as in an encoder
+    bool sinks = false;     // see kernels::AttentionSpec
     ProductFiles files{};   // the parts: queries, keys, values
   };
 
@@ -60,12 +62,18 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
+  void sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                      const Stream& stream);
   /// Whether backward makes queries, keys and values again from the product, which is kept.
   bool prepares_anew(const Pass& pass) const {
     return norms_ || limit_ > 0 || gate_ || convolution_ || pass.carry != nullptr;
   }
   /// Queries, keys and values as norms read them: without gates, or behind the convolution.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
+  /// The sinks' values; none where there are no sinks.
+  Weight held_sinks(const Stream& stream) const {
+    return sinks_ ? sinks_->acquire_master(stream) : Weight();
+  }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
   /// They, behind what is carried.
@@ -84,6 +92,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
               kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
+  std::optional<Parameter> sinks_;
   std::int64_t head_size_;
   std::shared_ptr<RotaryTable> rotary_;
   std::optional<HeadNorms> norms_;
