@@ -130,15 +130,15 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
   last_.contribute(rows, active, Tensor{}, routing.offsets, pass, stream);
   kernels::gated_backward(wide, dactive, wide, spec_.gate, stream);
   dactive = {};
-  if (first_.learns()) {
+  const Tensor dx =
+      Tensor::empty(dy.as_rows().shape(), dy.dtype(), MemoryKind::kActivations, stream);
+  kernels::combine_rows(dx, first_.backward_input(wide, routing.offsets, pass, stream), Tensor{},
+                        Tensor{}, routing, stream);
+  if (first_.learns()) {  // the weights, which may change now, are not read any more
     kernels::gather_tokens(rows, x, routing, stream);
     first_.contribute(wide, rows, Tensor{}, routing.offsets, pass, stream);
   }
   rows = {};
-  const Tensor drows = first_.backward_input(wide, routing.offsets, pass, stream);
-  const Tensor dx =
-      Tensor::empty(dy.as_rows().shape(), dy.dtype(), MemoryKind::kActivations, stream);
-  kernels::combine_rows(dx, drows, Tensor{}, Tensor{}, routing, stream);
   kernels::RoutingLosses losses = spec_.losses;
   losses.balance *= pass.gradient_scale;
   losses.z *= pass.gradient_scale;

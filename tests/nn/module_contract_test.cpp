@@ -5,6 +5,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/delta_rule_mixer.h"
 #include "hybrid_trainer/nn/embedding.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 #include "hybrid_trainer/nn/hydra_mixer.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/norm.h"
@@ -155,6 +156,27 @@ Differentiable grouped_attention(const Stream& stream) {
 }
 Differentiable gated_feed_forward(const Stream& stream) {
   return branch<GatedFeedForward>(stream, llama_feed_forward());
+}
+ExpertMixture::Spec mixture(kernels::RoutingRule rule) {
+  ExpertMixture::Spec spec{.experts = {.width = kWidth,
+                                       .inner_width = 10,
+                                       .routing = {.experts = 4, .chosen = 2, .rule = rule}}};
+  spec.experts.losses = {};
+  return spec;
+}
+Differentiable expert_mixture(const Stream& stream) {
+  return branch<ExpertMixture>(stream, mixture(kernels::RoutingRule::kSoftmaxOfChosen));
+}
+Differentiable mixture_with_gated_expert(const Stream& stream) {
+  ExpertMixture::Spec spec = mixture(kernels::RoutingRule::kSoftmax);
+  spec.shared_width = 8;
+  spec.shared_gate = true;
+  return branch<ExpertMixture>(stream, spec);
+}
+Differentiable mixture_with_shared_expert(const Stream& stream) {
+  ExpertMixture::Spec spec = mixture(kernels::RoutingRule::kSigmoid);
+  spec.shared_width = 8;
+  return branch<ExpertMixture>(stream, spec);
 }
 Differentiable llama_block(const Stream& stream) {
   return block({kWidth, kLlamaNorm}, llama_layer(), stream);
@@ -328,6 +350,13 @@ Differentiable adapted_llama_block(const Stream& stream) {
   return with_adapters(kLlamaNorm, llama_layer(), stream);
 }
 
+Differentiable adapted_mixture(const Stream& stream) {
+  ExpertMixture::Spec spec = mixture(kernels::RoutingRule::kSoftmaxOfChosen);
+  LayerSpec layer = llama_layer();
+  layer[1].make = branch_of<ExpertMixture>(spec);
+  return with_adapters(kLlamaNorm, layer, stream);
+}
+
 Differentiable embedding(const Stream& stream) {
   const auto table = std::make_shared<Embedding>(16, kTime + 2, kWidth, stream);
   const Tensor tokens = random_tokens({kBatch, kTime}, 11, 1, stream);
@@ -391,6 +420,10 @@ constexpr Case kCases[] = {
     {"RmsNorm", rms_norm},
     {"GroupedAttention", grouped_attention},
     {"GatedFeedForward", gated_feed_forward},
+    {"ExpertMixture", expert_mixture, {.step = 1e-3, .relative = 4e-3}},
+    {"MixtureWithGatedExpert", mixture_with_gated_expert, {.step = 1e-3, .relative = 4e-3}},
+    {"MixtureWithSharedExpert", mixture_with_shared_expert, {.step = 1e-3, .relative = 4e-3}},
+    {"AdaptedMixture", adapted_mixture, {.step = 1e-2, .relative = 5e-3}},
     {"LlamaBlock", llama_block},
     {"NormedAttention", normed_attention},
     {"GemmaBlock", gemma_block, {.step = 4e-3, .relative = 1e-3}},

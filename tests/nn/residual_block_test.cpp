@@ -1,4 +1,5 @@
 #include "hybrid_trainer/nn/residual_block.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 
 #include <gtest/gtest.h>
 
@@ -77,6 +78,20 @@ TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {
   expect_kept({kWidth, norm}, gated, stream_);
   gated[1].last_norm = "ln_4";
   expect_kept({kWidth, norm}, gated, stream_);
+}
+
+TEST_F(ResidualBlockTest, MixturesKeepAsManyNumbersAsTheySay) {
+  ExpertMixture::Spec spec{
+      .experts = {.width = kWidth, .inner_width = 10, .routing = {.experts = 4, .chosen = 2}}};
+  const auto expect = [&] {
+    expect_kept({.width = kWidth},
+                {{.name = "mlp", .norm = "ln_2", .make = branch_of<ExpertMixture>(spec)}}, stream_);
+  };
+  expect();
+  spec.shared_width = 6;
+  expect();
+  spec.shared_gate = true;
+  expect();
 }
 
 /// So that plans of models with these mixers are right.

@@ -183,6 +183,25 @@ TEST(MemorySimulation, KnowsLayersThatCarryAState) {
   }
 }
 
+TEST(MemorySimulation, KnowsExpertsWhateverTheirTokens) {
+  HybridTrainerConfig config = three_layers();
+  config.model.family = "qwen2_moe";
+  config.model.experts = {.count = 5,
+                          .chosen = 2,
+                          .inner_width = 48,
+                          .layers = "efe",
+                          .shared_width = 32,
+                          .balance_loss = 0.01};
+  expect_as_measured(config);
+  config.memory.recompute = 0.5;
+  config.memory.device_map = "h.*.mlp.experts.*=host";
+  expect_as_measured(config);
+  config.memory.device_map = "";
+  config.lora.rank = 4;
+  config.lora.base = "nf4";
+  expect_as_measured(config);
+}
+
 TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {
   const auto parameters = [](const HybridTrainerConfig& config) {
     return simulate_memory(config, {})

@@ -88,6 +88,14 @@ TEST(Zero, HasTheBitsOfOneRankWhereLayersCarryAState) {
   expect_bits_of_one(config, {3}, {0, 1, 2, 3}, "Mamba-2");
 }
 
+/// Ranks whose tokens choose other experts, of which some get none.
+TEST(Zero, HasTheBitsOfOneRankWhereTokensChooseExperts) {
+  HybridTrainerConfig config = cut_config("adamw", 5);
+  config.model.family = "mixtral";
+  config.model.experts = {.count = 6, .chosen = 1, .balance_loss = 0.1};
+  expect_bits_of_one(config, {2, 3}, {0, 1, 2, 3}, "experts");
+}
+
 TEST(Zero, HasTheBitsOfOneRankWhereWeightsLieElsewhere) {
   for (const char* const home : {"host", "file"}) {
     HybridTrainerConfig config = cut_config("adamw", 4);
