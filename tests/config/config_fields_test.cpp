@@ -103,6 +103,16 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.residual_scale", {{"model.residual_scale", "0.3"}}},
       {"model.logit_scale", {{"model.logit_scale", "0.3"}}},
       {"lora.rank", {{"lora.rank", "2"}}},
+      {"lora.expert_rank", {{"lora.expert_rank", "3"}}},
+      {"model.experts.count", {{"model.experts.count", "5"}}},
+      {"model.experts.chosen", {{"model.experts.chosen", "1"}}},
+      {"model.experts.inner_width", {{"model.experts.inner_width", "24"}}},
+      {"model.experts.rule", {{"model.experts.rule", "softmax_of_chosen"}}},
+      {"model.experts.layers", {{"model.experts.layers", "f"}}},
+      {"model.experts.shared_width", {{"model.experts.shared_width", "16"}}},
+      {"model.experts.balance_loss", {{"model.experts.balance_loss", "0.3"}}},
+      {"model.experts.z_loss", {{"model.experts.z_loss", "0.3"}}},
+      {"model.query_key_value_limit", {{"model.query_key_value_limit", "0.01"}}},
       {"lora.alpha", {{"lora.alpha", "8"}}},
       {"lora.dropout", {{"lora.dropout", "0.2"}}},
       {"lora.targets", {{"lora.targets", "c_attn,mlp.c_proj"}}},
@@ -177,6 +187,12 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
+  if (field == "model.query_key_value_limit") return {{"model.family", "olmoe"}};
+  if (field.rfind("model.experts.", 0) == 0)
+    return {
+        {"model.family", "qwen2_moe"}, {"model.experts.count", "4"}, {"model.experts.chosen", "2"}};
+  if (field == "lora.expert_rank")
+    return {{"model.family", "mixtral"}, {"model.experts.count", "4"}, {"lora.rank", "2"}};
   for (const char* key : {"key_heads", "head_size", "inner_width", "norm_epsilon", "rope_theta",
                           "tied_head", "attention_bias", "mlp_bias", "rope_scaling.type"}) {
     if (field == concat("model.", key)) return {{"model.family", "llama"}};
