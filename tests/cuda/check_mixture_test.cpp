@@ -1,10 +1,45 @@
 #include "hybrid_trainer/kernels/grouped_product.h"
+#include "hybrid_trainer/kernels/routing.h"
 #include "tests/cuda/check_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
 
-const Shape kOfRows{8, 5};
+constexpr RoutingSpec kTwoOfThree{.experts = 3, .chosen = 2, .rule = RoutingRule::kSigmoid};
+const Shape kOfPairs{4, 2}, kOfExperts{4, 3}, kOfRows{8, 5}, kOfTokens{4, 5};
+
+/// The arguments of a routing of four tokens, then others.
+std::vector<Argument> after_routing(const std::vector<Argument>& others) {
+  std::vector<Argument> all{{"experts", kOfPairs, DType::kI32},
+                            {"weights", kOfPairs},
+                            {"places", kOfPairs, DType::kI32},
+                            {"pairs", {8}, DType::kI32},
+                            {"offsets", {4}, DType::kI32}};
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
+Routing first_of(const Tensors& t) { return {t[0], t[1], t[2], t[3], t[4]}; }
+
+const std::vector<DeviceCase> kRouting{
+    {"route", after_routing({{"logits", kOfExperts}, {"selection_bias", {3}}}),
+     [](const Tensors& t, const Stream& s) { route(first_of(t), t[5], t[6], kTwoOfThree, s); }},
+    {"route_backward",
+     after_routing({{"dlogits", kOfExperts}, {"logits", kOfExperts}, {"dweights", kOfPairs}}),
+     [](const Tensors& t, const Stream& s) {
+       route_backward(t[5], t[6], first_of(t), t[7], kTwoOfThree, {}, s);
+     }},
+    {"routing_statistics",
+     after_routing({{"sums", {routing_numbers(3)}, DType::kF64}, {"logits", kOfExperts}}),
+     [](const Tensors& t, const Stream& s) { routing_statistics(t[5], t[6], first_of(t), s); }},
+    {"gather_tokens", after_routing({{"rows", kOfRows}, {"x", kOfTokens}}),
+     [](const Tensors& t, const Stream& s) { gather_tokens(t[5], t[6], first_of(t), s); }},
+    {"combine_rows", after_routing({{"y", kOfTokens}, {"rows", kOfRows}, {"residual", kOfTokens}}),
+     [](const Tensors& t, const Stream& s) {
+       combine_rows(t[5], t[6], t[1], t[7], first_of(t), s);
+     }},
+    {"weigh_rows", after_routing({{"dweights", kOfPairs}, {"rows", kOfRows}, {"drows", kOfRows}}),
+     [](const Tensors& t, const Stream& s) { weigh_rows(t[5], true, t[6], t[7], first_of(t), s); }},
+};
 
 const std::vector<DeviceCase> kGroupedProducts{
     {"grouped_forward",
@@ -29,7 +64,7 @@ const std::vector<DeviceCase> kGroupedProducts{
      }},
 };
 
-INSTANTIATE_TEST_SUITE_P(Mixtures, CheckDevice, ::testing::Values(&kGroupedProducts),
+INSTANTIATE_TEST_SUITE_P(Mixtures, CheckDevice, ::testing::Values(&kRouting, &kGroupedProducts),
                          [](const auto& info) { return info.param->front().kernel; });
 
 }  // namespace
