@@ -21,8 +21,9 @@ constexpr const char* kHelp =
        cuda_benchmark --paper CARD [--only TEXT]
 
 Times each CUDA kernel of one GPT-2 124M training step at B = 64, T = 1024, and at the same sizes those of other models:
-RMSNorm, rotary, SwiGLU, packed and windowed attention, decoding and NF4. Prints the rate of each and its share of the
-rate at which this device multiplies, copies or reads in the same run; bf16 and the update come first.
+RMSNorm, rotary, SwiGLU, packed and windowed attention, decoding, NF4 and mixtures of experts. Prints the rate of each
+and its share of the rate at which this device multiplies, copies or reads in the same run; bf16 and the update come
+first.
 At the end it prints the bytes and operations of each kernel of the bf16 step beside what the device's limit allows.
 
   --scale full|small  full needs an NVIDIA GPU with 24 GB free and takes about a minute; small is tiny, for
@@ -98,8 +99,9 @@ void time_all(KernelTimer& timer, const std::string& precision) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     if (dtype == DType::kF32) time_updates(timer);
     if (precision == (dtype == DType::kBF16 ? "fp32" : "bf16")) continue;
-    for (const auto time_some : {time_products, time_head, time_attention, time_rows,
-                                 time_embedding, time_decoder_rows, time_scans, time_four_bit}) {
+    for (const auto time_some :
+         {time_products, time_head, time_attention, time_rows, time_embedding, time_decoder_rows,
+          time_scans, time_four_bit, time_mixture}) {
       time_some(timer, dtype);
       timer.stream().pool()->trim();
     }

@@ -5,7 +5,8 @@ function(ht_add_cuda_benchmarks suffix)
   add_executable(cuda_benchmark${suffix} ${folder}/cuda_benchmark.cpp ${folder}/program.cpp
     ${folder}/cuda/kernel_timing.cpp ${folder}/cuda/device_timer.cpp ${folder}/cuda/paper_timer.cpp
     ${folder}/cuda/step_table.cpp ${folder}/cuda/products.cpp ${folder}/cuda/rows.cpp
-    ${folder}/cuda/decoder_rows.cpp ${folder}/cuda/scans.cpp ${folder}/cuda/four_bit.cpp ${folder}/cuda/attention.cpp ${folder}/cuda/updates.cpp)
+    ${folder}/cuda/decoder_rows.cpp ${folder}/cuda/scans.cpp ${folder}/cuda/four_bit.cpp ${folder}/cuda/mixture.cpp
+    ${folder}/cuda/attention.cpp ${folder}/cuda/updates.cpp)
   add_executable(phase_cycle_benchmark${suffix} ${folder}/phase_cycle_benchmark.cpp ${folder}/program.cpp
     ${folder}/cuda/phase_cycle.cpp)
   foreach(program cuda_benchmark${suffix} phase_cycle_benchmark${suffix})

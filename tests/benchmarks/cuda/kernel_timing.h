@@ -114,6 +114,7 @@ void time_embedding(KernelTimer& timer, DType dtype);
 void time_attention(KernelTimer& timer, DType dtype);
 void time_scans(KernelTimer& timer, DType dtype);
 void time_four_bit(KernelTimer& timer, DType dtype);
+void time_mixture(KernelTimer& timer, DType dtype);
 void time_updates(KernelTimer& timer);
 
 }  // namespace hybrid_trainer::benchmarks
