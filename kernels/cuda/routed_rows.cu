@@ -51,24 +51,23 @@ struct CombinedRows {
   int chosen;
 };
 
+/// A warp has a pack of a token's columns in each lane. Grid: tokens, columns / (32·N).
 template <class T, int N>
 __global__ void combine_rows_kernel(const CombinedRows<T> of) {
   const std::int64_t token = row_of_warp();
-  if (token >= of.tokens) return;
-  const std::int32_t* const places = of.places + token * of.chosen;
-  for (std::int64_t i = first_of_lane() * N; i < of.columns; i += kWarp * N) {
-    const std::int64_t at = token * of.columns + i;
-    float sum[N] = {};
-    if (of.residual != nullptr) load_pack(sum, of.residual + at);
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kWarp + first_of_lane()) * N;
+  if (token >= of.tokens || column >= of.columns) return;
+  const std::int64_t at = token * of.columns + column;
+  float sum[N] = {};
+  if (of.residual != nullptr) load_pack(sum, of.residual + at);
 #pragma unroll 4
-    for (int j = 0; j < of.chosen; ++j) {
-      const float weight = of.weights != nullptr ? of.weights[token * of.chosen + j] : 1.0f;
-      float row[N];
-      load_pack(row, of.rows + places[j] * of.columns + i);
-      for (int n = 0; n < N; ++n) sum[n] += weight * row[n];
-    }
-    store_pack(of.y + at, sum);
+  for (std::int64_t pair = token * of.chosen; pair < (token + 1) * of.chosen; ++pair) {
+    const float weight = of.weights != nullptr ? of.weights[pair] : 1.0f;
+    float row[N];
+    load_pack(row, of.rows + of.places[pair] * of.columns + column);
+    for (int n = 0; n < N; ++n) sum[n] += weight * row[n];
   }
+  store_pack(of.y + at, sum);
 }
 
 template <class T>
@@ -132,14 +131,16 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                              .chosen = static_cast<int>(routing.experts.size(1))};
     constexpr int kPack = kPackSize<T>;
     const bool packed = packs_fit<T>(of.columns, of.y, of.rows, of.residual);
+    const std::int64_t tile = kWarp * (packed ? kPack : 1);
+    Grid grid = grid_of_rows(of.tokens);
+    grid.y = static_cast<unsigned int>((of.columns + tile - 1) / tile);
     launch(stream, "combine_rows",
-           packed ? combine_rows_kernel<T, kPack> : combine_rows_kernel<T, 1>,
-           grid_of_rows(of.tokens), of);
+           packed ? combine_rows_kernel<T, kPack> : combine_rows_kernel<T, 1>, grid, of);
   });
 }
 
-void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
-                const Routing& routing, const Stream& stream) {
+void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows,
+                const Tensor& drows, const Routing& routing, const Stream& stream) {
   visit_real(rows.dtype(), [&](auto real) {
     using T = decltype(real);
     const WeighedRows<T> of{.rows = rows.data<T>(),

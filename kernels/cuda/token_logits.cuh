@@ -12,7 +12,7 @@ class TokenLogits {
  public:
   explicit TokenLogits(const Tensor& logits)
       : f32_(logits.dtype() == DType::kF32 ? logits.data<float>() : nullptr),
-        bf16_(f32_ == nullptr ? logits.data<BFloat16>() : nullptr),
+        bf16_(logits.dtype() == DType::kBF16 ? logits.data<BFloat16>() : nullptr),
         experts_(static_cast<int>(logits.size(1))) {}
   __device__ int experts() const { return experts_; }
   __device__ float at(std::int64_t token, int expert) const {

@@ -25,11 +25,7 @@ const RoutingCase kRoutingCases[] = {
       .groups = 12,
       .chosen_groups = 3}},
     {700,
-     {.experts = 300,
-      .chosen = 3,
-      .rule = RoutingRule::kSigmoid,
-      .scale = 2,
-      .normalized = false}}};
+     {.experts = 300, .chosen = 3, .rule = RoutingRule::kSigmoid, .scale = 2, .normalized = false}}};
 
 std::string text(const RoutingCase& c, DType dtype) {
   return concat(c.tokens, " tokens, ", c.spec.chosen, " of ", c.spec.experts, " ", name_of(dtype));
@@ -111,10 +107,19 @@ TEST(CudaRouting, ChoosesAmongEqualAndAmongNoNumbers) {
 TEST(CudaRouting, NoTokensGoNowhere) {
   const Stream host = cpu_stream();
   const RoutingSpec spec{.experts = 5, .chosen = 2};
-  const Tensors tensors = joined(tensors_of(Routing::empty(0, spec, host)),
-                                 {random_tensor({0, 5}, DType::kF32, 1, host)});
+  const Tensors tensors = joined(
+      tensors_of(Routing::empty(0, spec, host)),
+      {random_tensor({0, 5}, DType::kF32, 1, host), random_tensor({0, 9}, DType::kF32, 1, host),
+       random_tensor({0, 2}, DType::kF32, 1, host),
+       Tensor::zeros({routing_numbers(5)}, DType::kF64, MemoryKind::kActivations, host)});
   expect_like_cpu(tensors, 0, "none", [&](const Tensors& t, const Stream& stream) {
-    route(routing_of(t), t[5], {}, spec, stream);
+    const Routing routing = routing_of(t);
+    route(routing, t[5], {}, spec, stream);
+    gather_tokens(t[6], t[6], routing, stream);
+    weigh_rows(t[7], {}, t[6], t[6], routing, stream);
+    combine_rows(t[6], t[6], t[7], t[6], routing, stream);
+    route_backward(t[5], t[5], routing, t[7], spec, {1, 1}, stream);
+    routing_statistics(t[8], t[5], routing, stream);
   });
 }
 

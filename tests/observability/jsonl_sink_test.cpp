@@ -134,6 +134,12 @@ TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
   written.memory_share = 0.93;
   written.memory_risk = 0.25;
   written.memory_leaks = true;
+  written.experts = {.most = {1.5, 2},
+                     .least = {0.5, 0},
+                     .entropy = {1.25, 0.75},
+                     .dead = {0, 3},
+                     .balance_loss = 0.125,
+                     .z_loss = 0.5};
   JsonlSink(metrics()).write(written);
   std::vector<StepRecord> read;
   for_each_record(metrics(), [&](const StepRecord& record) { read.push_back(record); });

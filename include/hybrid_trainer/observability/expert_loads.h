@@ -20,6 +20,7 @@ struct ExpertLoads {
 
   static constexpr std::int64_t kDeadAfter = 100;
   bool empty() const { return most.empty(); }
+  bool operator==(const ExpertLoads&) const = default;
 };
 
 /// One object, as in a line of metrics.jsonl.
