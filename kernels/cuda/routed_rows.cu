@@ -139,8 +139,8 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
   });
 }
 
-void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows,
-                const Tensor& drows, const Routing& routing, const Stream& stream) {
+void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
+                const Routing& routing, const Stream& stream) {
   visit_real(rows.dtype(), [&](auto real) {
     using T = decltype(real);
     const WeighedRows<T> of{.rows = rows.data<T>(),

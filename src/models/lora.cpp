@@ -1,11 +1,13 @@
 #include "hybrid_trainer/models/lora.h"
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/nn/initialization.h"
 
 namespace hybrid_trainer {
@@ -14,6 +16,17 @@ namespace {
 /// As PEFT matches a list: the whole name, or its end after a dot.
 bool names(const std::string& target, const std::string& module) {
   return target == module || module.ends_with("." + target);
+}
+
+/// The number of the layer that a module is of; empty where it is of none.
+std::string layer_of(const std::string& module) {
+  for (std::size_t dot = module.find('.'); dot != std::string::npos;
+       dot = module.find('.', dot + 1)) {
+    const std::size_t end = module.find_first_not_of("0123456789", dot + 1);
+    if (end != std::string::npos && end > dot + 1 && module[end] == '.')
+      return module.substr(dot + 1, end - dot - 1);
+  }
+  return "";
 }
 
 /// Which modules get adapters; remembers which targets named one.
@@ -29,10 +42,20 @@ class TargetModules {
     for (const std::string& target : targets_) {
       const bool are_experts = target == kExpertTargets && role == Role::kExpert;
       if (!are_experts && !names(target, module)) continue;
-      used_.insert(target);
+      layers_[target].insert(layer_of(module));
       included = true;
     }
     return included;
+  }
+
+  /// Tells of each target that names something in some of the layers alone.
+  void tell_of_parts(std::int64_t layers) const {
+    for (const auto& [target, found] : layers_) {
+      if (found.contains("") || std::ssize(found) >= layers || found.size() == 1) continue;
+      warn("lora.targets", concat(target, " names modules in ", found.size(), " of ", layers,
+                                  " layers; the others have none of that name and get no adapter "
+                                  "by it"));
+    }
   }
 
   void require_all_used() const {
@@ -42,7 +65,7 @@ class TargetModules {
           {concat("lora.targets: got none, want ", kAllLinear, " or some of ", join(known))});
     std::vector<std::string> problems;
     for (const std::string& target : targets_) {
-      if (all_ || used_.contains(target)) continue;
+      if (all_ || layers_.contains(target)) continue;
       problems.push_back(concat("lora.targets: got ", target,
                                 ", which names no linear map of the model; want ", kAllLinear,
                                 " or names of its own", name_hint(target, known)));
@@ -53,7 +76,8 @@ class TargetModules {
  private:
   bool all_;
   std::vector<std::string> targets_;
-  std::set<std::string> known_, used_;
+  std::set<std::string> known_;
+  std::map<std::string, std::set<std::string>> layers_;  // with modules that a target names
 };
 
 [[noreturn]] void refuse_decomposed_experts(const LoraConfig& config) {
@@ -131,6 +155,7 @@ void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t 
     initialize_uniform(a, 1 / std::sqrt(static_cast<double>(a.shape()[1])), seed, stream);
   });
   targets.require_all_used();
+  targets.tell_of_parts(model.config().layers);
 }
 
 void merge_adapters(LanguageModel& model, const Stream& stream) {

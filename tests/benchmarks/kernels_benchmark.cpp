@@ -16,6 +16,7 @@
 #include "hybrid_trainer/kernels/delta_rule_scan.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/gated_norm.h"
+#include "hybrid_trainer/kernels/grouped_product.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
@@ -147,6 +148,36 @@ void linear(Benchmark& b, const char* name, std::int64_t outputs, std::int64_t i
             [&] { linear_backward_weight(dw, y, x, GradientMode::kAccumulate, b.stream()); });
   b.traffic((prefix + " dbias").c_str(), kLayers, bytes_of({y}),
             [&] { bias_backward(bias, y, GradientMode::kOverwrite, b.stream()); });
+}
+
+/// 32 experts of 128 rows each, and the dense product of as many operations.
+void grouped(Benchmark& b, std::int64_t outputs, std::int64_t inputs) {
+  constexpr std::int64_t kExperts = 32, kRows = 128;
+  const Tensor x = b.real({kExperts * kRows, inputs}), y = b.real({kExperts * kRows, outputs}),
+               dense_dw = b.f32({outputs, inputs});
+  std::vector<Tensor> w, dw;
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    w.push_back(b.real({outputs, inputs}));
+    dw.push_back(b.f32({outputs, inputs}));
+  }
+  const Tensor offsets =
+      Tensor::empty({kExperts + 1}, DType::kI32, MemoryKind::kActivations, b.stream());
+  for (std::int64_t e = 0; e <= kExperts; ++e)
+    offsets.data<std::int32_t>()[e] = static_cast<std::int32_t>(e * kRows);
+  const double operations = product_of(kExperts * kRows, outputs, inputs);
+  const GradientMode overwrite = GradientMode::kOverwrite;
+  b.product("grouped forward", 0, operations,
+            [&] { grouped_forward(y, x, {offsets}, w, {}, overwrite, b.stream()); });
+  b.product("grouped: as dense forward", 0, operations,
+            [&] { linear_forward(y, x, w[0], Tensor(), Tensor(), b.stream()); });
+  b.product("grouped dx", 0, operations,
+            [&] { grouped_backward_input(x, y, {offsets}, w, overwrite, b.stream()); });
+  b.product("grouped: as dense dx", 0, operations,
+            [&] { linear_backward_input(x, y, w[0], b.stream()); });
+  b.product("grouped dw", 0, operations,
+            [&] { grouped_backward_weight(dw, y, x, {offsets}, overwrite, b.stream()); });
+  b.product("grouped: as dense dw", 0, operations,
+            [&] { linear_backward_weight(dense_dw, y, x, overwrite, b.stream()); });
 }
 
 void head(Benchmark& b) {
@@ -395,6 +426,7 @@ int main(int count, char** arguments) {
   orthogonalizer(benchmark);
   benchmark.print_total();
   generation(benchmark);
+  grouped(benchmark, 1024, 1024);
   delta_rule(benchmark);
   state_space(benchmark, "48 heads", 32);
   state_space(benchmark, "24 heads", 64);

@@ -25,7 +25,11 @@ const RoutingCase kRoutingCases[] = {
       .groups = 12,
       .chosen_groups = 3}},
     {700,
-     {.experts = 300, .chosen = 3, .rule = RoutingRule::kSigmoid, .scale = 2, .normalized = false}}};
+     {.experts = 300,
+      .chosen = 3,
+      .rule = RoutingRule::kSigmoid,
+      .scale = 2,
+      .normalized = false}}};
 
 std::string text(const RoutingCase& c, DType dtype) {
   return concat(c.tokens, " tokens, ", c.spec.chosen, " of ", c.spec.experts, " ", name_of(dtype));
