@@ -1,5 +1,7 @@
 #include "hybrid_trainer/observability/expert_loads.h"
 
+#include <boost/json.hpp>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "src/observability/step_record_json.h"

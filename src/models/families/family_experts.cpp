@@ -1,5 +1,7 @@
 #include "src/models/families/family_experts.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
