@@ -13,13 +13,6 @@
 namespace hybrid_trainer {
 namespace {
 
-Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
-  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
-  std::transform(values.data<float>(), values.data<float>() + values.elements(),
-                 rounded.data<BFloat16>(), to_bfloat16);
-  return rounded;
-}
-
 /// Where a part of a tensor in files goes: a new tensor, or its place in one that has begun.
 class ExportedParts {
  public:
@@ -68,6 +61,13 @@ void append_codes(std::vector<NamedTensor>& tensors, const Parameter& parameter,
 }
 
 }  // namespace
+
+Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
+  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
+  std::transform(values.data<float>(), values.data<float>() + values.elements(),
+                 rounded.data<BFloat16>(), to_bfloat16);
+  return rounded;
+}
 
 std::string quantization_of(LanguageModel& model) {
   std::string form;

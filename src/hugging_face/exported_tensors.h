@@ -8,6 +8,8 @@
 
 namespace hybrid_trainer {
 
+/// A copy of f32 values.
+Tensor rounded_to_bf16(const Tensor& values, const Stream& host);
 /// Form of the first quantized weight, as lora.base names it; empty where there is none.
 std::string quantization_of(LanguageModel& model);
 /// Dtype of what is not quantized in such a model: all in one, as transformers computes in one; bf16

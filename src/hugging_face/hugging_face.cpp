@@ -22,6 +22,7 @@
 #include "src/hugging_face/exported_tensors.h"
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/origin_folder.h"
+#include "src/hugging_face/token_files.h"
 #include "src/hugging_face/weight_in_files.h"
 
 namespace hybrid_trainer {
@@ -32,19 +33,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
 
-void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
-                     const std::string& folder) {
-  const auto id = tokenizer.end_of_text();
-  const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
-  tokenizer.save(folder);
-  const TokenizerFiles& files = tokenizer.files();
-  if (files.contains("tokenizer_config.json") || !files.contains("merges.txt")) return;
-  replace_file(
-      folder + "/tokenizer_config.json",
-      hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
-  replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
-}
-
 void write_files(LanguageModel& model, const OriginFolder& origin, const Tokenizer* tokenizer,
                  DType dtype, const std::string& token_ids, const std::string& folder,
                  const Stream& stream) {
@@ -54,10 +42,7 @@ void write_files(LanguageModel& model, const OriginFolder& origin, const Tokeniz
   const boost::json::object config =
       hugging_face_config(model.config(), origin.layout(), end_of_text, dtype, form, token_ids);
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
-  replace_file(folder + "/generation_config.json",
-               hugging_face_generation_text(end_of_text, token_ids));
-  if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
-    write_tokenizer(*tokenizer, model.config(), folder);
+  write_token_files(tokenizer, model.config(), token_ids, folder);
   origin.copy_processors(folder);
   write_safetensors(folder + "/model.safetensors", exported_tensors(model, origin, dtype, stream),
                     {{"format", "pt"}}, origin.carried());
@@ -218,11 +203,7 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
 void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
                          const Stream& stream, const ModelRegistry& registry, DType dtype,
                          const std::string& token_ids, const fs::path& origin) {
-  if (tokenizer != nullptr && tokenizer->least_table() > model.config().vocabulary) {
-    throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
-                           " tokens and the model ", model.config().vocabulary,
-                           "; give the tokenizer that the model was trained with"));
-  }
+  check_tokenizer_fits(tokenizer, model.config());
   check_hugging_face_export(model.config(), registry);
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   const OriginFolder taken_over(origin, layout);

@@ -32,6 +32,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
 /// Appends what write_safetensors puts into its file.
 FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata,
-                              const std::vector<CarriedTensor>& carried = {});
+                              const std::vector<CarriedTensor>& carried = {},
+                              const std::vector<MadeTensor>& made = {});
 
 }  // namespace hybrid_trainer

@@ -14,24 +14,38 @@ namespace {
 struct Piece {
   SafetensorsEntry entry;
   std::size_t element_bytes;
-  const Tensor* tensor;         // null for one of another file
-  const SafetensorsFile* file;  // that other file
+  const Tensor* tensor = nullptr;  // one of these three
+  const SafetensorsFile* file = nullptr;
+  const MadeTensor* made = nullptr;
 };
 
-Piece piece_of(const NamedTensor& named) {
-  const Tensor& tensor = named.tensor;
-  SafetensorsEntry entry{.name = named.name,
-                         .dtype = safetensors_name_of(tensor.dtype()),
+Piece piece_of(const std::string& name, const Shape& shape, DType dtype) {
+  const std::size_t each = size_of(dtype);
+  SafetensorsEntry entry{.name = name,
+                         .dtype = safetensors_name_of(dtype),
                          .shape = {},
-                         .bytes = tensor.bytes()};
-  for (int i = 0; i < tensor.shape().rank(); ++i) entry.shape.push_back(tensor.size(i));
-  return {std::move(entry), size_of(tensor.dtype()), &tensor, nullptr};
+                         .bytes = static_cast<std::size_t>(shape.elements()) * each};
+  for (int i = 0; i < shape.rank(); ++i) entry.shape.push_back(shape[i]);
+  return {.entry = std::move(entry), .element_bytes = each};
+}
+
+Piece piece_of(const NamedTensor& named) {
+  Piece piece = piece_of(named.name, named.tensor.shape(), named.tensor.dtype());
+  piece.tensor = &named.tensor;
+  return piece;
+}
+
+Piece piece_of(const MadeTensor& made) {
+  Piece piece = piece_of(made.name, made.shape, made.dtype);
+  piece.made = &made;
+  return piece;
 }
 
 Piece piece_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   std::size_t elements = 1;
   for (const std::int64_t size : entry.shape) elements *= static_cast<std::size_t>(size);
-  return {entry, elements == 0 ? 1 : entry.bytes / elements, nullptr, &file};
+  return {
+      .entry = entry, .element_bytes = elements == 0 ? 1 : entry.bytes / elements, .file = &file};
 }
 
 /// Large elements first, so that every tensor is aligned; then by name.
@@ -42,7 +56,7 @@ bool comes_before(const Piece& a, const Piece& b) {
 
 void check(const std::vector<Piece>& pieces) {
   std::set<std::string> names;
-  for (const auto& [entry, element_bytes, tensor, file] : pieces) {
+  for (const auto& [entry, element_bytes, tensor, file, made] : pieces) {
     const std::string what = "write_safetensors: the tensor \"" + entry.name + "\" ";
     if (tensor != nullptr && !tensor->defined())
       throw Error(ExitCode::kInternal, what + "has no memory");
@@ -77,14 +91,25 @@ std::string header_of(const std::vector<Piece>& pieces,
   return front + text;
 }
 
+Tensor made_tensor(const MadeTensor& made) {
+  Tensor tensor = made.make();
+  if (tensor.shape() == made.shape && tensor.dtype() == made.dtype) return tensor;
+  throw Error(ExitCode::kInternal,
+              concat("write_safetensors: the tensor \"", made.name, "\" was made as ",
+                     name_of(tensor.dtype()), " ", tensor.shape().text(), ", want ",
+                     name_of(made.dtype), " ", made.shape.text()));
+}
+
 }  // namespace
 
 FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata,
-                              const std::vector<CarriedTensor>& carried) {
+                              const std::vector<CarriedTensor>& carried,
+                              const std::vector<MadeTensor>& made) {
   std::vector<Piece> pieces;
   for (const NamedTensor& named : tensors) pieces.push_back(piece_of(named));
   for (const auto& [from, name] : carried) pieces.push_back(piece_of(*from, from->entry(name)));
+  for (const MadeTensor& later : made) pieces.push_back(piece_of(later));
   check(pieces);
   std::sort(pieces.begin(), pieces.end(), comes_before);
   const std::string header = header_of(pieces, metadata);
@@ -104,6 +129,7 @@ FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& 
   std::string copied;
   for (const Piece& piece : pieces) {
     if (piece.tensor != nullptr) append(piece.tensor->raw(), piece.entry.bytes);
+    if (piece.made != nullptr) append(made_tensor(*piece.made).raw(), piece.entry.bytes);
     for (std::size_t at = 0; piece.file != nullptr && at < piece.entry.bytes; at += kPiece) {
       copied.resize(std::min(kPiece, piece.entry.bytes - at));
       piece.file->read_bytes(piece.entry.name, at, copied.data(), copied.size());
@@ -115,10 +141,11 @@ FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& 
 
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata,
-                             const std::vector<CarriedTensor>& carried) {
+                             const std::vector<CarriedTensor>& carried,
+                             const std::vector<MadeTensor>& made) {
   FileDigest digest;
   replace_file(path, [&](OutputFile& file) {
-    digest = append_safetensors(file, tensors, metadata, carried);
+    digest = append_safetensors(file, tensors, metadata, carried, made);
   });
   return digest;
 }

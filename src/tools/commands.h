@@ -21,5 +21,6 @@ int prepare_command(const std::vector<std::string>& arguments);
 int rows_command(const std::vector<std::string>& arguments);
 int sample_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
+int upcycle_command(const std::vector<std::string>& arguments);
 
 }  // namespace hybrid_trainer

@@ -38,6 +38,7 @@ constexpr Command kCommands[] = {
     {"sample", sample_command, "continue a text, or hold a conversation", true},
     {"inspect", inspect_command, "show what a run, checkpoint, model folder or data file holds"},
     {"export", export_command, "write a run's model or adapter for transformers and PEFT"},
+    {"upcycle", upcycle_command, "make a mixture of experts of a dense Hugging Face folder"},
     {"config", config_command,
      "print the configuration, its essential keys, schema or documentation"},
     {"bench", bench_command, "measure real training steps on this machine", true},

@@ -98,6 +98,20 @@ TEST_F(Safetensors, TheOrderOfTensorsDoesNotChangeTheBytes) {
   EXPECT_EQ(write_safetensors(path_, {b, a}), first);
 }
 
+TEST_F(Safetensors, TensorsThatAreMadeWhenWrittenGiveTheSameBytes) {
+  const NamedTensor a{"a", tensor_of<std::uint8_t>({1}, {1}, stream_)},
+      b{"b", tensor_of<float>({1, 2}, {2, 3}, stream_)};
+  const FileDigest whole = write_safetensors(path_, {a, b});
+  const auto write = [&](const Shape& shape, DType dtype) {
+    return write_safetensors(path_, {a}, {{"format", "pt"}}, {},
+                             {{"b", shape, dtype, [&] { return b.tensor; }}});
+  };
+  EXPECT_EQ(write({1, 2}, DType::kF32), whole);
+  EXPECT_TRUE(contains(message_of<Error>([&] { write({2}, DType::kF32); }),
+                       "\"b\" was made as f32 (1, 2), want f32 (2)"));
+  EXPECT_THROW(write({1, 2}, DType::kI32), Error);
+}
+
 TEST_F(Safetensors, CarriesTensorsOfOtherFilesWhateverTheyAre) {
   const SafetensorsFile from =
       open(file_bytes(R"({"five":{"dtype":"F16","shape":[1,1,1,1,3],"data_offsets":[0,6]},)"

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 namespace {
 
 const char* const kCommands[] = {"prepare", "train", "eval",   "sample", "inspect", "export",
-                                 "config",  "bench", "doctor", "plan",   "compare"};
+                                 "config",  "bench", "doctor", "plan",   "compare", "upcycle"};
 constexpr double kQuickSeconds = 0.05;
 
 /// The processor time of the quickest of five runs, so that a busy machine does not matter.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -75,14 +76,23 @@ struct CarriedTensor {
   std::string name;
 };
 
+/// A tensor that is made when it is written, so that not all need memory at once.
+struct MadeTensor {
+  std::string name;
+  Shape shape;
+  DType dtype;
+  std::function<Tensor()> make;
+};
+
 /// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
 /// and metadata give the same bytes, in whatever order they are given. `metadata` should hold
 /// {"format", "pt"}: Hugging Face's readers require it. Tensors of other files are copied as they
 /// are, whatever their dtype and rank. Throws IoError, and then leaves an old file at `path` as it
-/// was; Error if a name occurs twice or a tensor has no memory.
+/// was; Error if a name occurs twice, a tensor has no memory, or one is made otherwise than it says.
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata = {{"format",
                                                                                     "pt"}},
-                             const std::vector<CarriedTensor>& carried = {});
+                             const std::vector<CarriedTensor>& carried = {},
+                             const std::vector<MadeTensor>& made = {});
 
 }  // namespace hybrid_trainer
