@@ -54,10 +54,27 @@ json::array target_modules(const AdaptedModules& adapted, const LoraConfig& conf
   return array_of(names);
 }
 
+/// Names of modules and of PEFT's parameters for all experts together, in which gate and up are one of
+/// twice the rank.
+constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
+                     *kGateAndUp = ".*\\.experts\\.gate_up_proj",
+                     *kDown = ".*\\.experts\\.down_proj";
+
+bool has_rank_of_experts(const AdaptedModules& adapted, const LoraConfig& config) {
+  return adapted.rank_of_experts != 0 && adapted.rank_of_experts != config.rank;
+}
+
 /// Of experts, where it is another one.
 json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
-  if (adapted.rank_of_experts == 0 || adapted.rank_of_experts == config.rank) return {};
-  return {{".*\\.experts\\..*", adapted.rank_of_experts}};
+  const std::int64_t rank = adapted.rank_of_experts;
+  if (!has_rank_of_experts(adapted, config)) return {};
+  if (!adapted.parameters.empty()) return {{kGateAndUp, rank}, {kDown, rank}};
+  return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
+}
+
+json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
+  if (!has_rank_of_experts(adapted, config) || !adapted.parameters.empty()) return {};
+  return {{kGateAndUp, 2 * config.alpha}};
 }
 
 bool lies_transposed(LanguageModel& model) {
@@ -68,9 +85,24 @@ bool lies_transposed(LanguageModel& model) {
   return transposed;
 }
 
+/// Of adapters that have the names of experts', which PEFT looks for among experts alone.
+void warn_of_dense_layers(LanguageModel& model, const fs::path& folder) {
+  std::set<std::string> of_experts, of_layers;
+  for (const AdapterTensor& tensor : tensors_of_adapters(model))
+    (tensor.experts > 1 ? of_experts : of_layers)
+        .insert(tensor.module.substr(tensor.module.rfind('.') + 1));
+  std::vector<std::string> both;
+  std::ranges::set_intersection(of_experts, of_layers, std::back_inserter(both));
+  if (both.empty()) return;
+  warn(folder.string(),
+       concat("PEFT 0.21 over transformers 5 leaves out adapters of ", join(both),
+              " in layers without experts; merge them for other programs (--merge)"));
+}
+
 void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
                      const fs::path& folder) {
   const json::array targets = array_of(AdaptedModules(model).modules);
+  warn_of_dense_layers(model, folder);
   std::vector<std::string> modules;
   for (const std::string& module : layout.not_adapted)
     if (std::ranges::find(targets, json::value(module)) != targets.end()) modules.push_back(module);
@@ -102,7 +134,7 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
       {"init_lora_weights", true},
       {"modules_to_save", nullptr},
       {"rank_pattern", rank_pattern(adapted, config)},
-      {"alpha_pattern", json::object{}},
+      {"alpha_pattern", alpha_pattern(adapted, config)},
       {"layers_to_transform", nullptr},
       {"layers_pattern", nullptr}});
 }

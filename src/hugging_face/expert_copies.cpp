@@ -102,8 +102,8 @@ void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& as
   const auto [mean, deviation] = moments_of(matrix);
   for_each_element(matrix, [&](float& value, std::int64_t i) {
     if (drawn[static_cast<std::size_t>(by_rows ? i / columns : i % columns)])
-      value = static_cast<float>(mean +
-                                 deviation * random_normal(key, static_cast<std::uint64_t>(i)));
+      value =
+          static_cast<float>(mean + deviation * random_normal(key, static_cast<std::uint64_t>(i)));
   });
 }
 
@@ -115,8 +115,7 @@ Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
   if (asked.noise > 0) add_noise(matrix, which, asked);
   if (asked.redraw > 0) redraw(matrix, which, asked);
   const auto scale = static_cast<float>(which.scale);
-  if (scale != 1)
-    for_each_element(matrix, [&](float& value, std::int64_t) { value *= scale; });
+  if (scale != 1) for_each_element(matrix, [&](float& value, std::int64_t) { value *= scale; });
   return matrix;
 }
 

@@ -224,8 +224,8 @@ class MixturePlan {
     const auto ends = [&](const std::string& end) { return entry.name.ends_with(end); };
     if (std::ranges::any_of(layout_.ignored, ends)) return;
     if (entry.name.find(".mlp.") != std::string::npos)
-      throw DataError(concat(file.path(), ": the tensor ", entry.name, " belongs to no part of the ",
-                             "model that config.json tells of"));
+      throw DataError(concat(file.path(), ": the tensor ", entry.name,
+                             " belongs to no part of the ", "model that config.json tells of"));
     const bool is_renamed = dense_.prefix.empty() && entry.name != "lm_head.weight";
     const bool is_as_it_was = entry.dtype == (dense_.dtype == DType::kF32 ? "F32" : "BF16");
     if (is_as_it_was && !is_renamed) return tensors_.carried.push_back({&file, entry.name});
@@ -248,8 +248,8 @@ void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string token_ids = token_ids_in(dense.path);
   replace_file(folder + "/config.json",
-               typed_pretty_json(hugging_face_config(model, layout, end_of_text, dense.dtype, "",
-                                                     token_ids)));
+               typed_pretty_json(
+                   hugging_face_config(model, layout, end_of_text, dense.dtype, "", token_ids)));
   write_token_files(tokenizer.get(), model, token_ids, folder);
   write_safetensors(folder + "/model.safetensors", {}, {{"format", "pt"}}, tensors.carried,
                     tensors.made);

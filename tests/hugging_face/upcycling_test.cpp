@@ -27,9 +27,7 @@ double deviation_of(const std::vector<double>& values) {
 
 class Upcycled : public ::testing::Test {
  protected:
-  static std::string golden(const std::string& name) {
-    return concat(HT_TEST_DATA_DIR, "/", name);
-  }
+  static std::string golden(const std::string& name) { return concat(HT_TEST_DATA_DIR, "/", name); }
   std::string upcycle(const std::string& dense, const Upcycling& asked) {
     const std::string output = scratch_ / concat("mixture_", made_++);
     upcycle_hugging_face(dense, asked, output);
@@ -65,7 +63,8 @@ class Upcycled : public ::testing::Test {
   /// Which rows differ from those of llama_a's layer 1.
   std::vector<bool> changed_rows(const std::string& folder, const std::string& name,
                                  const std::string& product) {
-    const Tensor now = tensor(folder, name), before = tensor(golden("llama_a"), dense_name(product));
+    const Tensor now = tensor(folder, name),
+                 before = tensor(golden("llama_a"), dense_name(product));
     std::vector<bool> changed;
     for (std::int64_t i = 0; i < now.size(0); ++i)
       changed.push_back(values_of(now.rows(i, i + 1)) != values_of(before.rows(i, i + 1)));
@@ -73,7 +72,8 @@ class Upcycled : public ::testing::Test {
   }
   std::vector<bool> changed_columns(const std::string& folder, const std::string& name,
                                     const std::string& product) {
-    const Tensor now = tensor(folder, name), before = tensor(golden("llama_a"), dense_name(product));
+    const Tensor now = tensor(folder, name),
+                 before = tensor(golden("llama_a"), dense_name(product));
     std::vector<bool> changed(static_cast<std::size_t>(now.size(1)));
     for (std::int64_t i = 0; i < now.elements(); ++i)
       if (now.data<float>()[i] != before.data<float>()[i])
@@ -103,8 +103,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, UpcycledFamily,
                                            "mistral_full", "qwen2_a", "qwen3_a"));
 
 TEST_F(Upcycled, TakesBiasesOfAttentionWhereTheMixtureHasThem) {
-  const std::string dense = changed("qwen3_biases", "use_sliding_window\": true",
-                                    "use_sliding_window\": false");
+  const std::string dense =
+      changed("qwen3_biases", "use_sliding_window\": true", "use_sliding_window\": false");
   EXPECT_LT(relative_error(logits(upcycle(dense, {})), logits(dense)), kOfRounding);
 }
 
@@ -142,12 +142,13 @@ TEST_F(Upcycled, RedrawsTheWantedShareOfEachExpertsColumns) {
 }
 
 TEST_F(Upcycled, NoiseIsRelativeAndEachExpertsOwn) {
-  const std::string folder = upcycle(golden("mistral_a"), {.experts = 2, .chosen = 1, .noise = 0.1});
+  const std::string folder =
+      upcycle(golden("mistral_a"), {.experts = 2, .chosen = 1, .noise = 0.1});
   const auto before = values_of(tensor(golden("mistral_a"), dense_name("up_proj")));
   std::vector<std::vector<double>> noise;
   for (const int expert : {0, 1}) {
-    noise.push_back(values_of(tensor(
-        folder, concat("model.layers.1.block_sparse_moe.experts.", expert, ".w3.weight"))));
+    noise.push_back(values_of(
+        tensor(folder, concat("model.layers.1.block_sparse_moe.experts.", expert, ".w3.weight"))));
     for (std::size_t i = 0; i < before.size(); ++i) noise.back()[i] -= before[i];
     EXPECT_NEAR(deviation_of(noise.back()) / deviation_of(before), 0.1, 0.01);
   }
