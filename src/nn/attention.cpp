@@ -1,6 +1,5 @@
 #include "hybrid_trainer/nn/attention.h"
 
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
@@ -13,8 +12,14 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
                               stream, spec.output_bias)},
       heads_(spec.heads),
       head_size_(spec.head_size),
-      rotary_(spec.rotary),
-      limit_(spec.limit),
+      preparation_(name,
+                   {.heads = spec.heads,
+                    .head_size = spec.head_size,
+                    .norm = spec.query_key_norm,
+                    .norms_all_heads = spec.norms_all_heads,
+                    .limit = spec.limit,
+                    .rotary = spec.rotary},
+                   stream),
       carried_(heads_, head_size_) {
   heads_.two_way = spec.two_way;
   const std::int64_t keys = heads_.keys * head_size_;
@@ -29,13 +34,10 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         TokenConvolution::Spec{
             .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
         stream);
-  if (spec.query_key_norm)
-    norms_.emplace(name, heads_, head_size_, *spec.query_key_norm, spec.norms_all_heads, stream);
 }
 
 bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && !heads_.two_way && !convolution_ &&
-         (rotary_ == nullptr || rotary_->is_relative());
+  return heads_.window > 0 && !heads_.two_way && !convolution_ && preparation_.is_relative();
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
@@ -80,21 +82,6 @@ Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& 
   return carried_.own(attended(qkv, Tensor{}, all, stream), all, stream);
 }
 
-RotaryTable::Angles Attention::angles(std::int64_t time, const Pass& pass, const Stream& stream) {
-  if (rotary_ == nullptr) return {};
-  return rotary_->of_sequences(carried_.positions_end(pass, time),
-                               static_cast<bool>(pass.positions), stream);
-}
-
-/// Queries and keys, by their positions.
-void Attention::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
-                       kernels::Rotation rotation, const Stream& stream) {
-  if (!angles.table) return;
-  const Tensor rows = angles.by_token ? qkv.view({1, qkv.size(0) * qkv.size(1), qkv.size(2)}) : qkv;
-  kernels::rotate(rows, {heads_.queries + heads_.keys, head_size_}, angles.table, 0,
-                  angles.by_token ? Tensor{} : pass.positions, rotation, stream);
-}
-
 Tensor Attention::plain(const Tensor& product, const Pass& pass, const Stream& stream) {
   if (gate_) return gate_->without_gates(product, stream);
   return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
@@ -107,28 +94,8 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
     qkv = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     copy(qkv, product, stream);
   }
-  norm_and_rotate(qkv, angles, pass, stream);
+  preparation_.forward(qkv, angles, pass, stream);
   return qkv;
-}
-
-void Attention::norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles,
-                                const Pass& pass, const Stream& stream) {
-  if (norms_) norms_->forward(qkv, stream);
-  if (limit_ > 0) kernels::clip(qkv, qkv, limit_, stream);
-  rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
-}
-
-/// Makes of the gradient of what is normed and cut that of what was given; in place.
-void Attention::unnorm(const Tensor& dqkv, const Tensor& product, const Pass& pass,
-                       const Stream& stream) {
-  if (limit_ > 0) {
-    const Tensor from = joined(product, pass, stream);
-    const Tensor normed = Tensor::empty_like(from, MemoryKind::kActivations, stream);
-    copy(normed, from, stream);
-    if (norms_) norms_->forward(normed, stream);
-    kernels::clip_backward(dqkv, dqkv, normed, limit_, stream);
-  }
-  if (norms_) norms_->backward(dqkv, joined(product, pass, stream), stream);
 }
 
 /// What is kept is the product where it is normed or has gates, and is prepared anew, else what was
@@ -178,8 +145,8 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
     kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads_, stream);
     if (sinks_) sinks_backward(dout, out, log_sum_exp, stream);
   }
-  rotate(dqkv, turns, pass, kernels::Rotation::kBackward, stream);
-  unnorm(dqkv, product, pass, stream);
+  preparation_.backward(dqkv, preparation_.changes() ? joined(product, pass, stream) : Tensor{},
+                        turns, pass, stream);
   const Tensor down = carried_.backward(dqkv, pass, stream);
   if (convolution_) {
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
@@ -200,13 +167,13 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);
-  const RotaryTable::Angles turns = rotary_ != nullptr && texts.each
-                                        ? rotary_->by_step(cache.keys.size(1), stream)
+  const RotaryTable::Angles turns = preparation_.rotary() != nullptr && texts.each
+                                        ? preparation_.rotary()->by_step(cache.keys.size(1), stream)
                                         : angles(time, pass, stream);
   const Tensor product = first_.forward(x, tape, stream);
   const Tensor qkv = convolution_ ? convolution_->decode(product, texts, cache.rows, pass, stream)
                                   : plain(product, pass, stream);
-  norm_and_rotate(qkv, turns, pass, stream);
+  preparation_.forward(qkv, turns, pass, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   const Weight sinks = held_sinks(stream);
@@ -250,7 +217,7 @@ void Attention::initialize(const FirstDeviations& deviations, std::uint64_t seed
 void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
   if (convolution_) convolution_->visit_parameters(visit);
-  if (norms_) norms_->visit_parameters(visit);
+  preparation_.visit_parameters(visit);
   if (sinks_) visit(*sinks_);
   projection_.visit_parameters(visit);
 }

@@ -3,12 +3,10 @@
 #include <memory>
 
 #include "hybrid_trainer/kernels/attention.h"
-#include "hybrid_trainer/kernels/rotary.h"
 #include "hybrid_trainer/nn/attention_gate.h"
 #include "hybrid_trainer/nn/carried_keys.h"
-#include "hybrid_trainer/nn/head_norms.h"
+#include "hybrid_trainer/nn/head_preparation.h"
 #include "hybrid_trainer/nn/residual_branch.h"
-#include "hybrid_trainer/nn/rotary_table.h"
 #include "hybrid_trainer/nn/token_convolution.h"
 
 namespace hybrid_trainer {
@@ -66,7 +64,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                       const Stream& stream);
   /// Whether backward makes queries, keys and values again from the product, which is kept.
   bool prepares_anew(const Pass& pass) const {
-    return norms_ || limit_ > 0 || gate_ || convolution_ || pass.carry != nullptr;
+    return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
   }
   /// Queries, keys and values as norms read them: without gates, or behind the convolution.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
@@ -83,20 +81,15 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   /// It normed and rotated by `angles`; in place, unless backward is to have it too.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
-  /// Angles of sequences of T positions that go through at once; undefined if nothing is rotated.
-  RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream);
-  void unnorm(const Tensor& dqkv, const Tensor& product, const Pass& pass, const Stream& stream);
-  void norm_and_rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
-                       const Stream& stream);
+  /// Of sequences of `time` positions.
+  RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream) {
+    return preparation_.angles(carried_.positions_end(pass, time), pass, stream);
+  }
   std::int64_t inner() const { return heads_.queries * head_size_; }
-  void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
-              kernels::Rotation rotation, const Stream& stream);
   kernels::AttentionSpec heads_;
   std::optional<Parameter> sinks_;
   std::int64_t head_size_;
-  std::shared_ptr<RotaryTable> rotary_;
-  std::optional<HeadNorms> norms_;
-  float limit_;
+  HeadPreparation preparation_;
   std::optional<AttentionGate> gate_;
   std::optional<TokenConvolution> convolution_;
   CarriedKeys carried_;
