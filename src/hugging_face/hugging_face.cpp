@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -154,6 +155,21 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
                         " heads: the decay overflows, so these heads keep nothing of the text"));
 }
 
+/// Experts of which a router says NaN would never be chosen, and nobody would be told.
+void check_router(const std::string& folder, const Parameter& parameter,
+                  const FolderWeight& weight) {
+  if (parameter.role() != Role::kRouter) return;
+  const Tensor values = weight.values();
+  const float* const begin = values.data<float>();
+  const auto count = std::count_if(begin, begin + values.elements(),
+                                   [](float value) { return !std::isfinite(value); });
+  if (count == 0) return;
+  throw DataError(concat(folder, ": ", count, " of the ", values.elements(),
+                         " numbers of the router ", parameter.in_files().front().name,
+                         " are NaN or infinite; copy the folder anew, or train it again from a "
+                         "checkpoint before that"));
+}
+
 /// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
 void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
@@ -185,6 +201,7 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   model.visit_parameters([&](Parameter& parameter) {
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(path.string(), parameter.name(), weight);
+    check_router(path.string(), parameter, weight);
     visit(parameter, weight);
   });
 }

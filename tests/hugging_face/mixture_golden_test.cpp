@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "support/parameters.h"
 #include "support/test_tensors.h"
+#include "trainer/temporary_folder.h"
 
 // What transformers routes and adds to the loss in folders of mixtures (tests/golden/README.md), beyond
 // what FamilyGolden asks of every family.
@@ -61,6 +64,26 @@ INSTANTIATE_TEST_SUITE_P(Folders, MixtureGolden,
                                            "olmoe_a", "olmoe_clip", "granitemoe_a",
                                            "granitemoe_plain", "granite_moe_hybrid"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(MixtureFolder, ARouterWithNaNIsRefused) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const std::string folder = concat(HT_TEST_DATA_DIR, "/mixtral_a");
+  const auto model = make_model(read_hugging_face_model_config(folder, 0), 1, stream);
+  read_hugging_face_weights(folder, *model, stream);
+  model->visit_parameters([](Parameter& parameter) {
+    if (parameter.role() == Role::kRouter) parameter.home_master().data<float>()[3] = NAN;
+  });
+  export_hugging_face(*model, nullptr, scratch / "out", stream);
+  try {
+    read_hugging_face_weights(scratch / "out", *model, stream);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("1 of the 120 numbers of the router"),
+              std::string::npos)
+        << error.what();
+  }
+}
 
 /// Of folders with one layer of experts, where a mean over the layers is transformers' own.
 using BalanceGolden = MixtureGolden;
