@@ -77,10 +77,13 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
   return {{kGateAndUp, 2 * config.alpha}};
 }
 
+/// Of modules, whose adapters PEFT turns as they lie; those of parameters it does not.
 bool lies_transposed(LanguageModel& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
-    if (linear.adapter() != nullptr) transposed = linear.adapter()->parts().front().transposed;
+    if (linear.adapter() == nullptr) return;
+    const AdapterPart& part = linear.adapter()->parts().front();
+    if (part.experts == 1) transposed = part.transposed;
   });
   return transposed;
 }

@@ -191,10 +191,8 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   });
   std::set<std::string> wanted;
   for (const auto& [parameter, parts] : in_files) {
-    for (const FileTensor& in_file : parts) {
-      wanted.insert(folder.name_of(in_file));
-      for (const std::string& key : folder.keys_of(in_file)) wanted.insert(key);
-    }
+    for (const FileTensor& in_file : parts)
+      for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
   }
   check_names(folder.weights, wanted, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);

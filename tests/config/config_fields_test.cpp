@@ -110,6 +110,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.experts.rule", {{"model.experts.rule", "softmax_of_chosen"}}},
       {"model.experts.layers", {{"model.experts.layers", "f"}}},
       {"model.experts.shared_width", {{"model.experts.shared_width", "16"}}},
+      {"model.experts.gate_limit", {{"model.experts.gate_limit", "0.01"}}},
       {"model.experts.balance_loss", {{"model.experts.balance_loss", "0.3"}}},
       {"model.experts.z_loss", {{"model.experts.z_loss", "0.3"}}},
       {"model.query_key_value_limit", {{"model.query_key_value_limit", "0.01"}}},
@@ -188,6 +189,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "model.query_key_value_limit") return {{"model.family", "olmoe"}};
+  if (field == "model.experts.gate_limit")
+    return {{"model.family", "gpt_oss"}, {"model.experts.count", "4"}};
   if (field.rfind("model.experts.", 0) == 0)
     return {
         {"model.family", "qwen2_moe"}, {"model.experts.count", "4"}, {"model.experts.chosen", "2"}};

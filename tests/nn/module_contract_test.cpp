@@ -178,6 +178,12 @@ Differentiable mixture_with_shared_expert(const Stream& stream) {
   spec.shared_width = 8;
   return branch<ExpertMixture>(stream, spec);
 }
+Differentiable clamped_mixture_with_biases(const Stream& stream) {
+  ExpertMixture::Spec spec = mixture(kernels::RoutingRule::kSoftmaxOfChosen);
+  spec.experts.clamped = kernels::ClampedGate{.limit = 1};
+  spec.experts.biases = spec.experts.router_bias = true;
+  return branch<ExpertMixture>(stream, spec);
+}
 Differentiable llama_block(const Stream& stream) {
   return block({kWidth, kLlamaNorm}, llama_layer(), stream);
 }
@@ -423,6 +429,7 @@ constexpr Case kCases[] = {
     {"ExpertMixture", expert_mixture, {.step = 1e-3, .relative = 4e-3}},
     {"MixtureWithGatedExpert", mixture_with_gated_expert, {.step = 1e-3, .relative = 4e-3}},
     {"MixtureWithSharedExpert", mixture_with_shared_expert, {.step = 1e-3, .relative = 4e-3}},
+    {"ClampedMixtureWithBiases", clamped_mixture_with_biases, {.step = 1e-3, .relative = 4e-3}},
     {"AdaptedMixture", adapted_mixture, {.step = 1e-2, .relative = 2e-2}},
     {"LlamaBlock", llama_block},
     {"NormedAttention", normed_attention},
