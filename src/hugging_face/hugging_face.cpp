@@ -119,7 +119,7 @@ std::string spread_letters(const std::string& period, std::int64_t layers) {
 }
 
 /// Throws DataError, which names each size that differs between the folder's model and ours. Only of
-/// a family whose folders tell of windows is the window one of them.
+/// a family whose folders tell of windows is the window one of them; none tells of patterns.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
                  const HuggingFaceLayout& layout, const std::string& folder) {
   std::string problems;
@@ -128,6 +128,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
+                                key.starts_with("attention_pattern.") ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
@@ -225,6 +226,10 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
   if (layout.window_keys == WindowKeys::kNone && model.config().window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.config().window,
                                  ": whoever reads it lets attention see all tokens before"));
+  if (model.config().attention_pattern.is_on())
+    warn(folder.string(),
+         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
+         "all tokens before");
   if (layout.share_in_parameters && model.config().rotary_share != *layout.rotary_share)
     warn(folder.string(),
          concat("config.json says model.rotary_share=", model.config().rotary_share,

@@ -251,6 +251,12 @@ Differentiable attention_with_sinks(const Stream& stream) {
   spec.sinks = true;
   return in_two_documents(branch<Attention>(stream, spec), stream);
 }
+/// Blocks of two tokens, of which queries see their own and another one.
+Differentiable attention_in_blocks(const Stream& stream) {
+  Attention::Spec spec = llama_attention();
+  spec.heads.pattern = {.block = 2, .local = 1, .random = 1};
+  return branch<Attention>(stream, spec);
+}
 Differentiable scaled_block(const Stream& stream) {
   return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
 }
@@ -440,6 +446,7 @@ constexpr Case kCases[] = {
     {"TwoWayAttention", two_way_attention},
     {"ConvolvedAttention", convolved_attention, {.step = 4e-3, .relative = 1e-3}},
     {"AttentionWithSinks", attention_with_sinks},
+    {"AttentionInBlocks", attention_in_blocks},
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},

@@ -22,7 +22,8 @@ bool has_feed_forward(const RotaryDecoder& kind) {
 std::vector<std::string> config_keys(const RotaryDecoder& kind) {
   std::vector<std::string> keys{"heads",      "dropout",      "initializer_range",
                                 "key_heads",  "head_size",    "norm_epsilon",
-                                "rope_theta", "rope_scaling", "tied_head"};
+                                "rope_theta", "rope_scaling", "tied_head",
+                                "attention_pattern"};
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
@@ -76,6 +77,7 @@ Attention::Spec attention_of(const RotaryDecoder& kind, const ModelConfig& confi
   attention.heads.scale = static_cast<float>(scale);
   attention.heads.cap = static_cast<float>(config.attention_cap);
   attention.heads.window = window;
+  set_block_pattern(attention, config);
   if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
   return attention;
 }
@@ -214,6 +216,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
                               ", and all layers of the family ", kind.name, " have the window"));
   }
+  collect_block_pattern_problems(config, problems);
   if (has_experts(kind)) collect_mixture_problems(kind, whole, problems);
   const RotaryScaling& scaling = whole.rope_scaling;
   if (scaling.type == "llama3" && scaling.low_frequency >= scaling.high_frequency) {
