@@ -149,9 +149,10 @@ std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& str
   std::map<std::string, Tensor> of_all;
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
-    const Tensor rows = values.rows(tensor.first_row, tensor.first_row + tensor.rows);
+    const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
+                                  tensor.order, RowsTo::kFile);
     if (!tensor.is_fused) {
-      tensors.push_back({tensor.name, reordered(rows, tensor.order, RowsTo::kFile)});
+      tensors.push_back({tensor.name, rows});
       continue;
     }
     Tensor& whole = of_all[tensor.name];

@@ -23,20 +23,13 @@ bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::
 void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
                   RowsTo side) {
   const std::int64_t rank = of_expert.size(1);
-  const auto copy_row = [&](std::int64_t row, std::int64_t row_there) {
+  for (std::int64_t row = 0; row < tensor.rows; ++row) {
     for (std::int64_t r = 0; r < rank; ++r) {
-      float& there = all.data<float>()[(tensor.first_row + row_there) * all.size(1) +
-                                       r * tensor.experts + tensor.expert];
+      float& there = all.data<float>()[(tensor.first_row + row) * all.size(1) + r * tensor.experts +
+                                       tensor.expert];
       float& here = of_expert.data<float>()[row * rank + r];
       (side == RowsTo::kFile ? there : here) = side == RowsTo::kFile ? here : there;
     }
-  };
-  if (tensor.order.are_alike()) {
-    for (std::int64_t row = 0; row < tensor.rows; ++row) copy_row(row, row);
-  } else {
-    tensor.order.for_each_run([&](std::int64_t here, std::int64_t there, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) copy_row(here + i, there + i);
-    });
   }
 }
 

@@ -36,10 +36,10 @@ void check_exponents(const HuggingFaceWeights& weights, const std::string& name,
   const std::uint8_t* const begin = here.data<std::uint8_t>();
   const std::uint8_t largest = *std::max_element(begin, begin + here.elements());
   if (largest <= kernels::kMostMicroScalingExponent) return;
-  throw DataError(concat(weights.file_of(name).path(), ": ", name, " has the exponent ", largest,
-                         ", which ", largest == 255 ? "means NaN" : "makes numbers infinite",
-                         "; want at most ", kernels::kMostMicroScalingExponent,
-                         "; copy the folder anew"));
+  throw DataError(concat(weights.file_of(name).path(), ": ", name, " has the exponent ",
+                         int{largest}, ", which ",
+                         largest == 255 ? "means NaN" : "makes numbers infinite", "; want at most ",
+                         int{kernels::kMostMicroScalingExponent}, "; copy the folder anew"));
 }
 
 }  // namespace

@@ -49,9 +49,9 @@ TEST_P(BlockPatternOf, WritesWhatOnePassOverTheTextGives) {
           << length;
   }
   config_.attention_pattern.local_blocks = 10;  // all blocks
-  EXPECT_FALSE(same_bits(
-      make_with_pattern()->logits(tokens, {.training = false}, stream_).rows(39, 40),
-      wanted.rows(39, 40)));
+  EXPECT_FALSE(
+      same_bits(make_with_pattern()->logits(tokens, {.training = false}, stream_).rows(39, 40),
+                wanted.rows(39, 40)));
 }
 
 /// A query sees 2 to 14 keys instead of 1 to 40.

@@ -180,7 +180,7 @@ Differentiable mixture_with_shared_expert(const Stream& stream) {
 }
 Differentiable clamped_mixture_with_biases(const Stream& stream) {
   ExpertMixture::Spec spec = mixture(kernels::RoutingRule::kSoftmaxOfChosen);
-  spec.experts.clamped = kernels::ClampedGate{.limit = 1};
+  spec.experts.clamped = kernels::ClampedGate{.limit = 4};
   spec.experts.biases = spec.experts.router_bias = true;
   return branch<ExpertMixture>(stream, spec);
 }

@@ -33,8 +33,7 @@ struct BlockPatternConfig {
                 "Blocks between the first and the local ones that a block of queries sees, too: as "
                 "many, spread evenly, drawn for each layer, head and block.",
                 Range::between(0, 1024)});
-    visit(Field{"seed", self.seed, "Seed of the random blocks.",
-                Range::between(0, 1 << 30)});
+    visit(Field{"seed", self.seed, "Seed of the random blocks.", Range::between(0, 1 << 30)});
   }
 };
 

@@ -20,10 +20,9 @@ bool has_feed_forward(const RotaryDecoder& kind) {
 }
 
 std::vector<std::string> config_keys(const RotaryDecoder& kind) {
-  std::vector<std::string> keys{"heads",      "dropout",      "initializer_range",
-                                "key_heads",  "head_size",    "norm_epsilon",
-                                "rope_theta", "rope_scaling", "tied_head",
-                                "attention_pattern"};
+  std::vector<std::string> keys{
+      "heads",        "dropout",    "initializer_range", "key_heads", "head_size",
+      "norm_epsilon", "rope_theta", "rope_scaling",      "tied_head", "attention_pattern"};
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
