@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
-#include "hybrid_trainer/kernels/micro_scaling.h"
-#include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/memory/micro_scaling_quantization.h"
+#include "hybrid_trainer/models/language_model.h"
 
 namespace hybrid_trainer {
 
