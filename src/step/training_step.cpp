@@ -71,6 +71,7 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   PendingGradient pending;
   double loss = 0;
   for (bool is_done = false; !is_done;) {
+    pass_.begin_gradient();
     try {
       pending = pass_.records() ? replay(batch) : path_->enqueue(batch, stream_);
     } catch (const OutOfMemory& error) {
@@ -103,6 +104,7 @@ GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
   ordered_gradients().keep_own(true);
   PendingGradient pending;
   for (bool is_done = false; !is_done;) {
+    pass_.begin_gradient();
     try {
       pending = path_->enqueue(batch, stream_);
       is_done = true;
