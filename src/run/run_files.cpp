@@ -209,13 +209,14 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
 }
 
 TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& form,
-                                    const Stream& stream, const ModelRegistry& registry) {
+                                    const Stream& stream, const ModelRegistry& registry,
+                                    const Stream* home) {
   TrainedRun opened;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
-  opened.model =
-      make_frozen_model(opened.config.model, folder, form_held(folder, form), stream, registry);
+  opened.model = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
+                                   home == nullptr ? stream : *home, registry);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;
@@ -241,9 +242,10 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   run.config.lora.base = form_held(run.base, form);
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   try {
-    run.model = adapter.config.is_on() ? make_run_model(run.config, run.base, stream, registry)
-                                       : make_frozen_model(run.config.model, run.base,
-                                                           run.config.lora.base, stream, registry);
+    run.model = adapter.config.is_on()
+                    ? make_run_model(run.config, run.base, stream, registry)
+                    : make_frozen_model(run.config.model, run.base, run.config.lora.base, stream,
+                                        stream, registry);
   } catch (const ConfigError& error) {
     throw DataError(concat(folder.string(), ": ", error.what()));
   }

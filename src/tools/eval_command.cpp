@@ -27,7 +27,7 @@ void check_length(std::int64_t length, std::int64_t context) {
 }
 
 struct EvalOptions {
-  std::string data, device = "auto", precision = "fp32", control_tokens;
+  std::string data, device = "auto", precision = "fp32", home = "device", control_tokens;
   std::int64_t length = 0;  // 0: not given
   std::optional<std::int64_t> factor_rank{};
   bool json = false, average = false;
@@ -136,6 +136,7 @@ int eval_command(const std::vector<std::string>& arguments) {
       "Truncates the tables of T + U·Vᵀ by position to rank K first, by singular values.");
   add_control_tokens_option(syntax.options, options.control_tokens);
   add_precision_option(syntax.options, options.precision);
+  add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
   add_average_option(syntax.options, options.average);
   add("json", po::bool_switch(&options.json),
@@ -146,7 +147,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   const std::string& folder = operands->front();
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const TrainedRun run =
-      open_model(folder, stream, run_weights(options.average), options.precision);
+      open_model(folder, stream, run_weights(options.average), options.precision, options.home);
   if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
   const DType dtype = compute_in(*run.model, options.precision, stream);
   if (options.data.empty() && run.data.empty())

@@ -4,10 +4,12 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+#include "hybrid_trainer/memory/memory_places.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -34,8 +36,18 @@ void add_average_option(po::options_description& options, bool& average) {
                         "Read the mean of the weights (training.average_weights), not the last.");
 }
 
+void add_weights_option(po::options_description& options, std::string& home) {
+  options.add_options()(
+      "weights", po::value(&home)->value_name("PLACE"),
+      "Where a Hugging Face folder's matrices lie: device, host or file, a scratch "
+      "file in TMPDIR of which only what is multiplied is read, such as the experts "
+      "that a token chooses (device).");
+}
+
 TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeights weights,
-                      const std::string& precision) {
+                      const std::string& precision, const std::string& home) {
+  if (std::ranges::count(placement_names(), home) == 0)
+    throw UsageError(choice_problem("--weights", home, placement_names()));
   if (std::ranges::count(frozen_base_names(), precision) == 0)
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_threads(processor_info().cores);
@@ -43,10 +55,20 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
   if (!is_run && weights == RunWeights::kAverage && std::filesystem::exists(folder))
     throw UsageError(
         concat("--average: ", folder, " is no run, which alone has a mean of weights"));
+  const bool is_away = home != "device";
+  if (is_away && (is_run || !HuggingFaceWeights::are_meant(folder)))
+    throw UsageError(concat("--weights ", home, ": ", folder, " is no Hugging Face folder of a ",
+                            "model, whose matrices alone can lie elsewhere; leave it out"));
   if (!is_run && holds_adapter(folder) && !HuggingFaceWeights::are_in(folder))
     return with_windows(load_adapter_folder(folder, precision, stream));
-  if (!is_run && HuggingFaceWeights::are_meant(folder))
-    return with_windows(load_hugging_face_folder(folder, precision, stream));
+  if (!is_run && HuggingFaceWeights::are_meant(folder)) {
+    auto places =
+        std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
+    TrainedRun opened = load_hugging_face_folder(folder, precision, stream, model_families(),
+                                                 is_away ? &places->at(home) : nullptr);
+    opened.places = std::move(places);
+    return with_windows(std::move(opened));
+  }
   if (!is_run)
     throw MissingInput(
         concat(folder,

@@ -11,11 +11,15 @@ namespace hybrid_trainer {
 /// reported on standard error. Of a Hugging Face folder step is 0, data empty, and
 /// config.data.sequence_length at most 1024 of its context. `precision`, a name of lora.base, says how
 /// a folder's weights are held; those of a run only where it is one that quantizes them, else they
-/// stay as they were trained. Throws UsageError for another precision, and like load_trained_run and read_hugging_face_weights.
+/// stay as they were trained. `home`, one of placement_names(), says where a Hugging Face folder's
+/// matrices lie. Throws UsageError for another precision or home, and like load_trained_run and
+/// read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
-                      RunWeights weights = RunWeights::kLast,
-                      const std::string& precision = "fp32");
+                      RunWeights weights = RunWeights::kLast, const std::string& precision = "fp32",
+                      const std::string& home = "device");
 
+/// Adds --weights, which open_model checks.
+void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
 /// Sets what the model computes in, which is returned: f32 by fp32, else bf16.

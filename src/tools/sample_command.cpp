@@ -22,8 +22,8 @@ namespace {
 constexpr std::int64_t kTextsAtOnce = 8;
 
 struct SampleOptions {
-  std::string folder, prompt, prompts, system, draft, precision = "fp32", device = "auto",
-                                                      control_tokens, overflow = "truncate";
+  std::string folder, prompt, prompts, system, draft,
+      precision = "fp32", home = "device", device = "auto", control_tokens, overflow = "truncate";
   bool prompted = false, chat = false, average = false, json = false;
   std::int64_t seed = 0;
   std::optional<std::int64_t> draft_tokens{}, batch{};
@@ -157,6 +157,7 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   add_overflow_option(syntax.options, options.overflow);
   add_control_tokens_option(syntax.options, options.control_tokens);
   add_precision_option(syntax.options, options.precision);
+  add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
   add_average_option(syntax.options, options.average);
   add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
@@ -201,7 +202,7 @@ int sample_command(const std::vector<std::string>& arguments) {
   options.generation.overflow = overflow_of_option(options.overflow);
   const RunWeights weights = run_weights(options.average);
   const Stream stream(make_device_pool(device_of_option(options.device)));
-  const WritingModel model(operands->front(), options.precision, weights, stream);
+  const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {

@@ -15,8 +15,8 @@ struct WritingModel {
   TrainedRun run;
   DType dtype;
   WritingModel(const std::string& folder, const std::string& precision, RunWeights weights,
-               const Stream& stream)
-      : run(open_model(folder, stream, weights, precision)),
+               const Stream& stream, const std::string& home = "device")
+      : run(open_model(folder, stream, weights, precision, home)),
         dtype(compute_in(*run.model, precision, stream)) {
     if (run.model->config().two_way)
       throw DataError(concat(folder,

@@ -58,12 +58,15 @@ std::unique_ptr<LanguageModel> make_with_homes(const HybridTrainerConfig& config
 std::unique_ptr<LanguageModel> make_frozen_model(const ModelConfig& model,
                                                  const std::filesystem::path& folder,
                                                  const std::string& form, const Stream& stream,
+                                                 const Stream& home,
                                                  const ModelRegistry& registry) {
   HybridTrainerConfig config;
   config.model = model;
   config.lora.base = form;
-  const auto here = [&](const Parameter&) -> const Stream& { return stream; };
-  return make_frozen(config, folder, stream, here, registry);
+  const auto by_role = [&](const Parameter& parameter) -> const Stream& {
+    return parameter.role() == Role::kVector ? stream : home;
+  };
+  return make_frozen(config, folder, stream, by_role, registry);
 }
 
 std::unique_ptr<LanguageModel> make_run_model(const HybridTrainerConfig& config,

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/language_model.h"
 
 namespace hybrid_trainer {
@@ -58,6 +59,7 @@ struct TrainedRun {
   std::filesystem::path data;              // where the run's data was
   std::unique_ptr<Tokenizer> tokenizer;    // null where the data had none
   std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
+  std::shared_ptr<MemoryPlaces> places;    // where weights lie that are not on the device
   std::unique_ptr<LanguageModel> model;
   std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
@@ -77,11 +79,12 @@ TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stre
                             RunWeights weights = RunWeights::kLast,
                             const std::optional<std::string>& frozen_form = {});
 
-/// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names.
-/// Throws MissingInput, DataError.
+/// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names; the
+/// matrices in the pool of `home`, if given, which must outlive the model. Throws MissingInput, DataError.
 TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const std::string& form,
                                     const Stream& stream,
-                                    const ModelRegistry& registry = model_families());
+                                    const ModelRegistry& registry = model_families(),
+                                    const Stream* home = nullptr);
 
 /// A folder of PEFT over the Hugging Face folder `base`, or else the one that it names; that one's
 /// tokenizer, unless the adapter has its own; weights as for load_hugging_face_folder. Throws
