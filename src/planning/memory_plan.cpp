@@ -97,8 +97,9 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
                     [&](const Choice& failed) { return saves_no_less(failed, choice); }))
       continue;
     const HybridTrainerConfig config = with(choice);
-    MemoryNeed need = simulate(config, SimulatedPhases::kUpdates);
-    if (missing(need) == 0) need = simulate(config, SimulatedPhases::kAll);
+    MemoryNeed need = simulate(config, SimulatedPhases::kFirstUpdate);
+    for (const SimulatedPhases more : {SimulatedPhases::kUpdates, SimulatedPhases::kAll})
+      if (missing(need) == 0) need = simulate(config, more);
     if (missing(need) == 0) {
       chosen = choice;
       return need;
@@ -167,7 +168,7 @@ Choice Planner::smallest_on_device() const {
       Choice choice = last;
       choice[0] = parts;
       choice[1] = share;
-      const std::size_t bytes = simulate(with(choice), SimulatedPhases::kUpdates).device_bytes;
+      const std::size_t bytes = simulate(with(choice), SimulatedPhases::kFirstUpdate).device_bytes;
       if (bytes >= least) continue;
       least = bytes;
       best = choice;

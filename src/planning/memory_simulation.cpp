@@ -120,7 +120,10 @@ class SimulatedRun {
 
   MemoryNeed run(SimulatedPhases phases) {
     const PhaseMachine::Setup setup = shortened(config_, phases);
-    if (setup.phases.max_predict_steps > 0) {
+    if (phases == SimulatedPhases::kFirstUpdate) {
+      trainable_.enter_phase(Phase::kWarmup);
+      update(Phase::kWarmup);
+    } else if (setup.phases.max_predict_steps > 0) {
       predict(setup, true);
       if (config_.phases.skips_backward()) predict(setup, false);
     } else {
@@ -132,15 +135,10 @@ class SimulatedRun {
         const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
                            config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
-        for (int i = 0; i < updates; ++i) {
-          trainable_.send_weights();
-          scripted_.wait_for_gradient(whole_);
-          trainable_.apply_gradient();
-          account(phase);
-        }
+        for (int i = 0; i < updates; ++i) update(phase);
       }
     }
-    evaluate();
+    if (phases != SimulatedPhases::kFirstUpdate) evaluate();
     const MemoryUse use = stream_.pool()->use();
     need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
     BytesByKind most{};
@@ -193,6 +191,13 @@ class SimulatedRun {
     const bool away = config_.memory.gradients == "consume";
     scripted_.hold_partial_sums(most_partial_sums(micro_batches) - simulated, elements,
                                 away ? places_->overflow() : stream_);
+  }
+
+  void update(Phase phase) {
+    trainable_.send_weights();
+    scripted_.wait_for_gradient(whole_);
+    trainable_.apply_gradient();
+    account(phase);
   }
 
   /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.

@@ -55,12 +55,8 @@ std::vector<float> logits_of_a_token(const TrainedRun& run, const Stream& stream
 TEST(WeightsInFile, AreReadWhereTheTokensExpertsAreAlone) {
   const Stream stream(MemoryPool::create("test"));
   const TemporaryFolder scratch;
-  ModelConfig config{.family = "mixtral",
-                     .layers = 2,
-                     .heads = 4,
-                     .width = 256,
-                     .context = 32,
-                     .vocabulary = 64};
+  ModelConfig config{
+      .family = "mixtral", .layers = 2, .heads = 4, .width = 256, .context = 32, .vocabulary = 64};
   config.experts = {.count = 16, .chosen = 2, .inner_width = 512};
   const fs::path folder = scratch / "model";
   export_hugging_face(*make_model(config, 1, stream), nullptr, folder, stream, model_families(),

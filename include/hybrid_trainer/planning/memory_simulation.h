@@ -41,7 +41,8 @@ struct MemoryNeed {
 /// Which phases are simulated.
 enum class SimulatedPhases {
   kAll,
-  kUpdates,  // Warmup, Full and Correct: quicker, and without what predicting takes
+  kUpdates,      // Warmup, Full and Correct: quicker, and without what predicting takes
+  kFirstUpdate,  // of Warmup alone: quickest, and no more than what kUpdates takes
 };
 
 /// One of several ranks, which share a run as config.distributed says; alone, none.
