@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
@@ -210,13 +211,15 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
 
 TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& form,
                                     const Stream& stream, const ModelRegistry& registry,
-                                    const Stream* home) {
+                                    const std::string& home) {
   TrainedRun opened;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
+  opened.places =
+      std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
   opened.model = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
-                                   home == nullptr ? stream : *home, registry);
+                                   opened.places->at(home), registry);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;

@@ -4,12 +4,10 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
-#include "hybrid_trainer/memory/memory_places.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -55,20 +53,14 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
   if (!is_run && weights == RunWeights::kAverage && std::filesystem::exists(folder))
     throw UsageError(
         concat("--average: ", folder, " is no run, which alone has a mean of weights"));
-  const bool is_away = home != "device";
-  if (is_away && (is_run || !HuggingFaceWeights::are_meant(folder)))
+  if (home != "device" && (is_run || !HuggingFaceWeights::are_meant(folder)))
     throw UsageError(concat("--weights ", home, ": ", folder, " is no Hugging Face folder of a ",
                             "model, whose matrices alone can lie elsewhere; leave it out"));
   if (!is_run && holds_adapter(folder) && !HuggingFaceWeights::are_in(folder))
     return with_windows(load_adapter_folder(folder, precision, stream));
-  if (!is_run && HuggingFaceWeights::are_meant(folder)) {
-    auto places =
-        std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
-    TrainedRun opened = load_hugging_face_folder(folder, precision, stream, model_families(),
-                                                 is_away ? &places->at(home) : nullptr);
-    opened.places = std::move(places);
-    return with_windows(std::move(opened));
-  }
+  if (!is_run && HuggingFaceWeights::are_meant(folder))
+    return with_windows(
+        load_hugging_face_folder(folder, precision, stream, model_families(), home));
   if (!is_run)
     throw MissingInput(
         concat(folder,

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/distributed/communicator.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "src/sharding/rank_links.h"
 
 namespace hybrid_trainer {
 

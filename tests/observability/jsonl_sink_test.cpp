@@ -140,6 +140,7 @@ TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
                      .dead = {0, 3},
                      .balance_loss = 0.125,
                      .z_loss = 0.5};
+  written.routing_flips = 0.25;
   JsonlSink(metrics()).write(written);
   std::vector<StepRecord> read;
   for_each_record(metrics(), [&](const StepRecord& record) { read.push_back(record); });

@@ -64,11 +64,7 @@ TEST(WeightsInFile, AreReadWhereTheTokensExpertsAreAlone) {
   const std::vector<float> wanted =
       logits_of_a_token(load_hugging_face_folder(folder, "bf16", stream), stream);
 
-  MemoryConfig memory;
-  memory.folder = (scratch / "").string();
-  MemoryPlaces places(memory, stream, MemoryPool::create("host"));
-  const TrainedRun run =
-      load_hugging_face_folder(folder, "bf16", stream, model_families(), &places.at("file"));
+  const TrainedRun run = load_hugging_face_folder(folder, "bf16", stream, model_families(), "file");
   if (!forget_used_pages()) GTEST_SKIP() << "the system does not tell which pages are used";
   EXPECT_EQ(logits_of_a_token(run, stream), wanted);
   const MappedBytes bytes = scratch_bytes();

@@ -80,11 +80,11 @@ TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stre
                             const std::optional<std::string>& frozen_form = {});
 
 /// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names; the
-/// matrices in the pool of `home`, if given, which must outlive the model. Throws MissingInput, DataError.
+/// matrices at `home`, one of placement_names(). Throws MissingInput, DataError, CannotCreate.
 TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const std::string& form,
                                     const Stream& stream,
                                     const ModelRegistry& registry = model_families(),
-                                    const Stream* home = nullptr);
+                                    const std::string& home = "device");
 
 /// A folder of PEFT over the Hugging Face folder `base`, or else the one that it names; that one's
 /// tokenizer, unless the adapter has its own; weights as for load_hugging_face_folder. Throws
