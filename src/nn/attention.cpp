@@ -28,7 +28,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
-  if (spec.sinks) sinks_.emplace(name / "sinks", Shape{heads_.queries}, Role::kVector, stream);
+  if (spec.sinks) sinks_.emplace(name / "sinks", heads_.queries, stream);
   require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
   if (spec.taps > 0)
     convolution_.emplace(
@@ -122,14 +122,6 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
   return projection_.product(gate_->apply(y, product, stream), residual, tape.pass(), stream);
 }
 
-void Attention::sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-                               const Stream& stream) {
-  GradientContribution dsinks(*sinks_, stream);
-  if (!dsinks.wanted()) return;
-  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
-                                    sinks_->acquire_master(stream), stream);
-}
-
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   Tensor dattention = gate_ ? Tensor{} : projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
@@ -146,7 +138,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
     const Tensor dout = carried_.behind_zeros(dattention, pass, stream),
                  out = carried_.behind_zeros(y, pass, stream);
     kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads_, stream);
-    if (sinks_) sinks_backward(dout, out, log_sum_exp, stream);
+    if (sinks_) sinks_->backward(dout, out, log_sum_exp, stream);
   }
   preparation_.backward(dqkv, preparation_.changes() ? joined(product, pass, stream) : Tensor{},
                         turns, pass, stream);
@@ -221,7 +213,7 @@ void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
   if (convolution_) convolution_->visit_parameters(visit);
   preparation_.visit_parameters(visit);
-  if (sinks_) visit(*sinks_);
+  if (sinks_) sinks_->visit_parameters(visit);
   projection_.visit_parameters(visit);
 }
 

@@ -19,7 +19,7 @@ std::vector<RoutedExperts*> RouterCopies::all() const {
 
 void RouterCopies::take() {
   for (RoutedExperts* const experts : all())
-    if (!experts->router_before().weight) experts->router_before() = experts->copy_router(stream_);
+    if (!experts->router_before().weight) experts->router_before() = RouterCopy::of(experts->router(), stream_);
 }
 
 void RouterCopies::drop() {
@@ -28,7 +28,7 @@ void RouterCopies::drop() {
 
 void RouterCopies::save(State& state) const {
   for (RoutedExperts* const experts : all()) {
-    const RoutedExperts::RouterCopy& copy = experts->router_before();
+    const RouterCopy& copy = experts->router_before();
     if (copy.weight) state.tensors[key_of(*experts, "weight")] = copy.weight;
     if (copy.bias) state.tensors[key_of(*experts, "bias")] = copy.bias;
   }

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/nn/attention_gate.h"
+#include "hybrid_trainer/nn/attention_sinks.h"
 #include "hybrid_trainer/nn/carried_keys.h"
 #include "hybrid_trainer/nn/head_preparation.h"
 #include "hybrid_trainer/nn/residual_branch.h"
@@ -62,8 +63,6 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  void sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-                      const Stream& stream);
   /// Whether backward makes queries, keys and values again from the product, which is kept.
   bool prepares_anew(const Pass& pass) const {
     return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
@@ -72,7 +71,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
   /// The sinks' values; none where there are no sinks.
   Weight held_sinks(const Stream& stream) const {
-    return sinks_ ? sinks_->acquire_master(stream) : Weight();
+    return sinks_ ? sinks_->acquire(stream) : Weight();
   }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
@@ -89,7 +88,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   }
   std::int64_t inner() const { return heads_.queries * head_size_; }
   kernels::AttentionSpec heads_;
-  std::optional<Parameter> sinks_;
+  std::optional<AttentionSinks> sinks_;
   std::int64_t head_size_;
   HeadPreparation preparation_;
   std::optional<AttentionGate> gate_;

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/nn/grouped_linear.h"
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/router_copy.h"
 #include "hybrid_trainer/nn/routing_count.h"
 
 namespace hybrid_trainer {
@@ -56,12 +57,7 @@ class RoutedExperts final : public Rebuilder {
   /// What is added to the router's scores where experts are chosen, (E) f32; undefined without.
   const Tensor& selection_bias() const { return selection_bias_; }
   float bias_rate() const { return spec_.bias_rate; }
-  /// A router's matrix and bias as they were at a time. Undefined: there are none.
-  struct RouterCopy {
-    Tensor weight{}, bias{};
-  };
-  /// Of the router as it is now; undefined where it does not learn, or an adapter does in its place.
-  RouterCopy copy_router(const Stream& stream);
+  Linear& router() { return router_; }
   /// While it is defined, forward passes that count add up the tokens that go elsewhere than by it. What
   /// it multiplies are the activations of now.
   RouterCopy& router_before() { return router_before_; }
@@ -70,8 +66,6 @@ class RoutedExperts final : public Rebuilder {
   kernels::Routing routed(const Tensor& logits, const Stream& stream) const;
   Tensor gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets, const Stream& stream);
   void gate_backward(const Tensor& wide, const Tensor& dactive, const Stream& stream) const;
-  void add_flips(const Tensor& rows, const kernels::Routing& routing, const Stream& stream);
-  void add_to_count(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
   std::string name_;
   Spec spec_;
   Linear router_;

@@ -16,6 +16,9 @@ struct RoutingCount {
   kernels::RoutingLosses losses{};
   Tensor sums{};   // see kernels::routing_statistics; undefined where nothing was counted
   Tensor flips{};  // see kernels::routing_flips; undefined where nothing was counted
+  void add(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
+  void add_flips(const kernels::Routing& routing, const kernels::Routing& before,
+                 const Stream& stream);
 };
 
 class RoutedExperts;
