@@ -9,12 +9,14 @@ decltype(kernels::grouped_forward) grouped_forward;
 decltype(kernels::grouped_backward_input) grouped_backward_input;
 decltype(kernels::grouped_backward_weight) grouped_backward_weight;
 decltype(kernels::grouped_bias_backward) grouped_bias_backward;
+decltype(kernels::grouped_dots) grouped_dots;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::grouped_forward) grouped_forward;
 decltype(kernels::grouped_backward_input) grouped_backward_input;
 decltype(kernels::grouped_backward_weight) grouped_backward_weight;
 decltype(kernels::grouped_bias_backward) grouped_bias_backward;
+decltype(kernels::grouped_dots) grouped_dots;
 }  // namespace cuda
 
 namespace {
@@ -93,6 +95,16 @@ void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, co
   check_all(call, "dbias", dbiases, {dy.size(1)}, DType::kF32);
   dispatch<cpu::grouped_bias_backward, cuda::grouped_bias_backward>(
       call, Work::kElementwise, dbiases, dy, factors, rows, mode);
+}
+
+void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
+                  std::span<const Tensor> vectors, const Stream& stream) {
+  const KernelCall call{"grouped_dots", stream};
+  check_groups(call, rows, vectors.size());
+  check_real(call, {"x", x}, 2);
+  check_shape(call, {"sums", sums}, {x.size(0)}, DType::kF32);
+  check_all(call, "vector", vectors, {x.size(1)}, DType::kF32);
+  dispatch<cpu::grouped_dots, cuda::grouped_dots>(call, Work::kElementwise, sums, x, rows, vectors);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -7,11 +7,13 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/memory/eight_bit_quantization.h"
 #include "hybrid_trainer/memory/four_bit_quantization.h"
+#include "hybrid_trainer/memory/micro_scaling_quantization.h"
 
 namespace hybrid_trainer {
 namespace {
 
-using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType;
+using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,
+    kernels::MicroScalingTensors;
 
 void dequantize(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
   const StagedTensor codes(from.codes, Use::kRead, stream), scales(from.scales, Use::kRead, stream);
@@ -28,11 +30,18 @@ void dequantize(const Tensor& values, const EightBitTensors& from, const Stream&
   kernels::dequantize_eight_bit(values, {codes, magnitudes}, stream);
 }
 
+void dequantize(const Tensor& values, const MicroScalingTensors& from, const Stream& stream) {
+  const StagedTensor codes(from.codes, Use::kRead, stream),
+      exponents(from.exponents, Use::kRead, stream);
+  kernels::dequantize_micro_scaling(values, {codes, exponents}, stream);
+}
+
 }  // namespace
 
 QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home) {
   if (form == "int8") return {values.size(0), quantize_eight_bit(values, home)};
-  require(form == "nf4" || form == "fp4", "quantize_rows: want nf4, fp4 or int8");
+  if (form == "mxfp4") return {values.size(0), quantize_micro_scaling(values, home)};
+  require(form == "nf4" || form == "fp4", "quantize_rows: want nf4, fp4, mxfp4 or int8");
   const FourBitType type = form == "nf4" ? FourBitType::kNormal : FourBitType::kFloat;
   return {values.size(0), quantize_four_bit(values, type, home)};
 }

@@ -206,4 +206,25 @@ void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, co
   });
 }
 
+void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
+                  std::span<const Tensor> vectors, const Stream&) {
+  const std::int64_t columns = x.size(1);
+  float* const to = sums.data<float>();
+  visit_real(x.dtype(), [&](auto real) {
+    const auto* const from = x.data<decltype(real)>();
+    parallel_items(std::ssize(vectors), [&](std::int64_t, std::int64_t i) {
+      const auto group = static_cast<std::size_t>(i);
+      const GroupRange range = range_of(rows, group);
+      const float* const vector = vectors[group].data<float>();
+      for (std::int64_t row = range.begin; row < range.end; ++row) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t c = 0; c < columns; ++c)
+          sum += load(from + row * columns + c) * vector[c];
+        to[row] = sum;
+      }
+    });
+  });
+}
+
 }  // namespace hybrid_trainer::kernels::cpu

@@ -49,7 +49,52 @@ __global__ void grouped_bias_kernel(const BiasSums<T> of) {
   }
 }
 
+template <class T>
+struct GroupedDots {
+  float* sums;
+  const T* x;
+  std::int64_t columns;
+  const std::int32_t* offsets = nullptr;
+  const float* vectors[kMostMatrices] = {};
+};
+
+/// The warps of a group's blocks take its rows in turn. Grid: blocks, groups.
+template <class T>
+__global__ void grouped_dots_kernel(const GroupedDots<T> of) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t first = blockIdx.x * kBiasWarps + threadIdx.x / kWarp;
+  const std::int64_t begin = of.offsets[blockIdx.y], end = of.offsets[blockIdx.y + 1];
+  const float* const vector = of.vectors[blockIdx.y];
+  for (std::int64_t row = begin + first; row < end; row += gridDim.x * kBiasWarps) {
+    const T* const x = of.x + row * of.columns;
+    float sum = 0;
+    for (std::int64_t c = lane; c < of.columns; c += kWarp) sum += load(x + c) * vector[c];
+    sum = reduce_warp(sum, Sum{});
+    if (lane == 0) of.sums[row] = sum;
+  }
+}
+
 }  // namespace
+
+void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
+                  std::span<const Tensor> vectors, const Stream& stream) {
+  constexpr std::int64_t kMostBlocks = 16;  // of a group
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const std::int64_t blocks =
+        std::clamp<std::int64_t>((x.size(0) + kBiasWarps - 1) / kBiasWarps, 1, kMostBlocks);
+    GroupedDots<T> of{.sums = sums.data<float>(), .x = x.data<T>(), .columns = x.size(1)};
+    for_launches(vectors.size(), rows, [&](std::size_t first, std::size_t count, auto* offsets) {
+      of.offsets = offsets;
+      for (std::size_t i = 0; i < count; ++i) of.vectors[i] = vectors[first + i].data<float>();
+      launch(stream, "grouped_dots", grouped_dots_kernel<T>,
+             Grid{.x = static_cast<unsigned int>(blocks),
+                  .y = static_cast<unsigned int>(count),
+                  .threads = kBiasWarps * kWarp},
+             of);
+    });
+  });
+}
 
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream& stream) {

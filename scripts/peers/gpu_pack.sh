@@ -9,7 +9,7 @@ can_build() {
 pack() {
   can_build || fail "--pack needs the packages of scripts/install_dependencies.sh and nvcc" 69
   local tree=build/gpu-tree to=build/gpu utf8proc program
-  utf8proc=$(find /usr/lib -name libutf8proc.a | head -n 1)
+  utf8proc=$(find /usr/lib -name libutf8proc.a | sed '1!d')
   mkdir -p "$tree"
   cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHT_CUDA=ON -DHT_TESTS=ON -DHT_BENCHMARKS=ON \
     -DHT_EXAMPLES=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real -DBoost_USE_STATIC_LIBS=ON ${utf8proc:+"-DUTF8PROC_LIBRARY=$utf8proc"} \

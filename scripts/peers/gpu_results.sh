@@ -21,7 +21,7 @@ state_of() {
 }
 
 # The first card that the driver lists.
-card_of_machine() { nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | sed 's/ *,.*//'; }
+card_of_machine() { nvidia-smi --query-gpu=name --format=csv,noheader | sed "1!d;s/ *,.*//"; }
 
 # Ends the script where a folder, named as WHAT says, has results of another card than $card.
 refuse_other_cards() { # FOLDER WHAT

@@ -6,7 +6,7 @@ part_smoke() {
   local text="" code=0 first step one_step=("$programs/hybrid" bench --device cuda --preset gpt2-124m --batch 4 --sequence 1024
     --precision bf16 --steps 1 --json)
   if [ -z "$dry" ]; then
-    text=$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader | head -n 1)
+    text=$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader | sed '1!d')
   fi
   step=$(limited "${one_step[@]}") || code=$?
   first=$code

@@ -77,10 +77,13 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
   return {{kGateAndUp, 2 * config.alpha}};
 }
 
+/// Of modules, whose adapters PEFT turns as they lie; those of parameters it does not.
 bool lies_transposed(LanguageModel& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
-    if (linear.adapter() != nullptr) transposed = linear.adapter()->parts().front().transposed;
+    if (linear.adapter() == nullptr) return;
+    const AdapterPart& part = linear.adapter()->parts().front();
+    if (part.experts == 1) transposed = part.transposed;
   });
   return transposed;
 }
@@ -146,9 +149,10 @@ std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& str
   std::map<std::string, Tensor> of_all;
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
-    const Tensor rows = values.rows(tensor.first_row, tensor.first_row + tensor.rows);
+    const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
+                                  tensor.order, RowsTo::kFile);
     if (!tensor.is_fused) {
-      tensors.push_back({tensor.name, reordered(rows, tensor.order, RowsTo::kFile)});
+      tensors.push_back({tensor.name, rows});
       continue;
     }
     Tensor& whole = of_all[tensor.name];

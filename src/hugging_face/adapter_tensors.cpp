@@ -12,7 +12,10 @@ namespace {
 
 /// Modules of all experts together that have other names among adapters.
 constexpr std::pair<std::string_view, const char*> kModulesOfAll[] = {
-    {".input_linear", ".experts.base_layer"}, {".output_linear", ".experts"}};
+    {".input_linear", ".experts.base_layer"},
+    {".output_linear", ".experts"},
+    {".experts.gate_up_proj", ".experts.base_layer"},
+    {".experts.down_proj", ".experts"}};
 
 std::string name_among_adapters(const std::string& module) {
   for (const auto& [ending, name] : kModulesOfAll)

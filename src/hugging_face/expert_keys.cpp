@@ -14,6 +14,7 @@ constexpr const char* kBalance = "router_aux_loss_coef";
 constexpr const char* kWantsBalance = "output_router_logits";
 constexpr const char* kPlainLayers = "mlp_only_layers";
 constexpr const char* kSparseStep = "decoder_sparse_step";
+constexpr double kSharpness = 1.702;  // of kernels::ClampedGate
 constexpr const char* kNoise = "router_jitter_noise";
 
 std::string first_of(std::string_view keys) { return std::string(keys.substr(0, keys.find('|'))); }
@@ -99,6 +100,12 @@ void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& ke
   if (!keys.shared_width.empty())
     reader.read(experts.shared_width, std::string(keys.shared_width), 5632);
   read_rule(reader, experts, keys);
+  if (!keys.gate_limit.empty()) {
+    reader.read(experts.gate_limit, std::string(keys.gate_limit), 7);
+    reader.expect({"swiglu_alpha", {kSharpness}});
+    check_names_agree(reader, concat(kChosen, "|experts_per_token"));
+    for (const char* key : {"experts_per_token", "initial_context_length"}) reader.know(key);
+  }
   if (keys.has_dense_layers) read_layers(reader, model);
   read_balance(reader, experts, keys);
   const json::value* noise = reader.find(kNoise);
@@ -138,6 +145,7 @@ void write_expert_keys(json::object& config, const ModelConfig& model,
   config[keys.inner_width] = experts.inner_width;
   if (!keys.shared_width.empty()) config[keys.shared_width] = experts.shared_width;
   if (!keys.sums_to_one.empty()) config[keys.sums_to_one] = sums_to_one;
+  if (!keys.gate_limit.empty()) config[keys.gate_limit] = experts.gate_limit;
   if (keys.has_dense_layers) {
     json::array plain;
     for (std::int64_t i = 0; i < model.layers; ++i)

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/hugging_face/file_layout.h"
+#include "src/hugging_face/micro_scaling_tensors.h"
 #include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"
 
@@ -17,13 +18,16 @@ namespace {
 class ExportedParts {
  public:
   explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
-  void add(const std::string& name, const Tensor& values, const FileTensor& of) {
-    if (of.parts == 1) return tensors_.push_back({name, values});
+  void add(const NamedTensor& made, const FileTensor& of) {
+    const auto& [name, values] = made;
+    if (of.parts == 1) return tensors_.push_back(made);
     const auto [begun, is_new] = begun_.emplace(name, tensors_.size());
     if (is_new) {
       const Stream host(MemoryPool::create("host"));
+      const Shape whole =
+          FileTensor{.name = name, .shape = values.shape(), .parts = of.parts}.whole_shape();
       tensors_.push_back(
-          {name, Tensor::empty(of.whole_shape(), values.dtype(), MemoryKind::kWorkspace, host)});
+          {name, Tensor::empty(whole, values.dtype(), MemoryKind::kWorkspace, host)});
     }
     const Tensor place = tensors_[begun->second].tensor.rows(of.part, of.part + 1);
     std::memcpy(place.raw(), values.raw(), values.bytes());
@@ -44,19 +48,25 @@ void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolde
     Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
     row += in_file.rows();
     if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor, host);
-    parts.add(name, tensor, in_file);
+    parts.add({name, tensor}, in_file);
   }
 }
 
-void append_codes(std::vector<NamedTensor>& tensors, const Parameter& parameter,
-                  const QuantizedWeight& weight, const OriginFolder& origin, const Stream& stream) {
+/// Throws DataError for a tensor of all experts in a form of bitsandbytes, which has none of such.
+void append_codes(ExportedParts& parts, const Parameter& parameter, const QuantizedWeight& weight,
+                  const OriginFolder& origin, const Stream& stream) {
   const std::vector<FileTensor>& in_files = parameter.in_files();
   const std::int64_t columns = parameter.shape()[1];
   for (std::size_t i = 0; i < in_files.size(); ++i) {
     const std::string name = origin.layout().full_name(in_files[i]);
     const QuantizedRows part =
         reordered(weight.parts().at(i), columns, in_files[i].order, RowsTo::kFile, name, stream);
+    if (in_files[i].parts > 1 && form_of(part) != kMicroScalingForm)
+      throw DataError(concat(name, " holds all experts of a layer, and bitsandbytes quantizes no ",
+                             "such tensor; export without --quantize"));
+    std::vector<NamedTensor> tensors;
     append_quantized(tensors, name, columns, part, stream);
+    for (const NamedTensor& tensor : tensors) parts.add(tensor, in_files[i]);
   }
 }
 
@@ -97,7 +107,7 @@ std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFold
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
     if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
-      append_codes(tensors, parameter, *weight, origin, stream);
+      append_codes(parts, parameter, *weight, origin, stream);
     } else {
       append_values(parts, parameter, origin, dtype, stream);
     }

@@ -28,19 +28,26 @@ Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
 bool lies_alike(const FileTensor& part) { return !part.transposed && part.order.are_alike(); }
 
 Tensor in_file_layout(const Tensor& values, const FileTensor& part) {
-  if (!part.transposed) return reordered(values, part.order, RowsTo::kFile).view(part.shape);
+  const Tensor rows = reordered(values, part.order, RowsTo::kFile);
+  if (!part.transposed) return rows.view(part.shape);
   const Stream host(MemoryPool::create("host"));
   const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
-  transpose(turned, values);
+  transpose(turned, rows);
   return turned;
 }
 
 void take_from_file(const Tensor& values, const Tensor& in_file, const FileTensor& part) {
-  if (part.transposed) return transpose(values, in_file);
+  if (part.transposed && part.order.are_alike()) return transpose(values, in_file);
+  Tensor rows = in_file;
+  if (part.transposed) {
+    rows = Tensor::empty({part.rows(), part.shape[0]}, DType::kF32, MemoryKind::kWorkspace,
+                         Stream(MemoryPool::create("host")));
+    transpose(rows, in_file);
+  }
   if (part.order.are_alike()) {
-    std::memcpy(values.raw(), in_file.raw(), values.bytes());
+    std::memcpy(values.raw(), rows.raw(), values.bytes());
   } else {
-    copy_rows(values.raw(), in_file.raw(), part.order,
+    copy_rows(values.raw(), rows.raw(), part.order,
               values.bytes() / static_cast<std::size_t>(values.size(0)), RowsTo::kHere);
   }
 }

@@ -119,7 +119,7 @@ std::string spread_letters(const std::string& period, std::int64_t layers) {
 }
 
 /// Throws DataError, which names each size that differs between the folder's model and ours. Only of
-/// a family whose folders tell of windows is the window one of them.
+/// a family whose folders tell of windows is the window one of them; none tells of patterns.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
                  const HuggingFaceLayout& layout, const std::string& folder) {
   std::string problems;
@@ -128,6 +128,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
+                                key.starts_with("attention_pattern.") ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
@@ -191,10 +192,8 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   });
   std::set<std::string> wanted;
   for (const auto& [parameter, parts] : in_files) {
-    for (const FileTensor& in_file : parts) {
-      wanted.insert(folder.name_of(in_file));
-      for (const std::string& key : folder.keys_of(in_file)) wanted.insert(key);
-    }
+    for (const FileTensor& in_file : parts)
+      for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
   }
   check_names(folder.weights, wanted, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
@@ -227,6 +226,10 @@ void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const
   if (layout.window_keys == WindowKeys::kNone && model.config().window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.config().window,
                                  ": whoever reads it lets attention see all tokens before"));
+  if (model.config().attention_pattern.is_on())
+    warn(folder.string(),
+         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
+         "all tokens before");
   if (layout.share_in_parameters && model.config().rotary_share != *layout.rotary_share)
     warn(folder.string(),
          concat("config.json says model.rotary_share=", model.config().rotary_share,

@@ -71,7 +71,11 @@ json::object OriginFolder::config_around(json::object text_config) const {
       if (part->contains(key)) (*part)[key] = dtype;
   whole.erase("quantization_config");
   if (json::value* quantization = text_config.if_contains("quantization_config")) {
-    json::array& skipped = quantization->at("llm_int8_skip_modules").as_array();
+    json::object& said = quantization->as_object();
+    json::array& skipped =
+        said.at(said.contains("llm_int8_skip_modules") ? "llm_int8_skip_modules"
+                                                       : "modules_to_not_convert")
+            .as_array();
     for (const std::string& prefix : layout_.carried)
       skipped.emplace_back(prefix.substr(0, prefix.size() - 1));  // without the dot
     whole["quantization_config"] = *quantization;

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/hugging_face/folder_weight.h"
 #include "src/hugging_face/config_reader.h"
 #include "src/hugging_face/hugging_face_files.h"
+#include "src/hugging_face/micro_scaling_tensors.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -29,6 +30,8 @@ std::string parse_quantization_config(const json::object& config, const std::str
   if (value == nullptr || value->is_null()) return "";
   const json::object none;
   const json::object& asked = value->is_object() ? value->get_object() : none;
+  const json::value* method = asked.if_contains("quant_method");
+  if (method != nullptr && *method == kMicroScalingForm) return kMicroScalingForm;
   ConfigReader reader(asked, "quantization_config.");
   reader.expect({"quant_method", {std::string("bitsandbytes")}});
   reader.expect({"bnb_4bit_quant_storage", {std::string("uint8")}});
@@ -43,13 +46,18 @@ std::string parse_quantization_config(const json::object& config, const std::str
   const bool four = is_true(asked, "load_in_4bit"), eight = is_true(asked, "load_in_8bit");
   warn_of_unknown_keys(name, reader.unknown());
   if (reader.problems().empty() && four != eight) return four ? four_bit_form(asked) : "int8";
-  throw DataError(concat(name,
-                         ": quantization_config: not weights that can be read: want those of ",
-                         "bitsandbytes with load_in_4bit or load_in_8bit, or the folder that they ",
-                         "were made from (lora.base quantizes them here)", reader.problems()));
+  throw DataError(
+      concat(name, ": quantization_config: not weights that can be read: want those of ",
+             "bitsandbytes with load_in_4bit or load_in_8bit, mxfp4, or the folder that ",
+             "they were made from (lora.base quantizes them here)", reader.problems()));
 }
 
 json::object quantization_config(const std::string& form) {
+  if (form == kMicroScalingForm)
+    return {{"quant_method", form},
+            {"modules_to_not_convert",
+             {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+              "lm_head"}}};
   const bool eight = form == "int8";
   json::object config{{"quant_method", "bitsandbytes"},
                       {"load_in_4bit", !eight},

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-using kernels::EightBitTensors, kernels::FourBitTensors;
+using kernels::EightBitTensors, kernels::FourBitTensors, kernels::MicroScalingTensors;
 
 constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
 
@@ -44,6 +44,8 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
   };
   if (const auto* eight = std::get_if<EightBitTensors>(&from.tensors))
     return {from.rows, EightBitTensors{move(eight->codes), move(eight->magnitudes)}};
+  if (const auto* micro = std::get_if<MicroScalingTensors>(&from.tensors))
+    return {from.rows, MicroScalingTensors{move(micro->codes), move(micro->exponents)}};
   const auto& four = std::get<FourBitTensors>(from.tensors);
   if (columns % kFourBitRowBlock != 0) {
     const char* const way_out = side == RowsTo::kHere

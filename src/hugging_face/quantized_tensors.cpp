@@ -5,12 +5,14 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "src/hugging_face/micro_scaling_tensors.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType;
+using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,
+    kernels::MicroScalingTensors;
 
 constexpr std::int64_t kMostStateBytes = 4096;
 
@@ -158,6 +160,12 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t 
   to.push_back({state_name(name, form), host_tensor(text.data(), std::ssize(text), DType::kU8)});
 }
 
+void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t rows, std::int64_t,
+            const MicroScalingTensors& from, const Stream& stream) {
+  for (NamedTensor& tensor : micro_scaling_tensors(name, rows, from, stream))
+    to.push_back(std::move(tensor));
+}
+
 void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t, std::int64_t,
             const EightBitTensors& from, const Stream& stream) {
   constexpr std::uint8_t kRows = 0;
@@ -171,6 +179,7 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t,
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form) {
   std::vector<std::string> keys;
+  if (form == kMicroScalingForm) return micro_scaling_keys(weights, name);
   const auto add = [&](const std::string& key) { keys.push_back(key); };
   if (form == "int8" && weights.contains(magnitudes_name(name))) {
     add(magnitudes_name(name));
@@ -198,6 +207,7 @@ void append_quantized(std::vector<NamedTensor>& to, const std::string& name, std
 }
 
 std::string form_of(const QuantizedRows& part) {
+  if (std::holds_alternative<MicroScalingTensors>(part.tensors)) return kMicroScalingForm;
   const auto* four_bit = std::get_if<FourBitTensors>(&part.tensors);
   if (four_bit == nullptr) return "int8";
   return four_bit->type == FourBitType::kNormal ? "nf4" : "fp4";

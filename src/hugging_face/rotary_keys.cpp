@@ -178,7 +178,7 @@ void write_scaling(json::object& config, const ModelConfig& model,
     scaling["rope_theta"] = model.rope_theta;
     scaling["partial_rotary_factor"] = model.rotary_share;
     config["rope_parameters"] = scaling;
-  } else if (model.rope_scaling.type == "default") {
+  } else if (model.rope_scaling.type == "default" && !layout.wants_scaling) {
     config["rope_scaling"] = nullptr;
   } else {
     config["rope_scaling"] = scaling;
@@ -188,6 +188,11 @@ void write_scaling(json::object& config, const ModelConfig& model,
 }  // namespace
 
 void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  if (layout.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
+      reader.find_object("rope_parameters") == nullptr)
+    reader.problem(
+        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
+        "written out, {\"rope_type\": \"default\"} for none");
   read_ropes(reader, model, layout);
   if (layout.rotates_by_type) read_position_type(reader, model);
   read_windows(reader, model, layout);

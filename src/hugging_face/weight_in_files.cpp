@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/hugging_face/file_layout.h"
+#include "src/hugging_face/micro_scaling_tensors.h"
 #include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"
 
@@ -17,14 +18,25 @@ std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed
 }  // namespace
 
 std::vector<std::string> OpenFolder::keys_of(const FileTensor& part) const {
-  if (part.shape.rank() != 2 || part.parts > 1) return {};
+  const bool is_packed = quantization == kMicroScalingForm;
+  if (part.shape.rank() != 2 || (part.parts > 1 && !is_packed)) return {};
   return quantization_keys(weights, name_of(part), quantization);
+}
+
+std::vector<std::string> OpenFolder::names_of(const FileTensor& part) const {
+  std::vector<std::string> names = keys_of(part);
+  if (names.empty() || quantization != kMicroScalingForm) names.push_back(name_of(part));
+  return names;
 }
 
 QuantizedRows WeightInFiles::quantized_part(const FileTensor& part, const Stream& home) const {
   const std::string name = folder_.name_of(part);
   const QuantizedRows read =
-      read_quantized(folder_.weights, name, folder_.quantization, part.rows(), columns(part), home);
+      folder_.quantization == kMicroScalingForm
+          ? QuantizedRows{part.rows(),
+                          read_micro_scaling(folder_.weights, name, part, columns(part), home)}
+          : read_quantized(folder_.weights, name, folder_.quantization, part.rows(), columns(part),
+                           home);
   return reordered(read, columns(part), part.order, RowsTo::kHere,
                    concat(folder_.weights.path(), ": ", name), home);
 }

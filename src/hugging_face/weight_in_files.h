@@ -18,8 +18,10 @@ struct OpenFolder {
   std::string name_of(const FileTensor& part) const {
     return part.prefixed ? prefix + part.name : part.name;
   }
-  /// Of a part, a matrix of some rows here.
+  /// What the folder has because a part, a matrix of some rows here, is quantized; none where it is not.
   std::vector<std::string> keys_of(const FileTensor& part) const;
+  /// All that it has of a part.
+  std::vector<std::string> names_of(const FileTensor& part) const;
 };
 
 /// A weight of `shape` in a folder, which must outlive it.

@@ -43,4 +43,32 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
   }
 }
 
+void set_block_pattern(Attention::Spec& attention, const ModelConfig& config) {
+  const BlockPatternConfig& given = config.attention_pattern;
+  if (!given.is_on()) return;
+  attention.heads.pattern = {.block = static_cast<std::int32_t>(given.block),
+                             .local = static_cast<std::int32_t>(given.local_blocks),
+                             .global = static_cast<std::int32_t>(given.global_blocks),
+                             .random = static_cast<std::int32_t>(given.random_blocks)};
+  attention.pattern_seed = static_cast<std::uint64_t>(given.seed);
+}
+
+void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  const BlockPatternConfig& pattern = config.attention_pattern;
+  const std::string local = "model.attention_pattern.local_blocks: got ";
+  if (!pattern.is_on() && (pattern.global_blocks > 0 || pattern.random_blocks > 0)) {
+    problems.push_back(concat(local, pattern.local_blocks,
+                              " beside global_blocks or random_blocks; want at least 1, a query's "
+                              "own block"));
+  }
+  if (pattern.is_on() && config.window > 0) {
+    problems.push_back(concat(local, pattern.local_blocks, " beside model.window ", config.window,
+                              "; want one of them, local blocks are a window of blocks"));
+  }
+  if (pattern.is_on() && config.two_way) {
+    problems.push_back(concat(local, pattern.local_blocks,
+                              ", but a pattern is for decoders, not for model.two_way"));
+  }
+}
+
 }  // namespace hybrid_trainer

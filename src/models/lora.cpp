@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
@@ -12,6 +13,9 @@
 
 namespace hybrid_trainer {
 namespace {
+
+/// What a module's matrix is called in it; a matrix of all experts may be no module's.
+constexpr std::string_view kWeight = ".weight";
 
 /// As PEFT matches a list: the whole name, or its end after a dot.
 bool names(const std::string& target, const std::string& module) {
@@ -89,7 +93,7 @@ class TargetModules {
 }  // namespace
 
 const std::vector<std::string>& frozen_base_names() {
-  static const std::vector<std::string> all{"fp32", "bf16", "int8", "fp4", "nf4"};
+  static const std::vector<std::string> all{"fp32", "bf16", "int8", "fp4", "nf4", "mxfp4"};
   return all;
 }
 
@@ -121,9 +125,10 @@ std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& lay
   std::vector<AdapterPart> modules;
   std::int64_t row = 0;
   for (const FileTensor& tensor : linear.weight().in_files()) {
-    const std::string name = layout.full_name(tensor);
-    modules.push_back({name.substr(0, name.rfind('.')), row, tensor.rows(), tensor.transposed,
-                       tensor.order, tensor.part, tensor.parts});
+    std::string name = layout.full_name(tensor);
+    if (name.ends_with(kWeight)) name.resize(name.size() - kWeight.size());
+    modules.push_back(
+        {name, row, tensor.rows(), tensor.transposed, tensor.order, tensor.part, tensor.parts});
     row += tensor.rows();
   }
   return modules;

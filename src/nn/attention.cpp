@@ -1,5 +1,6 @@
 #include "hybrid_trainer/nn/attention.h"
 
+#include "hybrid_trainer/core/random.h"
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
@@ -22,6 +23,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
                    stream),
       carried_(heads_, head_size_) {
   heads_.two_way = spec.two_way;
+  heads_.pattern.key = philox({spec.pattern_seed, 0, hash_of_name(name.here)}, 0)[0];
   const std::int64_t keys = heads_.keys * head_size_;
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
@@ -37,7 +39,8 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
 }
 
 bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && !heads_.two_way && !convolution_ && preparation_.is_relative();
+  return heads_.window > 0 && !heads_.two_way && !convolution_ && !heads_.pattern.is_on() &&
+         preparation_.is_relative();
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {

@@ -26,9 +26,41 @@ std::vector<FileTensor> tensors_of(const std::string& branch,
   return tensors;
 }
 
+/// A matrix of all experts, whose rows are gates and ups in turn where there are both.
+FileTensor plain_matrix(const std::string& name, const Shape& shape, bool in_turn,
+                        std::int64_t experts) {
+  FileTensor tensor{
+      .name = name, .shape = {shape[1], shape[0]}, .transposed = true, .parts = experts};
+  if (in_turn) tensor.order = {.groups = shape[0] / 2, .rows = {1, 1}};
+  return tensor;
+}
+
+FileTensor bias_of(const FileTensor& matrix) {
+  return {.name = matrix.name + "_bias",
+          .shape = {matrix.rows()},
+          .order = matrix.order,
+          .parts = matrix.parts};
+}
+
+RoutedExperts::Names plain_names(const ModuleName& branch, const ExpertMixture::Spec& spec) {
+  const RoutedExperts::Spec& of = spec.experts;
+  const std::int64_t experts = of.routing.experts;
+  const FileTensor first = plain_matrix(below(branch.in_files, spec.files.first.front()),
+                                        {2 * of.inner_width, of.width}, true, experts),
+                   last = plain_matrix(below(branch.in_files, spec.files.last),
+                                       {of.width, of.inner_width}, false, experts);
+  return {.router = {"router", spec.files.router},
+          .expert = {"experts.{}", "experts.{}"},
+          .first = {first},
+          .last = {last},
+          .first_bias = {bias_of(first)},
+          .last_bias = {bias_of(last)}};
+}
+
 RoutedExperts::Names names_of(const ModuleName& branch, const ExpertMixture::Spec& spec) {
   const RoutedExperts::Spec& of = spec.experts;
   const ExpertMixture::Files& files = spec.files;
+  if (files.are_plain) return plain_names(branch, spec);
   return {.router = {"router", files.router},
           .expert = {"experts.{}", "experts.{}"},
           .first = tensors_of(branch.in_files, files.first, {2 * of.inner_width, of.width},

@@ -8,13 +8,6 @@
 namespace hybrid_trainer {
 namespace {
 
-/// FNV-1a: a name's hash is the same in every run and build.
-std::uint64_t hash_of(const std::string& name) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001B3u;
-  return hash;
-}
-
 /// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
 template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
@@ -31,7 +24,7 @@ void fill_from_host(const Parameter& parameter, const Stream& stream, const Writ
 template <class Draw>
 void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
                    const Draw& draw) {
-  const RandomKey key{seed, 0, hash_of(parameter.name())};
+  const RandomKey key{seed, 0, hash_of_name(parameter.name())};
   fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
 #pragma omp parallel for
     for (std::int64_t i = 0; i < count; ++i) values[i] = draw(key, static_cast<std::uint64_t>(i));
@@ -39,6 +32,12 @@ void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream&
 }
 
 }  // namespace
+
+std::uint64_t hash_of_name(const std::string& name) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001B3u;
+  return hash;
+}
 
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
                        const Stream& stream) {

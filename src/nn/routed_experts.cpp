@@ -21,15 +21,32 @@ std::vector<FileTensor> numbered(std::vector<FileTensor> tensors, std::int64_t e
   return tensors;
 }
 
+struct FilesOfProduct {
+  const std::vector<FileTensor>&weight, &bias;
+};
+
+/// The weights of a routing's pairs, as of its rows: (R).
+Tensor weights_of_rows(const kernels::Routing& routing, const Stream& stream) {
+  const Shape pairs{routing.pairs.size(0), 1};
+  Tensor weights = Tensor::empty(pairs, DType::kF32, MemoryKind::kWorkspace, stream);
+  const kernels::Routing each{.experts = routing.experts.view(pairs),
+                              .weights = routing.weights.view(pairs),
+                              .places = routing.places.view(pairs),
+                              .pairs = routing.pairs,
+                              .offsets = routing.offsets};
+  kernels::gather_tokens(weights, each.weights, each, stream);
+  return weights.view({pairs[0]});
+}
+
 /// One product of each expert.
 GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert, const char* name,
-                       const std::vector<FileTensor>& files, const Shape& shape,
-                       const Stream& stream) {
+                       const FilesOfProduct& files, const Shape& shape, const Stream& stream) {
   std::vector<Linear> linears;
   for (std::int64_t e = 0; e < spec.routing.experts; ++e) {
     const ModuleName module{numbered(expert.here, e), numbered(expert.in_files, e)};
     linears.emplace_back(module / name, shape[1], shape[0], stream, spec.biases, spec.role);
-    if (!files.empty()) linears.back().weight().set_in_files(numbered(files, e));
+    if (!files.weight.empty()) linears.back().weight().set_in_files(numbered(files.weight, e));
+    if (!files.bias.empty()) linears.back().bias()->set_in_files(numbered(files.bias, e));
   }
   return GroupedLinear(std::move(linears));
 }
@@ -42,9 +59,9 @@ RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Nam
       spec_(spec),
       router_(name / names.router, spec.width, spec.routing.experts, stream, spec.router_bias,
               Role::kRouter),
-      first_(products(spec, name / names.expert, "c_fc", names.first,
+      first_(products(spec, name / names.expert, "c_fc", {names.first, names.first_bias},
                       {2 * spec.inner_width, spec.width}, stream)),
-      last_(products(spec, name / names.expert, "c_proj", names.last,
+      last_(products(spec, name / names.expert, "c_proj", {names.last, names.last_bias},
                      {spec.width, spec.inner_width}, stream)),
       count_{.layer = name.here,
              .experts = spec.routing.experts,
@@ -91,8 +108,22 @@ Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLi
 Tensor RoutedExperts::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
   Tensor active = Tensor::empty({source.size(0), source.size(1) / 2}, source.dtype(),
                                 MemoryKind::kActivations, stream);
-  kernels::gated_forward(active, source, spec_.gate, stream);
+  if (spec_.clamped) {
+    kernels::clamped_gate_forward(active, source, *spec_.clamped, stream);
+  } else {
+    kernels::gated_forward(active, source, spec_.gate, stream);
+  }
   return active;
+}
+
+/// Over `wide`.
+void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
+                                  const Stream& stream) const {
+  if (spec_.clamped) {
+    kernels::clamped_gate_backward(wide, dactive, wide, *spec_.clamped, stream);
+  } else {
+    kernels::gated_backward(wide, dactive, wide, spec_.gate, stream);
+  }
 }
 
 /// What a weight's gradient gets of the expert's last bias: ⟨dy, bias⟩ of each row; undefined where there
@@ -100,15 +131,13 @@ Tensor RoutedExperts::rebuild(const Tensor& source, const Pass&, const Stream& s
 Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets,
                                          const Stream& stream) {
   if (!spec_.biases) return {};
-  require(dy_rows.dtype() == DType::kF32, "experts with biases compute in f32");
-  Tensor sums = Tensor::empty({dy_rows.size(0), 1}, DType::kF32, MemoryKind::kWorkspace, stream);
+  Tensor sums = Tensor::empty({dy_rows.size(0)}, DType::kF32, MemoryKind::kWorkspace, stream);
   for (std::size_t e = 0; e < last_.linears().size(); ++e) {
     const Weight bias = last_.linears()[e].acquire_bias(stream);
-    const Tensor row = bias.tensor().view({1, spec_.width});
-    kernels::grouped_forward(sums, dy_rows, {offsets, static_cast<std::int64_t>(e)}, {&row, 1}, {},
-                             kernels::GradientMode::kOverwrite, stream);
+    kernels::grouped_dots(sums, dy_rows, {offsets, static_cast<std::int64_t>(e)},
+                          {&bias.tensor(), 1}, stream);
   }
-  return sums.view({dy_rows.size(0)});
+  return sums;
 }
 
 /// A token's weight w of an expert and what the expert gives, W·h + b, have the gradients ⟨dy, W·h + b⟩ =
@@ -127,8 +156,9 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
       Tensor::empty(routing.weights.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
   kernels::weigh_rows(dweights, gradient_of_biases(rows, routing.offsets, stream), active, dactive,
                       routing, stream);
-  last_.contribute(rows, active, Tensor{}, routing.offsets, pass, stream);
-  kernels::gated_backward(wide, dactive, wide, spec_.gate, stream);
+  last_.contribute(rows, active, spec_.biases ? weights_of_rows(routing, stream) : Tensor{},
+                   routing.offsets, pass, stream);
+  gate_backward(wide, dactive, stream);
   dactive = {};
   const Tensor dx =
       Tensor::empty(dy.as_rows().shape(), dy.dtype(), MemoryKind::kActivations, stream);

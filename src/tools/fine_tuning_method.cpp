@@ -63,8 +63,9 @@ void check_method(const std::string& method, const HybridTrainerConfig& config) 
     throw UsageError(concat("--method ", method, " and --set lora.rank=0, which trains no ",
                             "adapters; want a rank above 0, or --method full"));
   if (method == "qlora" && !is_quantized_base(lora.base))
-    throw UsageError(concat("--method qlora and --set lora.base=", lora.base,
-                            ", which is not quantized; want nf4, fp4 or int8, or --method lora"));
+    throw UsageError(
+        concat("--method qlora and --set lora.base=", lora.base,
+               ", which is not quantized; want nf4, fp4, mxfp4 or int8, or --method lora"));
 }
 
 }  // namespace hybrid_trainer

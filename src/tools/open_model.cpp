@@ -26,7 +26,7 @@ void add_precision_option(po::options_description& options, std::string& precisi
   options.add_options()(
       "precision", po::value(&precision)->value_name("P"),
       "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base "
-      "says by int8, fp4 or nf4 (fp32).");
+      "says by int8, fp4, nf4 or mxfp4 (fp32).");
 }
 
 void add_average_option(po::options_description& options, bool& average) {

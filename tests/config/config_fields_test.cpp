@@ -78,6 +78,11 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.window", {{"model.window", "2"}}},
       {"model.window_layers", {{"model.window_layers", "aw"}}},
       {"model.window_rope_theta", {{"model.window_rope_theta", "100"}}},
+      {"model.attention_pattern.block", {{"model.attention_pattern.block", "2"}}},
+      {"model.attention_pattern.local_blocks", {{"model.attention_pattern.local_blocks", "2"}}},
+      {"model.attention_pattern.global_blocks", {{"model.attention_pattern.global_blocks", "3"}}},
+      {"model.attention_pattern.random_blocks", {{"model.attention_pattern.random_blocks", "3"}}},
+      {"model.attention_pattern.seed", {{"model.attention_pattern.seed", "1"}}},
       {"model.query_scalar", {{"model.query_scalar", "100"}}},
       {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
       {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
@@ -110,6 +115,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.experts.rule", {{"model.experts.rule", "softmax_of_chosen"}}},
       {"model.experts.layers", {{"model.experts.layers", "f"}}},
       {"model.experts.shared_width", {{"model.experts.shared_width", "16"}}},
+      {"model.experts.gate_limit", {{"model.experts.gate_limit", "0.01"}}},
       {"model.experts.balance_loss", {{"model.experts.balance_loss", "0.3"}}},
       {"model.experts.z_loss", {{"model.experts.z_loss", "0.3"}}},
       {"model.query_key_value_limit", {{"model.query_key_value_limit", "0.01"}}},
@@ -188,6 +194,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
 /// Settings under which a field can matter at all, applied to both sides.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "model.query_key_value_limit") return {{"model.family", "olmoe"}};
+  if (field == "model.experts.gate_limit")
+    return {{"model.family", "gpt_oss"}, {"model.experts.count", "4"}};
   if (field.rfind("model.experts.", 0) == 0)
     return {
         {"model.family", "qwen2_moe"}, {"model.experts.count", "4"}, {"model.experts.chosen", "2"}};
@@ -242,6 +250,11 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
             {"model.state_space.heads", "4"},
             {"model.state_space.head_size", "8"}};
   }
+  if (field.starts_with("model.attention_pattern."))
+    return {{"model.attention_pattern.block", "1"},
+            {"model.attention_pattern.local_blocks", "1"},
+            {"model.attention_pattern.global_blocks", "1"},
+            {"model.attention_pattern.random_blocks", "1"}};
   if (field == "model.window") return {{"model.family", "mistral"}};
   if (field.starts_with("lora.") && field != "lora.rank") return {{"lora.rank", "2"}};
   if (field == "optimizer.momentum") return {{"optimizer.name", "sgd"}};

@@ -1,8 +1,10 @@
 #include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/clamped_gate.h"
 #include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/four_bit_linear.h"
 #include "hybrid_trainer/kernels/low_rank.h"
+#include "hybrid_trainer/kernels/micro_scaling.h"
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/kernels/rotary.h"
 #include "hybrid_trainer/kernels/weight_decomposition.h"
@@ -137,6 +139,17 @@ const std::vector<DeviceCase> kDecoders{
      [](const Tensors& t, const Stream& s) {
        dequantize_eight_bit(t[0], {t[1], t[2]}, s);
      }},
+    {"dequantize_micro_scaling",
+     {{"values", {3, 32}}, {"codes", {3, 16}, DType::kU8}, {"exponents", {3, 1}, DType::kU8}},
+     [](const Tensors& t, const Stream& s) {
+       dequantize_micro_scaling(t[0], {t[1], t[2]}, s);
+     }},
+    {"clamped_gate_forward",
+     {{"y", {3, 4}}, {"x", {3, 8}}},
+     [](const Tensors& t, const Stream& s) { clamped_gate_forward(t[0], t[1], {}, s); }},
+    {"clamped_gate_backward",
+     {{"dx", {3, 8}}, {"dy", {3, 4}}, {"x", {3, 8}}},
+     [](const Tensors& t, const Stream& s) { clamped_gate_backward(t[0], t[1], t[2], {}, s); }},
     {"gated_backward",
      {{"dx", {3, 8}}, {"dy", {3, 4}}, {"x", {3, 8}}},
      [](const Tensors& t, const Stream& s) { gated_backward(t[0], t[1], t[2], Gate::kSilu, s); }},

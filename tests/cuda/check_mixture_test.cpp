@@ -57,6 +57,11 @@ const std::vector<DeviceCase> kGroupedProducts{
      [](const Tensors& t, const Stream& s) {
        grouped_backward_weight({&t[0], 1}, t[1], t[2], {t[3]}, kAdd, s);
      }},
+    {"grouped_dots",
+     {{"sums", {8}}, {"x", kOfRows}, {"offsets", {2}, DType::kI32}, {"vector", {5}}},
+     [](const Tensors& t, const Stream& s) {
+       grouped_dots(t[0], t[1], {t[2]}, {&t[3], 1}, s);
+     }},
     {"grouped_bias_backward",
      {{"dbias", {2}}, {"dy", {8, 2}}, {"factors", {8}}, {"offsets", {2}, DType::kI32}},
      [](const Tensors& t, const Stream& s) {

@@ -133,6 +133,20 @@ TEST(CudaGroupedProduct, BiasGradient) {
   });
 }
 
+TEST(CudaGroupedProduct, Dots) {
+  const Stream host = cpu_stream();
+  for_sizes([&](const GroupSizes& s, DType dtype, GradientMode mode) {
+    const Tensors tensors =
+        with_matrices({Tensor::zeros({s.all()}, DType::kF32, MemoryKind::kWorkspace, host),
+                       random_tensor({s.all(), s.inputs}, dtype, 2, host), s.offsets(host)},
+                      s, {s.inputs}, DType::kF32, host);
+    expect_like_cpu(tensors, 1e-5, text(s, dtype, mode),
+                    [](const Tensors& t, const Stream& stream) {
+                      grouped_dots(t[0], t[1], {t[2]}, from(t, 3), stream);
+                    });
+  });
+}
+
 /// Results of all groups at once, or of each by itself: y, dx, and each group's dw.
 Tensors results(const GroupSizes& s, DType dtype, bool apart, const Stream& host) {
   const Stream stream = cuda_stream();

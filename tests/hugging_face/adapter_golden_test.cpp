@@ -208,7 +208,7 @@ TEST_P(FusedGolden, LogitsMatchAndStayWhereTheyAreWrittenReadAndMerged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, FusedGolden,
-                         ::testing::Values("mixtral", "qwen3_moe", "granitemoe"),
+                         ::testing::Values("mixtral", "qwen3_moe", "granitemoe", "gpt_oss"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(AdapterFolders, AreWrittenInTheirFilesOrderOfRows) {

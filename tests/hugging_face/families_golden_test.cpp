@@ -50,6 +50,14 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
       const auto begin = there.begin() + part.part * part.shape.elements();
       there = std::vector<double>(begin, begin + part.shape.elements());
     }
+    if (part.transposed) {
+      const auto inputs = static_cast<std::size_t>(part.shape[0]),
+                 outputs = static_cast<std::size_t>(part.shape[1]);
+      std::vector<double> rows;
+      for (std::size_t o = 0; o < outputs; ++o)
+        for (std::size_t i = 0; i < inputs; ++i) rows.push_back(there[i * outputs + o]);
+      there = rows;
+    }
     if (part.order.rows.empty()) return there;
     const auto columns = static_cast<std::int64_t>(there.size()) / part.rows();
     std::vector<double> here;
@@ -166,7 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "qwen3_5_text", "qwen3_5_images", "qwen3_next_a", "mixtral_a",
                       "mixtral_window", "qwen2_moe_a", "qwen2_moe_norm", "qwen3_moe_a",
                       "qwen3_moe_plain", "olmoe_a", "olmoe_clip", "granitemoe_a",
-                      "granitemoe_plain", "granite_moe_hybrid"),
+                      "granitemoe_plain", "granite_moe_hybrid", "gpt_oss_a", "gpt_oss_yarn",
+                      "gpt_oss_mxfp4"),
     [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -62,7 +62,8 @@ INSTANTIATE_TEST_SUITE_P(Folders, MixtureGolden,
                          ::testing::Values("mixtral_a", "mixtral_window", "qwen2_moe_a",
                                            "qwen2_moe_norm", "qwen3_moe_a", "qwen3_moe_plain",
                                            "olmoe_a", "olmoe_clip", "granitemoe_a",
-                                           "granitemoe_plain", "granite_moe_hybrid"),
+                                           "granitemoe_plain", "granite_moe_hybrid", "gpt_oss_a",
+                                           "gpt_oss_yarn", "gpt_oss_mxfp4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(MixtureFolder, ARouterWithNaNIsRefused) {

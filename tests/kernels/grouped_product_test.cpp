@@ -185,6 +185,26 @@ TEST(GroupedProduct, BiasGradientSumsItsRowsByTheirFactors) {
   for (std::size_t i = 0; i < dbiases.size(); ++i) expect_close(dbiases[i], wanted[i], 1e-5);
 }
 
+TEST(GroupedProduct, DotsAreOfEachRowAndItsGroupsVector) {
+  const Stream stream = cpu_stream();
+  const GroupCase& groups = kCases[0];
+  const auto vectors = matrices(groups, {groups.inputs}, DType::kF32, 3, stream);
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = random_tensor({groups.all(), groups.inputs}, dtype, 1, stream),
+                 sums = Tensor::zeros({groups.all()}, DType::kF32, MemoryKind::kWorkspace, stream);
+    grouped_dots(sums, x, {offsets_of(groups, stream)}, vectors, stream);
+    const Values from = values_of(x);
+    Values wanted(static_cast<std::size_t>(groups.all()));
+    Reference{groups}.for_rows([&](std::size_t group, std::int64_t row) {
+      const Values vector = values_of(vectors[group]);
+      for (std::int64_t i = 0; i < groups.inputs; ++i)
+        wanted[static_cast<std::size_t>(row)] +=
+            vector[static_cast<std::size_t>(i)] * from[Reference::at(row, i, groups.inputs)];
+    });
+    expect_close(sums, wanted, 1e-5, name_of(dtype));
+  }
+}
+
 TEST(GroupedProduct, HasTheSameBitsOneGroupAtATime) {
   const Stream stream = cpu_stream();
   const GroupCase& groups = kCases[2];

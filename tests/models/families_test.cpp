@@ -255,8 +255,8 @@ TEST(Families, PresetsHaveTheSizesOfTheModelsThatTheyAreNamedAfter) {
   for (const auto& [name, size] : wanted) EXPECT_EQ(sizes[name], size) << name;
 }
 
-/// transformers' Conv1D holds the inputs first.
-TEST(Families, OnlyTheProductsOfGpt2LieTransposedInFiles) {
+/// transformers' Conv1D and the experts of gpt_oss hold the inputs first.
+TEST(Families, OnlyConv1DsAndTheExpertsOfGptOssLieTransposedInFiles) {
   for (const ModelFamily& family : model_families()) {
     ModelConfig config = small(family.name);
     if (family.name == "gpt2") config.key_heads = config.head_size = config.inner_width = 0;
@@ -265,9 +265,14 @@ TEST(Families, OnlyTheProductsOfGpt2LieTransposedInFiles) {
       for (const FileTensor& tensor : parameter.in_files())
         if (tensor.transposed) transposed.insert(concat(tensor.name, " ", tensor.shape.text()));
     });
-    const Names products{"h.0.attn.c_attn.weight (32, 96)", "h.0.attn.c_proj.weight (32, 32)",
-                         "h.0.mlp.c_fc.weight (32, 128)", "h.0.mlp.c_proj.weight (128, 32)"};
-    EXPECT_EQ(transposed, family.name == "gpt2" ? products : Names()) << family.name;
+    std::map<std::string, Names> wanted{
+        {"gpt2",
+         {"h.0.attn.c_attn.weight (32, 96)", "h.0.attn.c_proj.weight (32, 32)",
+          "h.0.mlp.c_fc.weight (32, 128)", "h.0.mlp.c_proj.weight (128, 32)"}},
+        {"gpt_oss",
+         {"layers.0.mlp.experts.gate_up_proj (32, 64)",
+          "layers.0.mlp.experts.down_proj (32, 32)"}}};
+    EXPECT_EQ(transposed, wanted[family.name]) << family.name;
   }
 }
 

@@ -178,6 +178,12 @@ Differentiable mixture_with_shared_expert(const Stream& stream) {
   spec.shared_width = 8;
   return branch<ExpertMixture>(stream, spec);
 }
+Differentiable clamped_mixture_with_biases(const Stream& stream) {
+  ExpertMixture::Spec spec = mixture(kernels::RoutingRule::kSoftmaxOfChosen);
+  spec.experts.clamped = kernels::ClampedGate{.limit = 4};
+  spec.experts.biases = spec.experts.router_bias = true;
+  return branch<ExpertMixture>(stream, spec);
+}
 Differentiable llama_block(const Stream& stream) {
   return block({kWidth, kLlamaNorm}, llama_layer(), stream);
 }
@@ -244,6 +250,12 @@ Differentiable attention_with_sinks(const Stream& stream) {
   Attention::Spec spec = gemma_attention();
   spec.sinks = true;
   return in_two_documents(branch<Attention>(stream, spec), stream);
+}
+/// Blocks of two tokens, of which queries see their own and another one.
+Differentiable attention_in_blocks(const Stream& stream) {
+  Attention::Spec spec = llama_attention();
+  spec.heads.pattern = {.block = 2, .local = 1, .random = 1};
+  return branch<Attention>(stream, spec);
 }
 Differentiable scaled_block(const Stream& stream) {
   return block({.width = kWidth, .norm = kLlamaNorm, .scale = 0.3f}, llama_layer(), stream);
@@ -423,6 +435,7 @@ constexpr Case kCases[] = {
     {"ExpertMixture", expert_mixture, {.step = 1e-3, .relative = 4e-3}},
     {"MixtureWithGatedExpert", mixture_with_gated_expert, {.step = 1e-3, .relative = 4e-3}},
     {"MixtureWithSharedExpert", mixture_with_shared_expert, {.step = 1e-3, .relative = 4e-3}},
+    {"ClampedMixtureWithBiases", clamped_mixture_with_biases, {.step = 1e-3, .relative = 4e-3}},
     {"AdaptedMixture", adapted_mixture, {.step = 1e-2, .relative = 2e-2}},
     {"LlamaBlock", llama_block},
     {"NormedAttention", normed_attention},
@@ -433,6 +446,7 @@ constexpr Case kCases[] = {
     {"TwoWayAttention", two_way_attention},
     {"ConvolvedAttention", convolved_attention, {.step = 4e-3, .relative = 1e-3}},
     {"AttentionWithSinks", attention_with_sinks},
+    {"AttentionInBlocks", attention_in_blocks},
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},

@@ -45,6 +45,8 @@ const std::vector<Inert>& inert() {
       {"phases.slow_share", "0.1", {}},
       {"phases.residual_store", "2", {}},
       {"model.state_space.taps", "2", {{"model.family", "semiseparable"}, {"model.mixers", "t"}}},
+      {"model.attention_pattern.block", "32", {}},
+      {"model.attention_pattern.seed", "2", {{"model.attention_pattern.local_blocks", "1"}}},
       {"model.semiseparable.rank", "2", {{"model.family", "semiseparable"}, {"model.mixers", "a"}}},
       {"model.semiseparable.limit",
        "2",

@@ -23,7 +23,7 @@ class FolderWeight {
 };
 
 /// Quantization of a folder's products, by the quantization_config of config.json, as a value of
-/// lora.base: nf4, fp4 or int8, quantized by bitsandbytes; empty: not quantized. Throws
+/// lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4; empty: not quantized. Throws
 /// MissingInput, and DataError for another way to quantize.
 std::string quantization_of_hugging_face(const std::filesystem::path& folder);
 

@@ -38,4 +38,9 @@ void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
+/// sums[r] = ⟨x[r], vector of the row's group⟩: what a bias adds to the gradient of a factor of its rows.
+/// x: (R, C), f32 or bf16; vectors: (C) f32 of each group; sums: (R) f32.
+void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
+                  std::span<const Tensor> vectors, const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels

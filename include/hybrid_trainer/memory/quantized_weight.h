@@ -6,11 +6,13 @@
 
 #include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/four_bit.h"
+#include "hybrid_trainer/kernels/micro_scaling.h"
 #include "hybrid_trainer/memory/frozen_weight.h"
 
 namespace hybrid_trainer {
 
-using QuantizedTensors = std::variant<kernels::FourBitTensors, kernels::EightBitTensors>;
+using QuantizedTensors =
+    std::variant<kernels::FourBitTensors, kernels::EightBitTensors, kernels::MicroScalingTensors>;
 
 /// Consecutive rows of a matrix, quantized by themselves.
 struct QuantizedRows {
@@ -18,8 +20,8 @@ struct QuantizedRows {
   QuantizedTensors tensors;
 };
 
-/// `values`, f32 (rows, columns) on the host, or simulated, as `form` of lora.base has them: nf4, fp4
-/// or int8. The tensors lie in the pool of `home`.
+/// `values`, f32 (rows, columns) on the host, or simulated, as `form` of lora.base has them: nf4, fp4,
+/// mxfp4 or int8. The tensors lie in the pool of `home`.
 QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home);
 
 /// values (rows, columns), f32 or bf16 on the stream's device = what the codes stand for, wherever

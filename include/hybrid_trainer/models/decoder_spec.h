@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hybrid_trainer/models/model_config.h"
+#include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/residual_block.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
@@ -49,5 +50,11 @@ std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
                               const std::string& letters, const std::string& kinds,
                               std::int64_t layers, std::vector<std::string>& problems);
+
+/// Gives attention the config's pattern of blocks, if it has one.
+void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
+
+/// Problems of a config's attention_pattern, also beside a window and in an encoder.
+void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 }  // namespace hybrid_trainer

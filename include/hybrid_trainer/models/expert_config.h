@@ -20,6 +20,7 @@ struct ExpertConfig {
   std::string rule{};
   std::string layers{};
   std::int64_t shared_width = 0;
+  double gate_limit = 0;
   double balance_loss = 0;
   double z_loss = 0;
 
@@ -50,6 +51,11 @@ struct ExpertConfig {
                 "Inner width of an expert that all tokens go to besides; 0: there is none "
                 "(qwen2_moe).",
                 Range::between(0, 1 << 20)});
+    visit(Field{
+        "gate_limit", self.gate_limit,
+        "What the gates and ups of an expert are cut to, the ups on both sides; 0: the family's "
+        "(gpt_oss).",
+        Range::at_least(0)});
     visit(Field{"balance_loss", self.balance_loss,
                 "Factor α of the loss that spreads tokens over experts: α·E·Σ f·P, f the share of "
                 "tokens that an expert gets and P its mean probability, a mean over the layers. "

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/models/block_pattern_config.h"
 #include "hybrid_trainer/models/expert_config.h"
 #include "hybrid_trainer/models/semiseparable_config.h"
 #include "hybrid_trainer/models/state_space_config.h"
@@ -35,6 +36,7 @@ struct ModelConfig {
   std::int64_t window = 0;
   std::string window_layers{};
   double window_rope_theta = 0;
+  BlockPatternConfig attention_pattern{};
   double query_scalar = 0;
   double attention_cap = 0;
   double query_key_value_limit = 0;
@@ -111,6 +113,8 @@ struct ModelConfig {
     visit(Field{"window_rope_theta", self.window_rope_theta,
                 "rope_theta of the layers with a window, without scaling; 0 uses 10000.",
                 Range::between(0, 1e12)});
+    visit(Field{"attention_pattern", self.attention_pattern,
+                "Blocks of keys that attention keeps to, in place of a window."});
     visit(Field{"query_scalar", self.query_scalar,
                 "Attention scores are divided by the square root of this; 0 uses the head size.",
                 Range::at_least(0)});

@@ -54,6 +54,7 @@ struct ExpertKeys {
   bool missing_sums_to_one = false;
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
   double missing_balance = 0.001;  // of router_aux_loss_coef
+  std::string_view gate_limit{};   // which is 7 where the key is missing
 };
 
 /// What a key of config.json holds of a member x.
@@ -105,6 +106,8 @@ struct HuggingFaceLayout {
   std::optional<double> rotary_share{};
   /// The key counts in rope_parameters alone; outside it means nothing.
   bool share_in_parameters = false;
+  /// Without rope_scaling and rope_parameters transformers scales angles, which then is refused.
+  bool wants_scaling = false;
   /// Heads rotate if position_embedding_type is "rope".
   bool rotates_by_type = false;
 

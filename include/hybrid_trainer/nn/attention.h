@@ -31,10 +31,11 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     float limit = 0;               // to which normed queries, keys and values are cut; 0: none
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
     bool gated = false;
-    std::int64_t taps = 0;  // of the convolution; 0: none
-    bool two_way = false;   // each token sees later ones too, as in an encoder
-    bool sinks = false;     // see kernels::AttentionSpec
-    ProductFiles files{};   // the parts: queries, keys, values
+    std::int64_t taps = 0;           // of the convolution; 0: none
+    bool two_way = false;            // each token sees later ones too, as in an encoder
+    bool sinks = false;              // see kernels::AttentionSpec
+    std::uint64_t pattern_seed = 0;  // of the key of heads.pattern, with the module's name
+    ProductFiles files{};            // the parts: queries, keys, values
   };
 
   Attention(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -49,7 +50,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
-  /// With a window, beyond which no key is handed over.
+  /// With a window, beyond which no key is handed over, and without a pattern, which counts blocks from
+  /// a sequence's begin.
   bool goes_in_segments() const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;

@@ -19,6 +19,9 @@ class ExpertMixture final : public ResidualBranch {
     /// tensor of all experts, (E, rows, columns).
     std::vector<std::string> first{"experts.{}.gate_proj", "experts.{}.up_proj"};
     std::string last = "experts.{}.down_proj";
+    /// The products are no modules but matrices of all experts themselves, (E, inputs, outputs), the rows
+    /// of gates and ups in turn, with biases "<name>_bias" (E, outputs).
+    bool are_plain = false;
     /// Of the shared expert; beside the branch where it begins with "../".
     std::vector<std::string> shared_first{"shared_expert.gate_proj", "shared_expert.up_proj"};
     std::string shared_last = "shared_expert.down_proj", shared_gate = "shared_expert_gate";

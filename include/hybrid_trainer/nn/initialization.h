@@ -26,4 +26,7 @@ void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream
 void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream);
 void initialize_constant(Parameter& parameter, float value, const Stream& stream);
 
+/// FNV-1a: a name's hash is the same in every run and build.
+std::uint64_t hash_of_name(const std::string& name);
+
 }  // namespace hybrid_trainer

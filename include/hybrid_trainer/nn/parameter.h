@@ -33,7 +33,7 @@ struct FileTensor {
   Shape shape;              // there; of any rank, with the elements in the same order
   bool transposed = false;  // (inputs, outputs) there, (outputs, inputs) here
   bool prefixed = true;     // bears the prefix of the folder's layout; an untied head does not
-  RowGroups order{};        // of its rows; not of a transposed one
+  RowGroups order{};        // of its rows here
   /// It is one of so many equal parts of a tensor there, along a first dimension of its own.
   std::int64_t part = 0, parts = 1;
   std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here

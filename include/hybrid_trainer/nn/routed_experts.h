@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/kernels/clamped_gate.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/routing.h"
 #include "hybrid_trainer/nn/grouped_linear.h"
@@ -23,6 +25,7 @@ class RoutedExperts final : public Rebuilder {
     std::int64_t inner_width = 0;  // of an expert
     kernels::RoutingSpec routing{};
     kernels::Gate gate = kernels::Gate::kSilu;
+    std::optional<kernels::ClampedGate> clamped{};  // in place of the gate
     kernels::RoutingLosses losses{};
     bool router_bias = false, biases = false;
     Role role = Role::kExpert;  // of the experts' weights
@@ -30,8 +33,8 @@ class RoutedExperts final : public Rebuilder {
   /// Its modules, here and in a Hugging Face folder.
   struct Names {
     ModuleName router, expert;  // of one expert; `{}` in it stands for its number
-    /// The products' weights of an expert in a folder.
-    std::vector<FileTensor> first, last;  // `{}` likewise
+    /// The products' weights and biases of an expert in a folder; `{}` likewise.
+    std::vector<FileTensor> first, last, first_bias{}, last_bias{};
   };
 
   RoutedExperts(const ModuleName& name, const Spec& spec, const Names& names, const Stream& stream);
@@ -53,6 +56,7 @@ class RoutedExperts final : public Rebuilder {
  private:
   kernels::Routing routed(const Tensor& logits, const Stream& stream) const;
   Tensor gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets, const Stream& stream);
+  void gate_backward(const Tensor& wide, const Tensor& dactive, const Stream& stream) const;
   void add_to_count(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
   std::string name_;
   Spec spec_;

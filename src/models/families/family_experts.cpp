@@ -20,12 +20,15 @@ RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
   const auto share = [&](double factor) {
     return static_cast<float>(factor / static_cast<double>(std::max<std::int64_t>(layers, 1)));
   };
+  std::optional<kernels::ClampedGate> clamped;
+  if (experts.gate_limit > 0) clamped.emplace(static_cast<float>(experts.gate_limit));
   return {.width = config.width,
           .inner_width = experts.inner_width,
           .routing = {.experts = experts.count,
                       .chosen = experts.chosen,
                       .rule = routing_rule(experts.rule)},
           .gate = gate,
+          .clamped = clamped,
           .losses = {.balance = share(experts.balance_loss), .z = share(experts.z_loss)}};
 }
 

@@ -13,10 +13,11 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   const auto files = [](const char* first) {
     return ProductFiles{.first = {first}, .last = "c_proj", .transposed = true};
   };
-  const Attention::Spec attention{.width = config.width,
-                                  .heads = static_cast<int>(config.heads),
-                                  .head_size = config.width / config.heads,
-                                  .files = files("c_attn")};
+  Attention::Spec attention{.width = config.width,
+                            .heads = static_cast<int>(config.heads),
+                            .head_size = config.width / config.heads,
+                            .files = files("c_attn")};
+  set_block_pattern(attention, config);
   const FeedForward::Spec feed_forward{
       .width = config.width, .inner_width = 4 * config.width, .files = files("c_fc")};
   const LayerSpec layer{
@@ -36,6 +37,7 @@ void collect_problems(const ModelConfig& config, std::vector<std::string>& probl
     problems.push_back(concat("model.heads: got ", config.heads,
                               ", which does not divide model.width ", config.width));
   }
+  collect_block_pattern_problems(config, problems);
 }
 
 std::vector<ModelPreset> presets() {
@@ -95,7 +97,7 @@ HuggingFaceLayout hugging_face() {
 ModelFamily gpt2_family() {
   return {.name = "gpt2",
           .title = "GPT-2",
-          .keys = {"heads", "dropout", "initializer_range"},
+          .keys = {"heads", "dropout", "initializer_range", "attention_pattern"},
           .collect_problems = collect_problems,
           .make = make,
           .presets = presets(),

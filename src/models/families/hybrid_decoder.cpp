@@ -27,8 +27,8 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
-  add(has_attention(kind),
-      {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling", "rotary_share", "window"});
+  add(has_attention(kind), {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling",
+                            "rotary_share", "window", "attention_pattern"});
   add(!kind.encoder_letters.empty(), {"two_way", "semiseparable"});
   add(kind.has_feed_forward, {"inner_width", "dropout"});
   add(kind.attention_bias, {"attention_bias"});
@@ -72,6 +72,7 @@ Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& confi
       .two_way = config.two_way,
       .files = kind.files.attention(config)};
   spec.heads.window = config.window;
+  set_block_pattern(spec, config);
   if (config.query_scalar > 0)
     spec.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));
   if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
@@ -342,6 +343,7 @@ void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& confi
   collect_rotation_problems(kind, whole, problems);
   if (kind.has_experts) collect_hybrid_mixture_problems(kind, whole, problems);
   collect_rank_problems(whole, problems);
+  collect_block_pattern_problems(whole, problems);
   collect_table_problems(whole, problems);
   if (whole.mixers != kind.pattern) collect_letter_problems(kind, config, problems);
 }

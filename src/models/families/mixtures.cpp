@@ -12,6 +12,13 @@ ExpertMixture::Files granite_files() {
   return {.router = "router.layer", .first = {"input_linear"}, .last = "output_linear"};
 }
 
+ExpertMixture::Files gpt_oss_files() {
+  return {.router = "router",
+          .first = {"experts.gate_up_proj"},
+          .last = "experts.down_proj",
+          .are_plain = true};
+}
+
 std::vector<ModelPreset> granite_presets() {
   ModelConfig tiny{.family = "granitemoe",
                    .layers = 4,
@@ -151,6 +158,35 @@ ModelFamily granite_moe_family() {
        .attention_bias = true,
        .file_context = 2048,
        .presets = granite_presets()});
+}
+
+ModelFamily gpt_oss_family() {
+  return rotary_decoder_family(
+      {.name = "gpt_oss",
+       .title = "gpt-oss",
+       .architecture = "GptOssForCausalLM",
+       .sinks = true,
+       .windows = "wa",
+       .experts = FamilyExperts{.count = 32,
+                                .chosen = 4,
+                                .files = gpt_oss_files(),
+                                .is_clamped = true,
+                                .has_biases = true,
+                                .keys = {.count = "num_local_experts|num_experts",
+                                         .inner_width = "intermediate_size",
+                                         .missing_count = 128,
+                                         .missing_chosen = 4,
+                                         .missing_inner_width = 2880,
+                                         .gate_limit = "swiglu_limit"}},
+       .attention_bias = true,
+       .file_key_heads = 8,
+       .file_head_size = 64,
+       .file_context = 131072,
+       .file_theta = 150000,
+       .file_epsilon = 1e-5,
+       .file_attention_bias = true,
+       .file_wants_scaling = true,
+       .window_keys = WindowKeys::kLayerTypes});
 }
 
 }  // namespace hybrid_trainer

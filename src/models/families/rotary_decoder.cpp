@@ -20,9 +20,9 @@ bool has_feed_forward(const RotaryDecoder& kind) {
 }
 
 std::vector<std::string> config_keys(const RotaryDecoder& kind) {
-  std::vector<std::string> keys{"heads",      "dropout",      "initializer_range",
-                                "key_heads",  "head_size",    "norm_epsilon",
-                                "rope_theta", "rope_scaling", "tied_head"};
+  std::vector<std::string> keys{
+      "heads",        "dropout",    "initializer_range", "key_heads", "head_size",
+      "norm_epsilon", "rope_theta", "rope_scaling",      "tied_head", "attention_pattern"};
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
@@ -45,6 +45,8 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   if (has_experts(kind)) {
     resolve_experts(config.experts, config.width, kind.experts->count, kind.experts->chosen,
                     kind.experts->rule);
+    if (kind.experts->is_clamped && config.experts.gate_limit == 0)
+      config.experts.gate_limit = static_cast<double>(kernels::ClampedGate{}.limit);
   }
   if (config.inner_width == 0 && has_feed_forward(kind))
     config.inner_width = (8 * config.width + 191) / 192 * 64;
@@ -68,11 +70,13 @@ Attention::Spec attention_of(const RotaryDecoder& kind, const ModelConfig& confi
       .norms_all_heads = kind.norms_all_heads,
       .limit = static_cast<float>(config.query_key_value_limit),
       .rotary = rotary,
+      .sinks = kind.sinks,
       .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"}};
   const double scale = config.query_scalar > 0 ? 1 / std::sqrt(config.query_scalar) : 0;
   attention.heads.scale = static_cast<float>(scale);
   attention.heads.cap = static_cast<float>(config.attention_cap);
   attention.heads.window = window;
+  set_block_pattern(attention, config);
   if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
   return attention;
 }
@@ -90,10 +94,11 @@ BranchSpec feed_forward_of(const RotaryDecoder& kind, const ModelConfig& config)
 }
 
 BranchSpec mixture_of(const RotaryDecoder& kind, const ModelConfig& config) {
-  const ExpertMixture::Spec mixture{.experts = experts_of(config, kind.gate),
-                                    .shared_width = config.experts.shared_width,
-                                    .shared_gate = true,
-                                    .files = kind.experts->files};
+  ExpertMixture::Spec mixture{.experts = experts_of(config, kind.gate),
+                              .shared_width = config.experts.shared_width,
+                              .shared_gate = true,
+                              .files = kind.experts->files};
+  mixture.experts.router_bias = mixture.experts.biases = kind.experts->has_biases;
   return {.name = {"mlp", kind.experts->module},
           .norm = {"ln_2", "post_attention_layernorm"},
           .make = branch_of<ExpertMixture>(mixture)};
@@ -174,6 +179,10 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
     collect_pattern_problems("model.experts.layers", experts.layers, "ef",
                              "e (with experts) and f (with a feed-forward branch)", config.layers,
                              problems);
+  if (experts.gate_limit > 0 && !kind.experts->is_clamped)
+    problems.push_back(concat("model.experts.gate_limit: got ", experts.gate_limit,
+                              ", and experts of the family ", kind.name,
+                              " cut nothing; leave it out"));
   if (experts.shared_width > 0 && !kind.experts->is_shared)
     problems.push_back(concat("model.experts.shared_width: got ", experts.shared_width,
                               ", and the family ", kind.name,
@@ -206,6 +215,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
                               ", and all layers of the family ", kind.name, " have the window"));
   }
+  collect_block_pattern_problems(config, problems);
   if (has_experts(kind)) collect_mixture_problems(kind, whole, problems);
   const RotaryScaling& scaling = whole.rope_scaling;
   if (scaling.type == "llama3" && scaling.low_frequency >= scaling.high_frequency) {
@@ -257,7 +267,8 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
       .ignored = {".rotary_emb.inv_freq"},
       .rope_theta = kind.file_theta,
       .window_keys = kind.window_keys,
-      .windows = kind.windows};
+      .windows = kind.windows,
+      .wants_scaling = kind.file_wants_scaling};
   const auto member = [&](const char* key, auto pointer, double missing) {
     layout.members.push_back({key, pointer, missing});
   };
@@ -266,7 +277,8 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
     layout.members.push_back({"intermediate_size", &ModelConfig::inner_width});
   if (has_experts(kind)) add_expert_keys(layout, kind);
   if (kind.scales) add_scale_keys(layout);
-  if (kind.attention_bias) member("attention_bias", &ModelConfig::attention_bias, 0);
+  if (kind.attention_bias)
+    member("attention_bias", &ModelConfig::attention_bias, kind.file_attention_bias ? 1 : 0);
   if (kind.mlp_bias) member("mlp_bias", &ModelConfig::mlp_bias, 0);
   if (kind.gate == kernels::Gate::kGelu) {
     layout.fixed = {{"hidden_activation", {std::string("gelu_pytorch_tanh")}},

@@ -15,6 +15,8 @@ struct FamilyExperts {
   const char* module = "mlp";  // in files
   ExpertMixture::Files files{};
   bool is_shared = false;         // may have a shared expert, behind a gate
+  bool is_clamped = false;        // gates and ups are cut (ExpertConfig::gate_limit)
+  bool has_biases = false;        // of router and experts
   bool has_dense_layers = false;  // some layers may have a feed-forward branch
   ExpertKeys keys{};
 };
@@ -30,6 +32,7 @@ struct RotaryDecoder {
   bool query_key_norm = false;
   bool norms_all_heads = false;  // that norm is over all heads together
   bool limits_values = false;    // queries, keys and values may be cut
+  bool sinks = false;            // see Attention::Spec
   NormKind norm = NormKind::kRootMeanSquare;
   kernels::Gate gate = kernels::Gate::kSilu;
   bool last_norms = false;        // norms behind branches, too
@@ -43,7 +46,7 @@ struct RotaryDecoder {
   // What a missing key of config.json means: 0 follows from the others.
   double file_key_heads = 0, file_head_size = 0, file_context = 0, file_theta = 1e4,
          file_epsilon = 1e-6;
-  bool file_tied_head = false;
+  bool file_tied_head = false, file_attention_bias = false, file_wants_scaling = false;
   WindowKeys window_keys = WindowKeys::kNone;
   std::vector<ModelPreset> presets{};
 };
