@@ -8,6 +8,8 @@ namespace cpu {
 decltype(kernels::route) route;
 decltype(kernels::route_backward) route_backward;
 decltype(kernels::routing_statistics) routing_statistics;
+decltype(kernels::move_selection_bias) move_selection_bias;
+decltype(kernels::routing_flips) routing_flips;
 decltype(kernels::gather_tokens) gather_tokens;
 decltype(kernels::combine_rows) combine_rows;
 decltype(kernels::weigh_rows) weigh_rows;
@@ -16,6 +18,8 @@ namespace cuda {
 decltype(kernels::route) route;
 decltype(kernels::route_backward) route_backward;
 decltype(kernels::routing_statistics) routing_statistics;
+decltype(kernels::move_selection_bias) move_selection_bias;
+decltype(kernels::routing_flips) routing_flips;
 decltype(kernels::gather_tokens) gather_tokens;
 decltype(kernels::combine_rows) combine_rows;
 decltype(kernels::weigh_rows) weigh_rows;
@@ -105,6 +109,28 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
   check_shape(call, {"sums", sums}, {routing_numbers(logits.size(1))}, DType::kF64);
   dispatch_with_workspace<cpu::routing_statistics, cuda::routing_statistics>(call, Work::kReduction,
                                                                              sums, logits, routing);
+}
+
+void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
+                         const Stream& stream) {
+  const KernelCall call{"move_selection_bias", stream};
+  check_shape(call, {"bias", bias}, {bias.elements()}, DType::kF32);
+  check_shape(call, {"counts", counts}, {counts.size(0), counts.size(1)}, DType::kF64);
+  if (counts.size(1) < bias.elements())
+    throw ShapeMismatch(concat("move_selection_bias: counts is ", counts.shape().text(),
+                               ", want at least ", bias.elements(), " columns"));
+  dispatch<cpu::move_selection_bias, cuda::move_selection_bias>(call, Work::kElementwise, bias,
+                                                                counts, rate);
+}
+
+void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
+                   const Stream& stream) {
+  const KernelCall call{"routing_flips", stream};
+  check_routing(call, routing);
+  check_shape(call, {"before", before.experts}, routing.experts.shape(), DType::kI32);
+  check_shape(call, {"sums", sums}, {2}, DType::kF64);
+  dispatch<cpu::routing_flips, cuda::routing_flips>(call, Work::kElementwise, sums, routing,
+                                                    before);
 }
 
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,

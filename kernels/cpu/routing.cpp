@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -255,6 +256,35 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
   to[2 * experts + 2] += all[static_cast<std::size_t>(experts + 1)];
   to[2 * experts + 3] +=
       balance * static_cast<double>(experts) / std::max(1.0, static_cast<double>(tokens));
+}
+
+void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate, const Stream&) {
+  const std::int64_t experts = bias.elements(), columns = counts.size(1);
+  const double* const given = counts.data<double>();
+  std::vector<double> loads(static_cast<std::size_t>(experts));
+  for (std::int64_t i = 0; i < counts.size(0); ++i)
+    for (std::int64_t e = 0; e < experts; ++e)
+      loads[static_cast<std::size_t>(e)] += given[i * columns + e];
+  const double mean =
+      std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(experts);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const double missing = mean - loads[static_cast<std::size_t>(e)];
+    bias.data<float>()[e] += missing > 0 ? rate : missing < 0 ? -rate : 0;
+  }
+}
+
+void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
+                   const Stream&) {
+  const std::int64_t tokens = routing.experts.size(0), chosen = routing.experts.size(1);
+  const std::int32_t *const now = routing.experts.data<std::int32_t>(),
+                            *const then = before.experts.data<std::int32_t>();
+  std::int64_t flips = 0;
+  for (std::int64_t pair = 0; pair < tokens * chosen; ++pair) {
+    const std::int32_t* const of_token = then + pair / chosen * chosen;
+    flips += std::find(of_token, of_token + chosen, now[pair]) == of_token + chosen ? 1 : 0;
+  }
+  sums.data<double>()[0] += static_cast<double>(flips);
+  sums.data<double>()[1] += static_cast<double>(tokens * chosen);
 }
 
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing, const Stream&) {

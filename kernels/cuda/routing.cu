@@ -145,6 +145,37 @@ __global__ void place_pairs_kernel(std::int32_t* places, std::int32_t* pairs, st
   for (int e = expert + 1; e <= experts; ++e) offsets[e] = row + 1;
 }
 
+/// One block. Counts are whole numbers, so that their sums have one value in any order.
+__global__ void move_selection_bias_kernel(float* bias, const double* counts, float rate,
+                                           std::int64_t rows, std::int64_t columns,
+                                           std::int64_t experts) {
+  double mine = 0;
+  for (std::int64_t i = threadIdx.x; i < rows * experts; i += blockDim.x)
+    mine += counts[i / experts * columns + i % experts];
+  const double mean = reduce_block(mine, Sum{}, 0.0) / static_cast<double>(experts);
+  for (std::int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
+    double load = 0;
+    for (std::int64_t i = 0; i < rows; ++i) load += counts[i * columns + e];
+    bias[e] += load < mean ? rate : load > mean ? -rate : 0.0f;
+  }
+}
+
+/// One block, whose threads take pairs in turn; sums of whole numbers have one value in any order.
+__global__ void routing_flips_kernel(double* sums, const std::int32_t* now,
+                                     const std::int32_t* then, std::int64_t pairs, int chosen) {
+  float flips = 0;
+  for (std::int64_t pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+    const std::int32_t* const of_token = then + pair / chosen * chosen;
+    bool is_there = false;
+    for (int j = 0; j < chosen; ++j) is_there = is_there || of_token[j] == now[pair];
+    flips += is_there ? 0.0f : 1.0f;
+  }
+  const double all = reduce_block(static_cast<double>(flips), Sum{}, 0.0);
+  if (threadIdx.x != 0) return;
+  sums[0] += all;
+  sums[1] += static_cast<double>(pairs);
+}
+
 }  // namespace
 
 void route(const Routing& routing, const Tensor& logits, const Tensor& selection_bias,
@@ -176,6 +207,20 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
          routing.places.data<std::int32_t>(), routing.pairs.data<std::int32_t>(),
          routing.offsets.data<std::int32_t>(), sorted.tokens, sorted.positions, count,
          static_cast<int>(spec.experts));
+}
+
+void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
+                         const Stream& stream) {
+  launch(stream, "move_selection_bias", move_selection_bias_kernel, Grid{.threads = 1024},
+         bias.data<float>(), counts.data<double>(), rate, counts.size(0), counts.size(1),
+         bias.elements());
+}
+
+void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
+                   const Stream& stream) {
+  launch(stream, "routing_flips", routing_flips_kernel, Grid{.threads = 1024}, sums.data<double>(),
+         routing.experts.data<std::int32_t>(), before.experts.data<std::int32_t>(),
+         routing.experts.elements(), static_cast<int>(routing.experts.size(1)));
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

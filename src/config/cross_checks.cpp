@@ -96,6 +96,18 @@ void collect_place_problems(const HybridTrainerConfig& config, Problems& found) 
   }
 }
 
+/// Biases are no weights, which adapters would leave out and an exchange of weights, too.
+void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.model.experts.bias_rate == 0) return;
+  const auto refuse = [&](bool is_on, const char* why) {
+    if (!is_on) return;
+    found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
+                           ", but ", why, "; want 0 and model.experts.balance_loss"));
+  };
+  refuse(config.lora.is_on(), "adapters keep routers as they are");
+  refuse(config.phases.method == "local_sgd", "with local_sgd ranks do not tell their loads");
+}
+
 }  // namespace
 
 void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
@@ -107,6 +119,7 @@ void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::
   collect_carry_problems(config, found);
   collect_finder_problems(config, found);
   collect_place_problems(config, found);
+  collect_bias_problems(config, found);
 }
 
 }  // namespace hybrid_trainer

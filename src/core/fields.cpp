@@ -1,5 +1,7 @@
 #include "hybrid_trainer/core/fields.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 
@@ -19,7 +21,9 @@ std::string range_problem(const std::string& path, double value, const Range& ra
 
 std::string choice_problem(const std::string& path, const std::string& value,
                            const std::vector<std::string>& choices) {
-  return concat(path, ": got \"", value, "\"", name_hint(value, choices));
+  std::vector<std::string> shown = choices;
+  std::ranges::replace(shown, std::string(), std::string("\"\""));
+  return concat(path, ": got \"", value, "\"", name_hint(value, shown));
 }
 
 }  // namespace hybrid_trainer

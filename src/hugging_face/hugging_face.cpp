@@ -128,6 +128,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
+                                key == "experts.bias_rate" ||
                                 key.starts_with("attention_pattern.") ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
@@ -213,6 +214,10 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
     throw DataError(concat("transformers has no ", family.title,
                            " models, so there is no folder to ",
                            "export to; sample, eval and train take the run's own folder"));
+  if (model.experts.bias_rate > 0)
+    throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate, ", and the ",
+                           "folders of ", model.family, " have no place for the biases that ",
+                           "choose experts; train with model.experts.balance_loss to export"));
   hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
 }
 

@@ -15,9 +15,10 @@ MemoryKind kind_of(const std::string& tensor) {
 bool is_part(const std::string& tensor, CheckpointPart part) {
   switch (part) {
     case CheckpointPart::kWeights:
-      return tensor.starts_with("model.") || tensor.starts_with("snapshot.");
+      return tensor.starts_with("model.") || tensor.starts_with("snapshot.") ||
+             tensor.starts_with(kRoutingState);
     case CheckpointPart::kAverage:
-      return tensor.starts_with("average.");
+      return tensor.starts_with("average.") || tensor.starts_with(kRoutingState);
     case CheckpointPart::kNumbers:
       return false;
     case CheckpointPart::kAll:

@@ -73,11 +73,15 @@ RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Nam
       count_{.layer = name.here,
              .experts = spec.routing.experts,
              .chosen = spec.routing.chosen,
-             .losses = spec.losses} {}
+             .losses = spec.losses} {
+  if (spec.bias_rate > 0)
+    selection_bias_ =
+        Tensor::zeros({spec.routing.experts}, DType::kF32, MemoryKind::kParameters, stream);
+}
 
 kernels::Routing RoutedExperts::routed(const Tensor& logits, const Stream& stream) const {
   kernels::Routing routing = kernels::Routing::empty(logits.size(0), spec_.routing, stream);
-  kernels::route(routing, logits, Tensor{}, spec_.routing, stream);
+  kernels::route(routing, logits, selection_bias_, spec_.routing, stream);
   return routing;
 }
 
@@ -89,11 +93,35 @@ void RoutedExperts::add_to_count(const Tensor& logits, const kernels::Routing& r
   kernels::routing_statistics(count_.sums, logits, routing, stream);
 }
 
+/// In the dtype of products, so that an unchanged router gives the same logits.
+RoutedExperts::RouterCopy RoutedExperts::copy_router(const Stream& stream) {
+  const Parameter& weight = router_.weight();
+  if (!weight.trainable()) return {};
+  const auto copy_of = [&](const Tensor& values) {
+    Tensor kept = Tensor::empty_like(values, MemoryKind::kSnapshot, stream);
+    copy(kept, values, stream);
+    return kept;
+  };
+  return {.weight = copy_of(weight.acquire(weight.compute_dtype(), stream)),
+          .bias = router_.bias() == nullptr ? Tensor{} : copy_of(router_.acquire_bias(stream))};
+}
+
+void RoutedExperts::add_flips(const Tensor& rows, const kernels::Routing& routing,
+                              const Stream& stream) {
+  if (!count_.flips) count_.flips = Tensor::zeros({2}, DType::kF64, MemoryKind::kWorkspace, stream);
+  const Tensor logits = Tensor::empty({rows.size(0), spec_.routing.experts}, rows.dtype(),
+                                      MemoryKind::kWorkspace, stream);
+  kernels::linear_forward(logits, rows, router_before_.weight, router_before_.bias, Tensor{},
+                          stream);
+  kernels::routing_flips(count_.flips, routing, routed(logits, stream), stream);
+}
+
 Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
                               ActivationTape& tape, const Stream& stream) {
   const Tensor rows = x.as_rows();
   const Tensor logits = router_.product(rows, Tensor{}, as_stored(tape.pass()), stream);
   const kernels::Routing routing = routed(logits, stream);
+  if (router_before_.weight && tape.pass().counts) add_flips(rows, routing, stream);
   const Shape wide_rows{routing.pairs.size(0), spec_.width};
   Tensor gathered = Tensor::empty(wide_rows, x.dtype(), MemoryKind::kActivations, stream);
   kernels::gather_tokens(gathered, rows, routing, stream);
@@ -154,7 +182,7 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
   const Tensor active = tape.take(stream), wide = tape.take(stream), logits = tape.take(stream),
                x = tape.take(stream);
   const kernels::Routing routing = routed(logits, stream);
-  if (pass.training) add_to_count(logits, routing, stream);
+  if (pass.counts) add_to_count(logits, routing, stream);
   Tensor rows = Tensor::empty({routing.pairs.size(0), spec_.width}, dy.dtype(),
                               MemoryKind::kActivations, stream);
   kernels::gather_tokens(rows, dy.as_rows(), routing, stream);

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/observability/expert_loads.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
@@ -14,6 +15,18 @@ std::string right(const std::string& text, std::size_t width) {
 }
 
 }  // namespace
+
+void RoutingFlips::add(double share) {
+  ++steps;
+  sum += share;
+  most = std::max(most, share);
+}
+
+std::string RoutingFlips::text() const {
+  if (steps == 0) return "";
+  return concat("mean ", units::fixed(100 * mean(), 1), " %, at most ", units::fixed(100 * most, 1),
+                " % of the choices, in ", steps, " steps of Predict");
+}
 
 std::string json_text_of(const ExpertLoads& loads) {
   return boost::json::serialize(json_of(loads));

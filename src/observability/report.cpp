@@ -252,7 +252,7 @@ std::string recovery_facts(const RunSummary& summary) {
 }
 
 /// What the last steps' routers did, layer by layer; "" where there is none.
-std::string experts_card(const ExpertLoads& loads) {
+std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   if (loads.empty()) return "";
   std::string out = concat(
       "<section class=\"card\">\n<h2>Experts <small>of the last step; even loads are 1; balance "
@@ -268,7 +268,11 @@ std::string experts_card(const ExpertLoads& loads) {
            cell("Router's entropy", units::fixed(loads.entropy[i], 3)) +
            cell("Dead", concat(loads.dead[i])) + "</tr>\n";
   }
-  return out + "</tbody>\n</table>\n</section>\n";
+  out += "</tbody>\n</table>\n";
+  if (flips.steps > 0)
+    out += concat("<p class=\"quiet\">Changed by the routers' change since Predict began: ",
+                  flips.text(), "</p>\n");
+  return out + "</section>\n";
 }
 
 std::string folded(const char* name, const std::string& text, const char* state) {
@@ -283,26 +287,29 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
   Curves curves;
   Reliability reliability;
   ExpertLoads experts;
+  RoutingFlips flips;
   for_each_record(input.metrics, [&](const StepRecord& record) {
     curves.add(record);
     reliability.add(record);
     if (!record.experts.empty()) experts = record.experts;
+    if (record.routing_flips) flips.add(*record.routing_flips);
   });
-  replace_file(path, filled(k_report_html,
-                            {{"title", html_escaped(input.title)},
-                             {"target", input.summary.masked ? "masked token" : "token"},
-                             {"style", k_report_css},
-                             {"script", k_report_js},
-                             {"data", curves.to_json()},
-                             {"tiles", tiles(input.summary)},
-                             {"time_bar", time_bar(input.summary)},
-                             {"phases", phase_rows(input.summary)},
-                             {"savings", savings_card(input.summary) + experts_card(experts)},
-                             {"predictions", prediction_facts(input.summary) + reliability.html() +
-                                                 recovery_facts(input.summary)},
-                             {"facts", facts(input.summary) + loss_scale_facts(input.summary)},
-                             {"sample", folded("Sample of generated text", input.sample, " open")},
-                             {"settings", folded("Settings", input.settings, "")}}));
+  replace_file(path,
+               filled(k_report_html,
+                      {{"title", html_escaped(input.title)},
+                       {"target", input.summary.masked ? "masked token" : "token"},
+                       {"style", k_report_css},
+                       {"script", k_report_js},
+                       {"data", curves.to_json()},
+                       {"tiles", tiles(input.summary)},
+                       {"time_bar", time_bar(input.summary)},
+                       {"phases", phase_rows(input.summary)},
+                       {"savings", savings_card(input.summary) + experts_card(experts, flips)},
+                       {"predictions", prediction_facts(input.summary) + reliability.html() +
+                                           recovery_facts(input.summary)},
+                       {"facts", facts(input.summary) + loss_scale_facts(input.summary)},
+                       {"sample", folded("Sample of generated text", input.sample, " open")},
+                       {"settings", folded("Settings", input.settings, "")}}));
 }
 
 }  // namespace hybrid_trainer

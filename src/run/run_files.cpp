@@ -17,6 +17,7 @@
 #include "src/run/run_base.h"
 #include "src/trainer/frozen_weights.h"
 #include "src/trainer/run_model.h"
+#include "src/trainer/selection_biases.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -54,6 +55,11 @@ const Tensor& accepted_weight(const State& state, const std::string& name, RunWe
   if (weights == RunWeights::kAverage) return state.tensor(average_name(name));
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
+}
+
+bool holds_average(const State& state) {
+  const auto first = state.tensors.lower_bound(average_name(""));
+  return first != state.tensors.end() && first->first.starts_with(average_name(""));
 }
 
 /// Of a run that begins: what its base and its data say of the tokens that end a text.
@@ -179,7 +185,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   const State state =
       load_checkpoint(*found.checkpoint, in_place ? stream : host,
                       is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
-  if (is_average && state.tensors.empty()) {
+  if (is_average && !holds_average(state)) {
     throw MissingInput(concat(found.checkpoint->path, " holds no average of the weights: ",
                               "training.average_weights is ", run.config.training.average_weights));
   }
@@ -197,6 +203,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
       wait_for_copy(parameter.home_master(), saved, stream);
     }
   });
+  load_selection_biases(*run.model, state, stream);
   if (frozen_form && !run.config.lora.is_on()) hold_all_frozen(*run.model, *frozen_form, stream);
   return run;
 }

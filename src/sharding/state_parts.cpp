@@ -18,9 +18,10 @@ class WeightNames {
     for (std::size_t i = 0; i < parts.weights().size(); ++i) index_[parts.weights()[i]->name()] = i;
   }
 
-  /// None for what is the same on all ranks: batches, which are integers.
+  /// None for what is the same on all ranks: batches, which are integers, and what routers have beside
+  /// their weights.
   std::optional<std::size_t> weight_of(const std::string& name, DType dtype) const {
-    if (dtype == DType::kI32) return {};
+    if (dtype == DType::kI32 || name.starts_with(kRoutingState)) return {};
     std::string rest = name.substr(name.find('.') + 1);
     const std::size_t last = rest.rfind('.');
     if (name.starts_with("phases.") && last != std::string::npos)

@@ -21,7 +21,7 @@ PendingGradient AccumulatedGradients::enqueue(const Batch& batch, const Stream& 
   PendingGradient pending;
   for (std::int64_t i = 0; i < count; ++i) {
     pending.losses.push_back(
-        parts_.pass.enqueue(parts_.micro_batches.part(batch, i), i, count, stream, immediate()));
+        parts_.pass.enqueue(parts_.micro_batches.part(batch, i), {i, count}, stream, immediate()));
   }
   end_gradients(parts_.weights, stream);
   if (immediate() == nullptr) measure(pending, stream);

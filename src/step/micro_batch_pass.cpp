@@ -5,6 +5,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/stored_tape.h"
 #include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/nn/routed_experts.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -91,12 +92,20 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& 
           .kept_segments = memory_.kept_segments};
 }
 
-Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64_t count,
-                               const Stream& stream, ImmediateUpdates* updates) const {
-  Pass pass = this->pass(true, index * part.tokens(), part);
+void MicroBatchPass::begin_gradient() const {
+  scales_.begin_gradient();
+  model_.visit_routings([&](RoutedExperts& experts) {
+    if (experts.count().sums) fill_zero(experts.count().sums, stream_);
+  });
+}
+
+Tensor MicroBatchPass::enqueue(const Batch& part, const MicroBatch& place, const Stream& stream,
+                               ImmediateUpdates* updates) const {
+  Pass pass = this->pass(true, place.index * part.tokens(), part);
+  pass.counts = place.is_of_step;
   pass.loss_may_wait = updates == nullptr;
   pass.states = states_.get();
-  if (states_) states_->set_sequences(count * part.size());
+  if (states_) states_->set_sequences(place.count * part.size());
   const auto tape = make_tape(
       pass,
       {places_.at(memory_.activations), memory_.activation_bits, memory_.activations == "file"},
@@ -105,7 +114,7 @@ Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64
   {
     const StepPartTimer timer(stream, StepPart::kForward);
     const auto scale = static_cast<float>(scales_.loss_scale());
-    loss = model_.forward(part, scale / static_cast<float>(count), *tape, stream);
+    loss = model_.forward(part, scale / static_cast<float>(place.count), *tape, stream);
   }
   if (updates != nullptr) updates->observe_loss(kernels::wait_for_value(loss, stream));
   const StepPartTimer timer(stream, StepPart::kBackward);
@@ -114,7 +123,9 @@ Tensor MicroBatchPass::enqueue(const Batch& part, std::int64_t index, std::int64
 }
 
 Tensor MicroBatchPass::enqueue_forward(const Batch& part) const {
-  ForwardOnlyTape tape(pass(false, 0, part));
+  Pass pass = this->pass(false, 0, part);
+  pass.counts = true;
+  ForwardOnlyTape tape(pass);
   return model_.forward(part, 1.0f, tape, stream_);
 }
 

@@ -25,9 +25,16 @@ class MicroBatchPass {
   /// one: every step blocks.
   void upload_step_number();
 
-  /// Enqueues forward and backward of micro-batch number `index` of `count`, whose gradients go to
-  /// the parameters' sink; `updates`, if given, sees the loss in between. Returns the loss, (1) f64.
-  Tensor enqueue(const Batch& part, std::int64_t index, std::int64_t count, const Stream& stream,
+  /// One of the equal parts of a step's batch.
+  struct MicroBatch {
+    std::int64_t index, count;
+    bool is_of_step = true;  // else it is another rank's, computed for its collectives alone
+  };
+  /// A step's gradient begins: what routers have counted, and the magnitudes of fp8, go.
+  void begin_gradient() const;
+  /// Enqueues forward and backward of a micro-batch, whose gradients go to the parameters' sink;
+  /// `updates`, if given, sees the loss in between. Returns the loss, (1) f64.
+  Tensor enqueue(const Batch& part, const MicroBatch& place, const Stream& stream,
                  ImmediateUpdates* updates = nullptr) const;
   /// How often backward of a micro-batch contributes to each gradient.
   std::int64_t contributions(const Batch& part) const;

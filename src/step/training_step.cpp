@@ -73,7 +73,7 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   PendingGradient pending;
   double loss = 0;
   for (bool is_done = false; !is_done;) {
-    scales_.begin_gradient();
+    pass_.begin_gradient();
     try {
       pending = pass_.records() ? replay(batch) : path_->enqueue(batch, stream_);
     } catch (const OutOfMemory& error) {
@@ -110,6 +110,7 @@ GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
   ordered_gradients().keep_own(true);
   PendingGradient pending;
   for (bool is_done = false; !is_done;) {
+    pass_.begin_gradient();
     try {
       pending = path_->enqueue(batch, stream_);
       is_done = true;

@@ -46,9 +46,8 @@ class TrainingStep {
   const Stretches& stretches() const { return stretches_; }
   const Stream& stream() const { return stream_; }
 
-  /// Activations and products are of this precision from now on, and so are the copies of the
-  /// weights that they read. `records`: gradients may be recorded and replayed
-  /// (training.cuda_graphs).
+  /// Activations and products, and the copies of weights that they read, are of this precision from
+  /// now on. `records`: gradients may be recorded and replayed (training.cuda_graphs).
   void compute_in(const Precision& precision, bool records);
   /// Makes compute copies anew: the masters of parameters() have changed, on all ranks. Those of
   /// whole weights are made when they are used. Until send_weights or their use they are not what

@@ -83,7 +83,8 @@ void TreeGradients::enqueue_leaf(const Batch& part, const Leaf& leaf, PendingGra
                                  const Stream& stream) {
   leaves_->begin_leaf(leaf.counted, leaf.leaves);
   begin_gradients(parts_.weights, *leaves_, parts_.pass.contributions(part));
-  const Tensor loss = parts_.pass.enqueue(part, leaf.index, leaf.leaves, stream, immediate());
+  const Tensor loss = parts_.pass.enqueue(part, {leaf.index, leaf.leaves, leaf.counted.has_value()},
+                                          stream, immediate());
   end_gradients(parts_.weights, stream);
   leaves_->end_leaf();
   if (leaf.counted) pending.losses.push_back(loss);

@@ -329,8 +329,10 @@ Inspection inspect_experts(const fs::path& path) {
   if (!run.hold_a_run())
     throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
   StepRecord last;
+  RoutingFlips flips;
   for_each_record(run.metrics(), [&](const StepRecord& record) {
     if (!record.experts.empty()) last = record;
+    if (record.routing_flips) flips.add(*record.routing_flips);
   });
   if (last.experts.empty())
     throw DataError(concat(path.string(),
@@ -339,7 +341,12 @@ Inspection inspect_experts(const fs::path& path) {
   json::object found{{"kind", "experts"}, {"step", last.step}};
   const json::value loads = json::parse(json_text_of(last.experts));
   for (const auto& [key, value] : loads.get_object()) found[key] = value;
-  return {pretty_json(found), concat("step ", last.step, "\n", text_of(last.experts))};
+  std::string text = concat("step ", last.step, "\n", text_of(last.experts));
+  if (flips.steps > 0) {
+    found["routing_flips"] = {{"steps", flips.steps}, {"mean", flips.mean()}, {"most", flips.most}};
+    text += concat("changed by the routers' change since Predict began: ", flips.text(), "\n");
+  }
+  return {pretty_json(found), std::move(text)};
 }
 
 }  // namespace hybrid_trainer

@@ -4,18 +4,32 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/nn/routed_experts.h"
 
 namespace hybrid_trainer {
 
 ExpertLoads ExpertWatch::read(LossModel& model, const Stream& stream) {
   ExpertLoads loads;
   std::size_t layer = 0;
-  model.visit_routings([&](RoutingCount& count) {
-    if (count.sums) add_layer(loads, count, layer, stream);
+  model.visit_routings([&](RoutedExperts& experts) {
+    if (experts.count().sums) add_layer(loads, experts.count(), layer, stream);
     ++layer;
   });
   if (!loads.empty()) warn_of_dead(loads);
   return loads;
+}
+
+std::optional<double> ExpertWatch::read_flips(LossModel& model, const Stream& stream) {
+  double flips = 0, pairs = 0;
+  model.visit_routings([&](RoutedExperts& experts) {
+    const Tensor& sums = experts.count().flips;
+    if (!sums) return;
+    const Tensor here = wait_for_host(sums, stream);
+    flips += here.data<double>()[0];
+    pairs += here.data<double>()[1];
+    fill_zero(sums, stream);
+  });
+  return pairs == 0 ? std::optional<double>() : flips / pairs;
 }
 
 void ExpertWatch::add_layer(ExpertLoads& loads, RoutingCount& count, std::size_t layer,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ class ExpertWatch {
   /// Of the steps since the last call, whose work is done; the counts begin anew. Empty where the model
   /// has no routers, or they counted nothing.
   ExpertLoads read(LossModel& model, const Stream& stream);
+  /// Since the last call, which share of the pairs of a token and its expert exists only because the
+  /// routers have changed since Predict began; absent where nothing counts it.
+  static std::optional<double> read_flips(LossModel& model, const Stream& stream);
 
  private:
   void add_layer(ExpertLoads& loads, RoutingCount& count, std::size_t layer, const Stream& stream);

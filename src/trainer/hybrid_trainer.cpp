@@ -164,6 +164,7 @@ StepRecord HybridTrainer::step(const Batch& batch) {
     if (!holds_weights_) trainable_->send_weights();
     throw DivergedStep(error.what(), record_of(outcome, batch));
   }
+  trainable_->balance_experts();
   if (!holds_weights_) trainable_->send_weights();
   StepRecord record = record_of(outcome, batch);
   ++progress_->steps_done;

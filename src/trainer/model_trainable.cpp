@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/away_weight.h"
 #include "src/trainer/saved_weights.h"
+#include "src/trainer/selection_biases.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -25,6 +26,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
                                Tell tell, Communicator* ranks)
     : model_(model),
       stream_(stream),
+      ranks_(ranks),
       predicts_backward_(config.phases.skips_backward()),
       places_(std::move(places)),
       tell_(std::move(tell)),
@@ -34,6 +36,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       offload_(config, *places_, step_, tell_),
       rollback_(step_, position_, *places_),
       average_(config.training.average_weights, places_->overflow()),
+      routers_(model, stream),
       weights_(step_, offload_, average_, *places_),
       pending_(make_pending_work(config, step_, tell_)) {
   const DeviceMap map(config.memory);
@@ -59,7 +62,12 @@ void ModelTrainable::enter_phase(Phase phase) {
     offload_.end_predict();
   }
   position_.compute(!predicts);
-  if (predicts) offload_.move_masters_out();
+  if (predicts) {
+    routers_.take();
+    offload_.move_masters_out();
+  } else {
+    routers_.drop();
+  }
   if (phase == Phase::kPredict) pending_->enter_predict();
   if (border_) return;  // Full's precision in a step of Correct
   border_ = stream_.pool()->use();
@@ -86,6 +94,8 @@ void ModelTrainable::apply_gradient() {
   average_.add(step_.parameters(), stream_);
 }
 
+void ModelTrainable::balance_experts() { move_selection_biases(model_, ranks_, stream_); }
+
 void ModelTrainable::exchange_average() {
   average_.exchange(step_.parameters(), stream_);
   if (step_.parts() == nullptr) return;
@@ -106,6 +116,8 @@ void ModelTrainable::save(State& state) {
   micro_batches_.save(state);
   rollback_.save(state);
   average_.save(state, step_.parameters());
+  routers_.save(state);
+  save_selection_biases(model_, state);
   if (step_.states() != nullptr) step_.states()->save(state);
   position_.precision().save(state);
   step_.scales().save(state);
@@ -118,6 +130,8 @@ void ModelTrainable::load(const State& state) {
   rollback_.drop_snapshot();
   load_weights(state, step_);
   average_.load(state, step_.parameters(), stream_);
+  routers_.load(state);
+  load_selection_biases(model_, state, stream_);
   if (step_.states() != nullptr) step_.states()->load(state, stream_);
   position_.precision().load(state);
   step_.scales().load(state);

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/nn/loss_model.h"
 #include "src/trainer/model_weights.h"
 #include "src/trainer/pending_work.h"
+#include "src/trainer/router_copies.h"
 
 namespace hybrid_trainer {
 
@@ -69,6 +70,8 @@ class ModelTrainable final : public Trainable {
   std::optional<bool> vote_to_stop(bool asks) { return pending_->vote_to_stop(asks); }
   /// Whether there is a mean of the weights (training.average_weights).
   bool has_average() const { return average_.exists(); }
+  /// See move_selection_biases; to be called once a step.
+  void balance_experts();
   /// Weights and their mean change places; see WeightAverage.
   void exchange_average();
 
@@ -91,6 +94,7 @@ class ModelTrainable final : public Trainable {
  private:
   LossModel& model_;
   const Stream& stream_;
+  Communicator* const ranks_;
   const bool predicts_backward_;
   std::shared_ptr<MemoryPlaces> places_;
   Tell tell_;
@@ -100,6 +104,7 @@ class ModelTrainable final : public Trainable {
   PredictOffload offload_;
   ModelRollback rollback_;
   WeightAverage average_;
+  RouterCopies routers_;
   ModelWeights weights_;
   std::unique_ptr<PendingWork> pending_;
   std::optional<MemoryUse> border_;

@@ -61,6 +61,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
   record.experts = experts_.read(trainable_.model(), trainable_.stream());
+  record.routing_flips = ExpertWatch::read_flips(trainable_.model(), trainable_.stream());
   tell_stretch(record);
   watch_memory(record);
   record.warns = outcome.warns || !warnings.empty();

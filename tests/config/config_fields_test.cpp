@@ -117,6 +117,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.experts.shared_width", {{"model.experts.shared_width", "16"}}},
       {"model.experts.gate_limit", {{"model.experts.gate_limit", "0.01"}}},
       {"model.experts.balance_loss", {{"model.experts.balance_loss", "0.3"}}},
+      {"model.experts.bias_rate", {{"model.experts.bias_rate", "0.1"}}},
       {"model.experts.z_loss", {{"model.experts.z_loss", "0.3"}}},
       {"model.query_key_value_limit", {{"model.query_key_value_limit", "0.01"}}},
       {"lora.alpha", {{"lora.alpha", "8"}}},

@@ -31,6 +31,14 @@ const std::vector<DeviceCase> kRouting{
     {"routing_statistics",
      after_routing({{"sums", {routing_numbers(3)}, DType::kF64}, {"logits", kOfExperts}}),
      [](const Tensors& t, const Stream& s) { routing_statistics(t[5], t[6], first_of(t), s); }},
+    {"move_selection_bias",
+     {{"bias", {3}}, {"counts", {2, 10}, DType::kF64}},
+     [](const Tensors& t, const Stream& s) { move_selection_bias(t[0], t[1], 0.5f, s); }},
+    {"routing_flips",
+     after_routing({{"sums", {2}, DType::kF64}, {"before", kOfPairs, DType::kI32}}),
+     [](const Tensors& t, const Stream& s) {
+       routing_flips(t[5], first_of(t), {t[6], t[1], t[2], t[3], t[4]}, s);
+     }},
     {"gather_tokens", after_routing({{"rows", kOfRows}, {"x", kOfTokens}}),
      [](const Tensors& t, const Stream& s) { gather_tokens(t[5], t[6], first_of(t), s); }},
     {"combine_rows", after_routing({{"y", kOfTokens}, {"rows", kOfRows}, {"residual", kOfTokens}}),

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/nn/routed_experts.h"
 #include "support/parameters.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
@@ -28,7 +29,7 @@ class MixtureGolden : public ::testing::TestWithParam<const char*> {
   }
   /// Both ways over the folder's tokens.
   void compute(LanguageModel& model) const {
-    PlainTape tape{Pass{}};
+    PlainTape tape{Pass{.counts = true}};
     const Batch batch = token_batch(load("tokens"), load("targets"));
     model.forward(batch, 1, tape, stream_);
     model.backward(batch, tape, stream_);
@@ -45,7 +46,8 @@ TEST_P(MixtureGolden, EachExpertGetsTheTokensThatTransformersSendsIt) {
   gradients.begin();
   compute(*model);
   std::size_t compared = 0;
-  model->visit_routings([&](const RoutingCount& count) {
+  model->visit_routings([&](RoutedExperts& routed) {
+    const RoutingCount& count = routed.count();
     const std::string layer = count.layer.substr(2, count.layer.find('.', 2) - 2);  // "h.0.mlp"
     const Tensor experts = load("experts." + layer);
     std::vector<double> wanted(static_cast<std::size_t>(count.experts));
@@ -97,7 +99,8 @@ TEST_P(BalanceGolden, LossAndGradientsAreThoseOfTransformers) {
   gradients.begin();
   compute(*model);
   double balance = 0, layers = 0;
-  model->visit_routings([&](const RoutingCount& count) {
+  model->visit_routings([&](RoutedExperts& routed) {
+    const RoutingCount& count = routed.count();
     balance += count.sums.data<double>()[2 * count.experts + 3] /
                count.sums.data<double>()[2 * count.experts];
     ++layers;

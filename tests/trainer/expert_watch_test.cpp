@@ -26,7 +26,7 @@ class ExpertWatchTest : public ::testing::Test {
                             stream_);
     for (int pass = 0; pass < passes; ++pass) {
       gradients.begin();
-      PlainTape tape{Pass{}};
+      PlainTape tape{Pass{.counts = true}};
       const Batch batch = token_batch(random_tokens({2, 16}, 40, 1, stream_),
                                       random_tokens({2, 16}, 40, 2, stream_));
       model.forward(batch, 1, tape, stream_);
@@ -64,7 +64,8 @@ TEST_F(ExpertWatchTest, TellsOnceOfExpertsThatGetNothing) {
     std::fill_n(values.data<float>(), values.elements(), 0.0f);  // the first of equal ones
   });
   for (std::int64_t step = 1; step <= ExpertLoads::kDeadAfter + 1; ++step) {
-    model->visit_routings([&](RoutingCount& count) {
+    model->visit_routings([&](RoutedExperts& experts) {
+      RoutingCount& count = experts.count();
       count.sums = Tensor::zeros({kernels::routing_numbers(4)}, DType::kF64, MemoryKind::kWorkspace,
                                  stream_);
       count.sums.data<double>()[0] = 8;  // all tokens go to expert 0

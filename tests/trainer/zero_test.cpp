@@ -99,7 +99,7 @@ TEST(Zero, HasTheBitsOfOneRankWhereLayersCarryAState) {
 TEST(Zero, HasTheBitsOfOneRankWhereTokensChooseExperts) {
   HybridTrainerConfig config = cut_config("adamw", 5);
   config.model.family = "mixtral";
-  config.model.experts = {.count = 6, .chosen = 1, .balance_loss = 0.1};
+  config.model.experts = {.count = 6, .chosen = 1, .balance_loss = 0.1, .bias_rate = 0.02};
   expect_bits_of_one(config, {2, 3}, {0, 1, 2, 3}, "experts");
 }
 

@@ -119,11 +119,15 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ra
 /// Tensors of a checkpoint, by name, of one rank or several. Throws DataError.
 std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
 
+/// Begins the names of what routers have beside their weights; it is whole, and the same, on all ranks.
+inline constexpr const char* kRoutingState = "routing.";
+
 enum class CheckpointPart { kAll, kWeights, kAverage, kNumbers };
 
 /// The contents of a verified checkpoint; new tensors from the stream's pool. kWeights skips all
-/// tensors but "model."... and "snapshot."...: a checkpoint taken in Predict has both, and there
-/// the snapshot holds the accepted weights. kAverage skips all but "average."..., kNumbers all.
+/// tensors but "model.", "snapshot." and "routing.": a checkpoint taken in Predict has the first two,
+/// and there the snapshot holds the accepted weights. kAverage skips all but "average." and "routing.",
+/// kNumbers all.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

@@ -66,6 +66,17 @@ inline constexpr std::int64_t routing_numbers(std::int64_t experts) { return 2 *
 void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing& routing,
                         const Stream& stream);
 
+/// bias_e += rate·sign(mean load − load of expert e), f32 (E). The loads are the first E numbers of each
+/// row of `counts`, f64 (ranks, at least E), summed over its rows. Source: Wang et al. 2024,
+/// arXiv 2408.15664.
+void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
+                         const Stream& stream);
+
+/// sums += how many pairs of a token and its expert are not among those of `before`, and how many pairs
+/// there are. Both routings are of the same tokens. sums: (2) f64.
+void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
+                   const Stream& stream);
+
 /// rows[r] = x[t] of the pair t·k + j in row r. x: (N, C); rows: (R, C); f32 or bf16.
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
                    const Stream& stream);

@@ -22,6 +22,7 @@ struct ExpertConfig {
   std::int64_t shared_width = 0;
   double gate_limit = 0;
   double balance_loss = 0;
+  double bias_rate = 0;
   double z_loss = 0;
 
   template <class Self, class Visitor>
@@ -61,6 +62,13 @@ struct ExpertConfig {
                 "tokens that an expert gets and P its mean probability, a mean over the layers. "
                 "Even loads give α·chosen. 0: off.",
                 Range::at_least(0)});
+    visit(
+        Field{"bias_rate", self.bias_rate,
+              "Spreads tokens without a loss: an expert is chosen by its score plus a bias, which "
+              "after each step grows by this number where it got fewer tokens than the mean and "
+              "shrinks where it got more, such as 0.001. Such a model has no Hugging Face folder. "
+              "0: off.",
+              Range::at_least(0)});
     visit(Field{"z_loss", self.z_loss,
                 "Factor of the mean of the squared log-sum-exp of the router's logits, which keeps "
                 "them small, a mean over the layers. 0: off.",

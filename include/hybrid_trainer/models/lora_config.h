@@ -63,7 +63,8 @@ struct LoraConfig {
     visit(Field{"base", self.base,
                 "How the frozen weights are stored. fp32; bf16, rounded once; or quantized as "
                 "bitsandbytes does: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with "
-                "double quantization. When quantized, embedding and head are in bf16. A product in "
+                "double quantization; or mxfp4, 4 bits in blocks of 32. When quantized, embedding "
+                "and head are in bf16. A product in "
                 "another precision converts the weights it needs.",
                 Range{}, frozen_base_names()});
   }

@@ -39,6 +39,8 @@ struct Pass {
   bool loss_may_wait = false;
   /// Factor of the gradients of losses that layers add, such as a router's: that of the loss itself.
   float gradient_scale = 1;
+  /// Whether routers count what they do (RoutingCount).
+  bool counts = false;
   /// If not null, sequences begin with these states, and leave theirs for the next batch.
   RowStates* states = nullptr;
   /// If not null, this pass is of one segment, and branches begin and end as it says.

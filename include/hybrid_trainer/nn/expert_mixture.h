@@ -48,7 +48,7 @@ class ExpertMixture final : public ResidualBranch {
   KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
-  void visit_routings(const RoutingVisitor& visit) override { visit(experts_.count()); }
+  void visit_routings(const RoutingVisitor& visit) override { visit(experts_); }
 
  private:
   Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,

@@ -27,6 +27,7 @@ class RoutedExperts final : public Rebuilder {
     kernels::Gate gate = kernels::Gate::kSilu;
     std::optional<kernels::ClampedGate> clamped{};  // in place of the gate
     kernels::RoutingLosses losses{};
+    float bias_rate = 0;  // above 0: experts are chosen by a bias, too, which moves by it
     bool router_bias = false, biases = false;
     Role role = Role::kExpert;  // of the experts' weights
   };
@@ -50,19 +51,34 @@ class RoutedExperts final : public Rebuilder {
   KeptNumbers kept() const;
   void visit_parameters(const ParameterVisitor& visit);
   void visit_linears(const LinearVisitor& visit);
-  /// Of backward passes.
+  /// Of backward passes, and flips of forward passes.
   RoutingCount& count() { return count_; }
+  /// What is added to the router's scores where experts are chosen, (E) f32; undefined without.
+  const Tensor& selection_bias() const { return selection_bias_; }
+  float bias_rate() const { return spec_.bias_rate; }
+  /// A router's matrix and bias as they were at a time. Undefined: there are none.
+  struct RouterCopy {
+    Tensor weight{}, bias{};
+  };
+  /// Of the router as it is now; undefined where it does not learn, or an adapter does in its place.
+  RouterCopy copy_router(const Stream& stream);
+  /// While it is defined, forward passes that count add up the tokens that go elsewhere than by it. What
+  /// it multiplies are the activations of now.
+  RouterCopy& router_before() { return router_before_; }
 
  private:
   kernels::Routing routed(const Tensor& logits, const Stream& stream) const;
   Tensor gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets, const Stream& stream);
   void gate_backward(const Tensor& wide, const Tensor& dactive, const Stream& stream) const;
+  void add_flips(const Tensor& rows, const kernels::Routing& routing, const Stream& stream);
   void add_to_count(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
   std::string name_;
   Spec spec_;
   Linear router_;
   GroupedLinear first_, last_;
   RoutingCount count_;
+  Tensor selection_bias_;
+  RouterCopy router_before_;
 };
 
 }  // namespace hybrid_trainer

@@ -14,9 +14,11 @@ struct RoutingCount {
   std::string layer{};  // "h.0.mlp"
   std::int64_t experts = 0, chosen = 0;
   kernels::RoutingLosses losses{};
-  Tensor sums{};  // see kernels::routing_statistics; undefined where nothing was counted
+  Tensor sums{};   // see kernels::routing_statistics; undefined where nothing was counted
+  Tensor flips{};  // see kernels::routing_flips; undefined where nothing was counted
 };
 
-using RoutingVisitor = std::function<void(RoutingCount&)>;
+class RoutedExperts;
+using RoutingVisitor = std::function<void(RoutedExperts&)>;
 
 }  // namespace hybrid_trainer

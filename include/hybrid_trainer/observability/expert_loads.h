@@ -23,6 +23,16 @@ struct ExpertLoads {
   bool operator==(const ExpertLoads&) const = default;
 };
 
+/// Which share of the experts' choices Predict has changed, over the steps that tell (routing_flips).
+struct RoutingFlips {
+  std::int64_t steps = 0;
+  double sum = 0, most = 0;
+  void add(double share);
+  double mean() const { return steps == 0 ? 0 : sum / static_cast<double>(steps); }
+  /// "mean 12.3 %, at most 29.2 % of the choices, in 21 steps of Predict"; "" of no step.
+  std::string text() const;
+};
+
 /// One object, as in a line of metrics.jsonl.
 std::string json_text_of(const ExpertLoads& loads);
 /// A table of the layers, for people.

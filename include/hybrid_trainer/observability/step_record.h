@@ -78,6 +78,9 @@ struct StepRecord {
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
   ExpertLoads experts;  // empty where no router sent anything
+  /// In Predict: the share of the pairs of a token and its expert that the routers' change since Predict
+  /// began has made; absent without routers that learn.
+  std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
   /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set
   /// with a decision.
@@ -140,6 +143,7 @@ struct StepRecord {
     visit("slowest_rank_ratio", beside(of.slowest_rank_ratio...), of.slowest_rank_ratio...);
     visit("experts", StepFieldUse{.required = false, .written = (!of.experts.empty() && ...)},
           of.experts...);
+    visit("routing_flips", beside(of.routing_flips...), of.routing_flips...);
     visit("decision", newer, of.decision...);
     visit("kept_fraction", newer, of.kept_fraction...);
     visit("recovery", newer, of.recovery...);

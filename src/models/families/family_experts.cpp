@@ -29,7 +29,8 @@ RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
                       .rule = routing_rule(experts.rule)},
           .gate = gate,
           .clamped = clamped,
-          .losses = {.balance = share(experts.balance_loss), .z = share(experts.z_loss)}};
+          .losses = {.balance = share(experts.balance_loss), .z = share(experts.z_loss)},
+          .bias_rate = static_cast<float>(experts.bias_rate)};
 }
 
 void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t count,
