@@ -37,9 +37,28 @@ Refusal refusal_of_prediction_recoveries() {
           .wanted = "another one"};
 }
 
+/// Ranks that run ahead of one another agree neither on a skipped step nor on the scales of numbers.
+std::vector<Refusal> refusals_of_scaled_products() {
+  const std::string longest = "phases.max_predict_steps", wanted = "fp32 or bf16";
+  return {{.keys = {"mixed_precision.predict"},
+           .kind = Kind::kIsNoneOf,
+           .values = {"fp16", "fp8"},
+           .why = "in Predict ranks agree on no scale of its numbers",
+           .when = {{longest, Kind::kIsMoreThan, {"0"}}},
+           .wanted = wanted},
+          {.keys = {"mixed_precision.predict"},
+           .kind = Kind::kIsNoneOf,
+           .values = {"auto"},
+           .why = "it follows mixed_precision.full, and in Predict ranks agree on no scale of its "
+                  "numbers",
+           .when = {{longest, Kind::kIsMoreThan, {"0"}},
+                    {"mixed_precision.full", Kind::kIsOneOf, {"fp16", "fp8"}}},
+           .wanted = wanted}};
+}
+
 std::vector<Refusal> refusals_ahead_of_ranks() {
   const char* const whole = "each rank updates its weights and state where they are";
-  return {
+  std::vector<Refusal> rows{
       {{"memory.optimizer_state", "memory.weights"}, Kind::kIsOneOf, {"device"}, whole},
       {{"memory.device_map"}, Kind::kIsOneOf, {""}, whole},
       {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are sent as a whole"},
@@ -63,6 +82,9 @@ std::vector<Refusal> refusals_ahead_of_ranks() {
        .when = {{"ranks", Kind::kIsOneOf, {"1"}}},
        .wanted = "skip_backward, or more ranks: --ranks N, or of a plan --devices N"},
   };
+  const std::vector<Refusal> scaled = refusals_of_scaled_products();
+  rows.insert(rows.end(), scaled.begin(), scaled.end());
+  return rows;
 }
 
 }  // namespace hybrid_trainer

@@ -34,11 +34,23 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
 }
 
+/// No failure: the next step's gradient is scaled by less.
+void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
+                   const std::function<void(bool applies)>& apply) {
+  parts.signal = Signal::kNone;
+  if (apply) apply(false);
+  tell(outcome,
+       concat("the gradient overflowed in fp16: skipped the update, and the loss scale is ",
+              loss_scale, " from here on"));
+}
+
 }  // namespace
 
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
             const std::function<void(bool applies)>& apply) {
   outcome.loss = measurement.loss;
+  if (measurement.lowered_loss_scale)
+    return skip_overflow(parts, *measurement.lowered_loss_scale, outcome, apply);
   outcome.gradient_norm = measurement.norm;
   const Verdict verdict = parts.monitor.assess(measurement);
   parts.signal = verdict.signal;

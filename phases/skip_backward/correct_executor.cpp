@@ -131,14 +131,25 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
   }
 }
 
+/// No prediction is to blame for a gradient that is too large for the loss scale of fp16.
+GradientMeasurement CorrectExecutor::wait_for_gradient_to_judge(const Batch& batch,
+                                                                PhaseOutcome& outcome) {
+  for (;;) {
+    const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+    outcome.cost += 1;
+    if (!measurement.lowered_loss_scale) return measurement;
+    tell(outcome, concat("the gradient overflowed in fp16: computed it again with the loss scale ",
+                         *measurement.lowered_loss_scale));
+  }
+}
+
 /// Returns the measurement at the predicted point, where there was one.
 GradientMeasurement CorrectExecutor::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   GradientMeasurement measurement;
   try {
     if (jump.moved && !jump.failed && !jump.lacks_room) {
-      measurement = parts_.model.wait_for_gradient(batch);
-      outcome.cost += 1;
+      measurement = wait_for_gradient_to_judge(batch, outcome);
       judge(measurement, outcome);
       return measurement;
     }

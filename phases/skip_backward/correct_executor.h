@@ -31,6 +31,7 @@ class CorrectExecutor {
   Comparison compare(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   double choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome);
   void judge(const GradientMeasurement& measurement, PhaseOutcome& outcome);
+  GradientMeasurement wait_for_gradient_to_judge(const Batch& batch, PhaseOutcome& outcome);
   GradientMeasurement try_to_judge(const Batch& batch, PhaseOutcome& outcome);
   void revert_unseen(PhaseOutcome& outcome);
   void replay(std::vector<Batch> batches, PhaseOutcome& outcome);

@@ -130,9 +130,11 @@ Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome
   outcome.predicted_loss =
       prediction_.jump.mean_loss + prediction_.jump.expected_change(prediction_.line.position());
   outcome.loss = measurement.loss;
-  outcome.gradient_norm = measurement.norm;
   outcome.cost += 1;
   ++parts_.statistics.micro_corrections;
+  if (measurement.lowered_loss_scale)  // there is no slope; the loss is judged alone
+    return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
+  outcome.gradient_norm = measurement.norm;
   if (!measurement.finite()) return parts_.monitor.assess(measurement);
   take_slope(prediction_.line.wait_for_slope(parts_.model), outcome);
   return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);

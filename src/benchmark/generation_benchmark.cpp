@@ -95,7 +95,7 @@ GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std:
   rates.weight_bytes = weight_bytes(*model, dtype);
   rates.read_bytes_per_second = std::max(rate_before, kernels::measure_read_rate(stream));
   rates.share_of_read_rate = rates.weight_bytes / rates.token_seconds / rates.read_bytes_per_second;
-  rates.precision = precision_name(dtype);
+  rates.precision = precision_name({dtype});
   rates.device = hardware_name_of(stream.device());
   return rates;
 }

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/nn/product_rounding.h"
 #include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "src/benchmark/measured.h"
@@ -46,15 +47,14 @@ HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   config.data.sequence_length = settings.sequence;
   config.phases.max_predict_steps = 0;
   config.phases.warmup_steps = 0;
-  config.mixed_precision = {settings.precision, settings.precision, settings.precision,
-                            settings.precision};
+  config.mixed_precision = MixedPrecisionConfig::all(settings.precision);
   return config;
 }
 
-double wait_for_forward_only(LossModel& model, const Batch& batch, DType dtype,
+double wait_for_forward_only(LossModel& model, const Batch& batch, const Pass& pass,
                              const Stream& stream) {
   const auto begin = Clock::now();
-  ForwardOnlyTape tape({.training = false, .dtype = dtype});
+  ForwardOnlyTape tape(pass);
   model.forward(batch, 1.0f, tape, stream);
   stream.synchronize();
   return seconds_since(begin);
@@ -103,13 +103,18 @@ class Subject {
   }
 
   double forward_only(int count) {
+    ProductRounding rounding(all_parameters(*model_), stream_, stream_);
+    rounding.set_form(precision().products);
+    const bool rounds = precision().products != ProductForm::kAsStored;
+    const Pass pass{.training = false, .dtype = dtype(), .products = rounds ? &rounding : nullptr};
     std::vector<double> seconds;
     for (int i = 0; i < count; ++i)
-      seconds.push_back(wait_for_forward_only(*model_, batch_, dtype(), stream_));
+      seconds.push_back(wait_for_forward_only(*model_, batch_, pass, stream_));
     return median(seconds);
   }
 
-  DType dtype() const { return trainer_.dtype_of(Phase::kFull); }
+  const Precision& precision() const { return trainer_.precision().of(Phase::kFull); }
+  DType dtype() const { return precision().dtype; }
   double flops() { return model_->step_flops(batch_); }
   const MemoryUse& memory() const { return memory_; }
 
@@ -145,7 +150,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   reserve_device_memory(config_of(settings), stream, "a smaller batch");
   Subject subject(settings, stream);
   const DType dtype = subject.dtype();
-  result.precision = precision_name(dtype);
+  result.precision = precision_name(subject.precision());
   const double rate_before = kernels::measure_product_rate(dtype, stream);
   stream.pool()->trim();
   subject.step(1);
@@ -165,7 +170,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   result.device = hardware_name_of(stream.device());
   result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
   const double published = published_bf16_rate(result.device);
-  if (dtype == DType::kBF16 && published > 0)
+  if (subject.precision() == Precision{DType::kBF16} && published > 0)
     result.mfu = result.model_flops_per_second / published;
   return result;
 }

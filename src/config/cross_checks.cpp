@@ -1,5 +1,7 @@
 #include "src/config/cross_checks.h"
 
+#include <bit>
+
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
@@ -23,6 +25,13 @@ void collect_number_problems(const HybridTrainerConfig& config, Problems& found)
     found.push_back(concat("distributed.bucket_bytes: got ", bytes,
                            ", want at least 4096, or 0: by the weights"));
   }
+}
+
+void collect_loss_scale_problems(const HybridTrainerConfig& config, Problems& found) {
+  const std::int64_t scale = config.mixed_precision.loss_scale;
+  if (scale < 1 || std::has_single_bit(static_cast<std::uint64_t>(scale))) return;
+  found.push_back(concat("mixed_precision.loss_scale: got ", scale,
+                         ", want a power of two, which changes no bit of a gradient"));
 }
 
 void collect_recording_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -103,6 +112,7 @@ void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
 
 void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
   collect_number_problems(config, found);
+  collect_loss_scale_problems(config, found);
   collect_recording_problems(config, found);
   collect_objective_problems(config, found);
   collect_stretch_problems(config, found);

@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 
 const std::vector<std::string>& precision_names() {
-  static const std::vector<std::string> names{"fp32", "bf16", "auto"};
+  static const std::vector<std::string> names{"fp32", "bf16", "fp16", "fp8", "auto"};
   return names;
 }
 
@@ -64,13 +64,23 @@ std::string HybridTrainerConfig::optimizer_state_home() const {
   return is_on_host ? "host" : memory.optimizer_state;
 }
 
+bool HybridTrainerConfig::computes_in(const std::string& precision) const {
+  const bool predicts = phases.max_predict_steps > 0;
+  const auto is_of = [&](Phase phase) { return mixed_precision.of(phase) == precision; };
+  return is_of(Phase::kWarmup) || is_of(Phase::kFull) ||
+         (predicts && (is_of(Phase::kPredict) || is_of(Phase::kCorrect))) ||
+         std::ranges::any_of(stretches, [&](const StretchConfig& stretch) {
+           return stretch.precision == precision;
+         });
+}
+
 bool HybridTrainerConfig::updates_at_once() const {
   const bool norm_may_stop_it =
       divergence.max_skipped_updates > 0 || divergence.critical_after > 0 ||
       std::max(divergence.on_caution, divergence.on_warning) >= Recovery::kSkipBatch ||
       divergence.rolls_back();
   return memory.gradients == "consume" && optimizer.clip_norm == 0 && !norm_may_stop_it &&
-         phases.max_predict_steps == 0 && !optimizer.paged;
+         phases.max_predict_steps == 0 && !optimizer.paged && !computes_in("fp16");
 }
 
 bool HybridTrainerConfig::saves_by_time() const {

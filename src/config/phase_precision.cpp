@@ -20,17 +20,29 @@ AutomaticPrecision automatic_precision(std::int64_t width, Device device) {
                                            : "bf16, which this processor multiplies"};
 }
 
-const char* precision_name(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }
+const char* precision_name(const Precision& precision) {
+  if (precision.products == ProductForm::kFp16) return "fp16";
+  if (precision.products == ProductForm::kFp8) return "fp8";
+  return precision.dtype == DType::kBF16 ? "bf16" : "fp32";
+}
+
+Precision precision_named(const std::string& name, Device device) {
+  if (name == "fp16") return {DType::kF32, ProductForm::kFp16};
+  if (name == "fp8") {
+    return {device.type == DeviceType::kCpu ? DType::kF32 : DType::kBF16, ProductForm::kFp8};
+  }
+  return {name == "bf16" ? DType::kBF16 : DType::kF32};
+}
 
 PhasePrecision::PhasePrecision(const MixedPrecisionConfig& config, std::int64_t width,
-                               Device device) {
+                               Device device)
+    : device_(device) {
   const auto [automatic, reason] = automatic_precision(width, device);
   for (Phase phase : kAllPhases) {
     const std::string& name = config.of(phase);
     if (name == "auto") reason_ = reason;
-    dtypes_[static_cast<std::size_t>(phase)] = name == "auto"   ? automatic
-                                               : name == "bf16" ? DType::kBF16
-                                                                : DType::kF32;
+    all_[static_cast<std::size_t>(phase)] =
+        name == "auto" ? Precision{automatic} : precision_named(name, device);
   }
 }
 
@@ -40,12 +52,12 @@ void PhasePrecision::save(State& state) const {
 }
 
 void PhasePrecision::load(const State& state) {
-  const auto chosen = dtypes_;
+  const auto chosen = all_;
   for (Phase phase : kAllPhases) {
-    const bool bf16 = state.text(concat("precision.", name_of(phase))) == "bf16";
-    dtypes_[static_cast<std::size_t>(phase)] = bf16 ? DType::kBF16 : DType::kF32;
+    all_[static_cast<std::size_t>(phase)] =
+        precision_named(state.text(concat("precision.", name_of(phase))), device_);
   }
-  if (dtypes_ != chosen && !reason_.empty()) reason_ = "what it was when the run began";
+  if (all_ != chosen && !reason_.empty()) reason_ = "what it was when the run began";
 }
 
 }  // namespace hybrid_trainer

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -22,7 +21,7 @@ BatchShape shape_of(const StretchConfig& stretch, const BatchShape& whole) {
 }  // namespace
 
 const std::vector<std::string>& stretch_precision_names() {
-  static const std::vector<std::string> names{"fp32", "bf16"};
+  static const std::vector<std::string> names{"fp32", "bf16", "fp16", "fp8"};
   return names;
 }
 
@@ -32,13 +31,11 @@ Stretches::Stretches(const HybridTrainerConfig& config) {
   for (const StretchConfig& stretch : config.stretches) {
     const BatchShape shape = shape_of(stretch, whole);
     const double share = static_cast<double>(shape.tokens()) / static_cast<double>(whole.tokens());
-    Stretch next{.first_step = begin,
-                 .batch = shape,
-                 .orthogonalization_period = stretch.orthogonalization_period,
-                 .rate_factor = batch_rate_factor(config.schedule, share)};
-    if (stretch.precision)
-      next.precision = *stretch.precision == "bf16" ? DType::kBF16 : DType::kF32;
-    stretches_.push_back(next);
+    stretches_.push_back({.first_step = begin,
+                          .batch = shape,
+                          .precision = stretch.precision,
+                          .orthogonalization_period = stretch.orthogonalization_period,
+                          .rate_factor = batch_rate_factor(config.schedule, share)});
     const std::int64_t pieces = whole.sequence_length / shape.sequence_length;
     const std::int64_t steps =
         std::llround(stretch.until * static_cast<double>(config.training.steps)) - begin;
@@ -87,12 +84,12 @@ void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std
 }
 
 std::string text_of(const Stretch& stretch) {
-  return concat(
-      stretch.batch.batch_size, " sequences of ", stretch.batch.sequence_length, " tokens",
-      stretch.precision ? concat(" in ", precision_name(*stretch.precision)) : "",
-      stretch.orthogonalization_period ? concat(", whole matrices orthogonalized every ",
-                                                *stretch.orthogonalization_period, " steps")
-                                       : "");
+  return concat(stretch.batch.batch_size, " sequences of ", stretch.batch.sequence_length,
+                " tokens", stretch.precision ? concat(" in ", *stretch.precision) : "",
+                stretch.orthogonalization_period
+                    ? concat(", whole matrices orthogonalized every ",
+                             *stretch.orthogonalization_period, " steps")
+                    : "");
 }
 
 }  // namespace hybrid_trainer

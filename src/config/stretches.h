@@ -5,16 +5,15 @@
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/data/window_order.h"
 
 namespace hybrid_trainer {
 
 /// A stretch in steps, with what it leaves out filled in.
 struct Stretch {
-  std::int64_t first_step = 0;  // steps done before it
-  BatchShape batch;             // of a whole step
-  std::optional<DType> precision{};
+  std::int64_t first_step = 0;             // steps done before it
+  BatchShape batch;                        // of a whole step
+  std::optional<std::string> precision{};  // its name
   std::optional<std::int64_t> orthogonalization_period{};
   double rate_factor = 1;  // of the learning rate, by schedule.batch_rule
   bool operator==(const Stretch&) const = default;

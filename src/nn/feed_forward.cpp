@@ -18,9 +18,10 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
   const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1), first_.weight().shape()[0]};
   const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
   Tensor pre_activation;
-  if (tape.keeps() && first_.adapter() == nullptr)
+  const bool is_fused = first_.is_one_product(tape.pass());
+  if (tape.keeps() && is_fused)
     pre_activation = Tensor::empty_like(active, MemoryKind::kActivations, stream);
-  if (first_.adapter() == nullptr) {
+  if (is_fused) {
     kernels::linear_gelu_forward(active, pre_activation, x.as_rows(),
                                  first_.weight().acquire(x.dtype(), stream),
                                  first_.acquire_bias(stream), stream);
@@ -48,7 +49,7 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
       active ? active : Tensor::empty_like(pre_activation, MemoryKind::kActivations, stream);
   {
     const LinearGradients gradients(projection_, dy_rows, active, tape.pass(), stream);
-    if (projection_.adapter() == nullptr) {
+    if (projection_.is_one_product(tape.pass())) {
       kernels::linear_gelu_backward_input(dpre_activation, dy_rows,
                                           projection_.weight().acquire(dy.dtype(), stream),
                                           pre_activation, stream);

@@ -16,7 +16,12 @@ struct HeldWeights {
   std::vector<Weight> weights;
   std::vector<Tensor> tensors;
   void hold(Weight weight) {
-    tensors.push_back(weight.tensor());
+    const Tensor as = weight.tensor();
+    hold(std::move(weight), as);
+  }
+  /// `as` is what is read of it.
+  void hold(Weight weight, Tensor as) {
+    tensors.push_back(std::move(as));
     weights.push_back(std::move(weight));
   }
 };
@@ -37,18 +42,31 @@ std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) co
   return all;
 }
 
-/// visit(run, weights) for all runs; the weights are held meanwhile.
+/// visit(run, weights) for all runs; the weights are held meanwhile. Rounded ones come one at a time,
+/// as each takes memory.
 template <class Visit>
-void GroupedLinear::for_weights(DType dtype, const Stream& stream, const Visit& visit) {
+void GroupedLinear::for_weights(DType dtype, const Pass& pass, const Stream& stream,
+                                const Visit& visit) {
   const auto stays = [&](std::size_t i) {
-    return linears_[i].weight().storage().stays(dtype, stream);
+    return pass.products == nullptr && linears_[i].weight().storage().stays(dtype, stream);
   };
   for (const Run& run : runs(stays)) {
     HeldWeights held;
-    for (std::size_t i = run.first; i < run.first + run.count; ++i)
-      held.hold(linears_[i].weight().acquire(dtype, stream));
+    const auto hold = [&](std::size_t i) {
+      Parameter& parameter = linears_[i].weight();
+      Weight weight = parameter.acquire(dtype, stream);
+      const Tensor as = product_operand(weight, Operand::kWeight, parameter, pass, stream);
+      held.hold(std::move(weight), as);
+    };
+    for (std::size_t i = run.first; i < run.first + run.count; ++i) hold(i);
     visit(run, held.tensors);
   }
+}
+
+/// Rows of all groups are scaled alike.
+Tensor GroupedLinear::operand(const Tensor& rows, Operand which, const Pass& pass,
+                              const Stream& stream) const {
+  return product_operand(rows, which, linears_.front().weight(), pass, stream);
 }
 
 Tensor GroupedLinear::forward(const Tensor& x, const Tensor& offsets, Wanted wanted,
@@ -57,16 +75,19 @@ Tensor GroupedLinear::forward(const Tensor& x, const Tensor& offsets, Wanted wan
   const bool all_stay = std::ranges::all_of(linears_, [&](const Linear& linear) {
     return linear.weight().storage().stays(x.dtype(), stream);
   });
-  if (wanted == Wanted::kWithRows && !all_stay && !stream.device().simulated) {
+  const bool waits = wanted == Wanted::kWithRows && pass.products == nullptr;
+  if (waits && !all_stay && !stream.device().simulated) {
     forward_with_rows(y, x, offsets, stream);
   } else {
-    for_weights(x.dtype(), stream, [&](const Run& run, const std::vector<Tensor>& weights) {
+    const Tensor from = operand(x, Operand::kInput, pass, stream);
+    for_weights(x.dtype(), pass, stream, [&](const Run& run, const std::vector<Tensor>& weights) {
       HeldWeights biases;
       for (std::size_t i = run.first; i < run.first + run.count && linears_[i].bias(); ++i)
         biases.hold(linears_[i].acquire_bias(stream));
-      kernels::grouped_forward(y, x, {offsets, static_cast<std::int64_t>(run.first)}, weights,
+      kernels::grouped_forward(y, from, {offsets, static_cast<std::int64_t>(run.first)}, weights,
                                biases.tensors, GradientMode::kOverwrite, stream);
     });
+    if (pass.products != nullptr) pass.products->round_result(y, stream);
   }
   GroupedAdapters(linears_, offsets, pass, stream).add_to(y, x);
   return y;
@@ -94,10 +115,12 @@ void GroupedLinear::forward_with_rows(const Tensor& y, const Tensor& x, const Te
 Tensor GroupedLinear::backward_input(const Tensor& dy, const Tensor& offsets, const Pass& pass,
                                      const Stream& stream) {
   Tensor dx = Tensor::empty({dy.size(0), shape()[1]}, dy.dtype(), MemoryKind::kActivations, stream);
-  for_weights(dy.dtype(), stream, [&](const Run& run, const std::vector<Tensor>& weights) {
-    kernels::grouped_backward_input(dx, dy, {offsets, static_cast<std::int64_t>(run.first)},
+  const Tensor from = operand(dy, Operand::kGradient, pass, stream);
+  for_weights(dy.dtype(), pass, stream, [&](const Run& run, const std::vector<Tensor>& weights) {
+    kernels::grouped_backward_input(dx, from, {offsets, static_cast<std::int64_t>(run.first)},
                                     weights, GradientMode::kOverwrite, stream);
   });
+  if (pass.products != nullptr) pass.products->round_result(dx, stream);
   GroupedAdapters(linears_, offsets, pass, stream).add_input_gradient(dx, dy);
   return dx;
 }
@@ -110,14 +133,16 @@ bool GroupedLinear::learns() {
 
 void GroupedLinear::contribute(const Tensor& dy, const Tensor& x, const Tensor& factors,
                                const Tensor& offsets, const Pass& pass, const Stream& stream) {
-  contribute_weights(dy, x, offsets, stream);
+  contribute_weights(dy, x, offsets, pass, stream);
   contribute_biases(dy, factors, offsets, stream);
   GroupedAdapters(linears_, offsets, pass, stream).contribute(dy, x);
 }
 
 void GroupedLinear::contribute_weights(const Tensor& dy, const Tensor& x, const Tensor& offsets,
-                                       const Stream& stream) {
+                                       const Pass& pass, const Stream& stream) {
   if (!linears_.front().weight().trainable()) return;
+  const Tensor gradient = operand(dy, Operand::kGradient, pass, stream),
+               from = operand(x, Operand::kInput, pass, stream);
   const auto stays = [&](std::size_t i) { return linears_[i].weight().gradient_stays(); };
   for (const Run& run : runs(stays)) {
     std::deque<GradientContribution> contributions;
@@ -128,8 +153,8 @@ void GroupedLinear::contribute_weights(const Tensor& dy, const Tensor& x, const 
       mode = contributions.back().next_mode();
       dw.push_back(contributions.back().gradient());
     }
-    kernels::grouped_backward_weight(dw, dy, x, {offsets, static_cast<std::int64_t>(run.first)},
-                                     mode, stream);
+    kernels::grouped_backward_weight(dw, gradient, from,
+                                     {offsets, static_cast<std::int64_t>(run.first)}, mode, stream);
   }
 }
 

@@ -1,7 +1,9 @@
 #include "hybrid_trainer/nn/linear.h"
 
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/weight_decomposition.h"
+#include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -62,19 +64,35 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Pass& pass
   Tensor y = Tensor::empty(with_last(x.shape(), weight_.shape()[0]), x.dtype(),
                            MemoryKind::kActivations, stream);
   const Tensor rows = y.as_rows();
-  const Weight bias = decomposes() ? Weight{} : acquire_bias(stream);
-  const Tensor added = decomposes() ? Tensor{} : residual.as_rows();
-  const bool is_done =
-      !pass.training && weight_.storage().multiply(rows, x.as_rows(), bias, added, stream);
-  if (!is_done)
-    kernels::linear_forward(rows, x.as_rows(), weight_.acquire(x.dtype(), stream), bias, added,
-                            stream);
+  multiply(rows, x.as_rows(), residual.as_rows(), pass, stream);
   if (adapter_) adapter_->add_to(rows, x.as_rows(), pass, stream);
   if (decomposes()) {
     kernels::scale_columns(rows, rows, adapter_->row_factors(weight_, stream).factors,
                            acquire_bias(stream), residual.as_rows(), stream);
   }
   return y;
+}
+
+/// y = x·wᵀ + bias + residual, or, decomposed, the product alone. A residual is added to the result
+/// after that is rounded, as it has more bits.
+void Linear::multiply(const Tensor& y, const Tensor& x, const Tensor& residual, const Pass& pass,
+                      const Stream& stream) {
+  const Weight bias = decomposes() ? Weight{} : acquire_bias(stream);
+  const Tensor added = decomposes() ? Tensor{} : residual;
+  if (pass.products == nullptr) {
+    const bool is_done = !pass.training && weight_.storage().multiply(y, x, bias, added, stream);
+    if (!is_done)
+      kernels::linear_forward(y, x, weight_.acquire(x.dtype(), stream), bias, added, stream);
+    return;
+  }
+  const ProductRounding& products = *pass.products;
+  const bool adds_later = products.rounds_results();
+  kernels::linear_forward(
+      y, products.rounded(x, Operand::kInput, weight_, pass, stream),
+      products.rounded(weight_.acquire(x.dtype(), stream), Operand::kWeight, weight_, pass, stream),
+      bias, adds_later ? Tensor{} : added, stream);
+  products.round_result(y, stream);
+  if (adds_later && added) kernels::add(y, y, added, stream);
 }
 
 Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
@@ -91,7 +109,7 @@ Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& 
                                  const Stream& stream) {
   const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);
   Tensor z = Tensor::empty_like(dy, MemoryKind::kWorkspace, stream);
-  kernels::linear_forward(z, x, weight_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);
+  multiply(z, x, Tensor{}, pass, stream);
   adapter_->add_to(z, x, pass, stream);
   adapter_->contribute_magnitudes(z, dy, rows, stream);
   kernels::scale_columns(z, dy, rows.factors, Tensor{}, Tensor{}, stream);
@@ -102,12 +120,21 @@ LinearGradients::LinearGradients(Linear& linear, const Tensor& dy, const Tensor&
                                  const Pass& pass, const Stream& stream)
     : linear_(linear),
       dy_(dy),
+      pass_(pass),
       stream_(stream),
       dweight_(linear.weight_, stream, true, dy.dtype()),
       dbias_(linear.bias_ ? *linear.bias_ : linear.weight_, stream, linear.bias_.has_value()) {
+  round_gradient();
   write_parameter_gradients(x);
-  if (linear.decomposes()) dy_ = linear.before_magnitudes(dy, x, pass, stream);
+  if (linear.decomposes()) {
+    dy_ = linear.before_magnitudes(dy, x, pass, stream);
+    round_gradient();
+  }
   if (linear.adapter_) adapter_.emplace(*linear.adapter_, dy_, x, pass, stream);
+}
+
+void LinearGradients::round_gradient() {
+  product_dy_ = product_operand(dy_, Operand::kGradient, linear_.weight_, pass_, stream_);
 }
 
 void LinearGradients::write_parameter_gradients(const Tensor& x) {
@@ -116,18 +143,25 @@ void LinearGradients::write_parameter_gradients(const Tensor& x) {
     return of.wanted() ? of.next_mode() : kernels::GradientMode::kOverwrite;
   };
   const kernels::GradientMode mode = mode_of(dweight_), bias_mode = mode_of(dbias_);
-  if (both && mode == bias_mode) {
+  if (both && mode == bias_mode && pass_.products == nullptr) {
     kernels::linear_backward_parameters(dweight_.gradient(), dbias_.gradient(), dy_, x, mode,
                                         stream_);
     return;
   }
-  if (dweight_.wanted())
-    kernels::linear_backward_weight(dweight_.gradient(), dy_, x, mode, stream_);
+  if (dweight_.wanted()) {
+    kernels::linear_backward_weight(
+        dweight_.gradient(), product_dy_,
+        product_operand(x, Operand::kInput, linear_.weight_, pass_, stream_), mode, stream_);
+  }
   if (dbias_.wanted()) kernels::bias_backward(dbias_.gradient(), dy_, bias_mode, stream_);
 }
 
 void LinearGradients::write_input_gradient(const Tensor& dx) const {
-  kernels::linear_backward_input(dx, dy_, linear_.weight_.acquire(dy_.dtype(), stream_), stream_);
+  const Weight weight = linear_.weight_.acquire(dy_.dtype(), stream_);
+  kernels::linear_backward_input(
+      dx, product_dy_, product_operand(weight, Operand::kWeight, linear_.weight_, pass_, stream_),
+      stream_);
+  if (pass_.products != nullptr) pass_.products->round_result(dx, stream_);
   if (adapter_) adapter_->add_input_gradient(dx);
 }
 

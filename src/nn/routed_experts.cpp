@@ -21,6 +21,13 @@ std::vector<FileTensor> numbered(std::vector<FileTensor> tensors, std::int64_t e
   return tensors;
 }
 
+/// The pass of a router, whose products stay as they are: what they choose is not to depend on
+/// rounding.
+Pass as_stored(Pass pass) {
+  pass.products = nullptr;
+  return pass;
+}
+
 struct FilesOfProduct {
   const std::vector<FileTensor>&weight, &bias;
 };
@@ -81,7 +88,7 @@ kernels::Routing RoutedExperts::routed(const Tensor& logits, const Stream& strea
 Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
                               ActivationTape& tape, const Stream& stream) {
   const Tensor rows = x.as_rows();
-  const Tensor logits = router_.product(rows, Tensor{}, tape.pass(), stream);
+  const Tensor logits = router_.product(rows, Tensor{}, as_stored(tape.pass()), stream);
   const kernels::Routing routing = routed(logits, stream);
   if (router_before_.weight && tape.pass().counts)
     count_.add_flips(routing, routed(router_before_.logits(rows, stream), stream), stream);
@@ -171,7 +178,8 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
   losses.balance *= pass.gradient_scale;
   losses.z *= pass.gradient_scale;
   kernels::route_backward(logits, logits, routing, dweights, spec_.routing, losses, stream);
-  const LinearGradients of_router(router_, logits, x, pass, stream);
+  const Pass of_logits = as_stored(pass);
+  const LinearGradients of_router(router_, logits, x, of_logits, stream);
   const Tensor through_router = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
   of_router.write_input_gradient(through_router);
   kernels::add(dx, dx, through_router, stream);

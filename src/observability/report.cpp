@@ -227,6 +227,13 @@ std::string prediction_facts(const RunSummary& summary) {
                 count("Shrunk", p.shrunk), count("Reverted", p.reverted), "</dl>");
 }
 
+/// "" where no phase computed in fp16.
+std::string loss_scale_facts(const RunSummary& summary) {
+  if (!summary.sum.loss_scale) return "";
+  return fact("Loss scale at the end", brief(*summary.sum.loss_scale)) +
+         fact("Gradients that overflowed in fp16", units::grouped(summary.sum.overflows));
+}
+
 /// "" where nothing went wrong.
 std::string recovery_facts(const RunSummary& summary) {
   std::string facts;
@@ -300,7 +307,7 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
                        {"savings", savings_card(input.summary) + experts_card(experts, flips)},
                        {"predictions", prediction_facts(input.summary) + reliability.html() +
                                            recovery_facts(input.summary)},
-                       {"facts", facts(input.summary)},
+                       {"facts", facts(input.summary) + loss_scale_facts(input.summary)},
                        {"sample", folded("Sample of generated text", input.sample, " open")},
                        {"settings", folded("Settings", input.settings, "")}}));
 }

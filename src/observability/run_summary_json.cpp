@@ -116,6 +116,10 @@ std::string to_json(const RunSummary& summary) {
   object["phases"] = phases_json(summary);
   object["predictions"] = predictions_json(summary);
   object["recoveries"] = recoveries_json(summary);
+  if (summary.sum.loss_scale) {
+    object["fp16"] =
+        json::object{{"loss_scale", *summary.sum.loss_scale}, {"overflows", summary.sum.overflows}};
+  }
   if (summary.speculation) object["speculation"] = speculation_json(*summary.speculation);
   if (summary.learning_rate_finder)
     object["learning_rate_finder"] = rate_finder_json(*summary.learning_rate_finder);

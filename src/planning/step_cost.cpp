@@ -50,7 +50,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
   const std::vector<Parameter*> parameters = trainable_parameters(*model_);
   for (Parameter* parameter : parameters)
-    parameter->compute_in(precision.of(Phase::kFull), nowhere_);
+    parameter->compute_in(precision.of(Phase::kFull).dtype, nowhere_);
   update_flops_ = update_flops(config.optimizer, parameters, nowhere_);
 }
 

@@ -32,7 +32,7 @@ std::string finder_text(const LearningRateFinderConfig& finder) {
 std::string precision_line(const HybridTrainer& trainer) {
   std::string text;
   for (Phase phase : kAllPhases) {
-    const char* const name = precision_name(trainer.dtype_of(phase));
+    const char* const name = precision_name(trainer.precision().of(phase));
     text += concat(text.empty() ? "" : ", ", name_of(phase), " ", name);
   }
   const std::string& reason = trainer.precision().reason();

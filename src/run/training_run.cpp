@@ -117,7 +117,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
   summary.effective_batch = config_.effective_batch();
   summary.masked = config_.masks();
   for (Phase phase : kAllPhases)
-    summary.phase(phase).precision = precision_name(trainer.dtype_of(phase));
+    summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
 }
 
 /// What is simulated is left out where that fails: the run itself is complete.

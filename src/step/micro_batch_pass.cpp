@@ -40,12 +40,13 @@ void check_segment(const LossModel& model, const HybridTrainerConfig& config) {
 }  // namespace
 
 MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& config,
-                               const LearningRates& rates, MemoryPlaces& places,
-                               const Stream& stream)
+                               const LearningRates& rates, const StepScales& scales,
+                               MemoryPlaces& places, const Stream& stream)
     : model_(model),
       seed_(static_cast<std::uint64_t>(config.training.seed)),
       memory_(config.memory),
       rates_(rates),
+      scales_(scales),
       places_(places),
       stream_(stream),
       states_(config.data.carry_state ? std::make_unique<RowStates>() : nullptr) {
@@ -81,6 +82,7 @@ std::int64_t MicroBatchPass::contributions(const Batch& part) const {
 Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& part) const {
   return {.training = training,
           .dtype = dtype_,
+          .products = scales_.rounding(),
           .seed = seed_,
           .step = static_cast<std::uint64_t>(rates_.steps_done()),
           .recompute = memory_.recompute,
@@ -91,6 +93,7 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& 
 }
 
 void MicroBatchPass::begin_gradient() const {
+  scales_.begin_gradient();
   model_.visit_routings([&](RoutedExperts& experts) {
     if (experts.count().sums) fill_zero(experts.count().sums, stream_);
   });
@@ -110,7 +113,8 @@ Tensor MicroBatchPass::enqueue(const Batch& part, const MicroBatch& place, const
   Tensor loss;
   {
     const StepPartTimer timer(stream, StepPart::kForward);
-    loss = model_.forward(part, 1.0f / static_cast<float>(place.count), *tape, stream);
+    const auto scale = static_cast<float>(scales_.loss_scale());
+    loss = model_.forward(part, scale / static_cast<float>(place.count), *tape, stream);
   }
   if (updates != nullptr) updates->observe_loss(kernels::wait_for_value(loss, stream));
   const StepPartTimer timer(stream, StepPart::kBackward);
@@ -123,6 +127,14 @@ Tensor MicroBatchPass::enqueue_forward(const Batch& part) const {
   pass.counts = true;
   ForwardOnlyTape tape(pass);
   return model_.forward(part, 1.0f, tape, stream_);
+}
+
+double MicroBatchPass::wait_for_mean_of(const std::vector<Tensor>& losses,
+                                        double last_share) const {
+  double sum = 0;
+  for (const Tensor& loss : losses)
+    sum += kernels::wait_for_value(loss, stream_) * (&loss == &losses.back() ? last_share : 1);
+  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
 }
 
 }  // namespace hybrid_trainer

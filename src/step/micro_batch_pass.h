@@ -6,6 +6,7 @@
 #include "hybrid_trainer/nn/row_states.h"
 #include "src/step/immediate_updates.h"
 #include "src/step/learning_rates.h"
+#include "src/step/step_scales.h"
 
 namespace hybrid_trainer {
 
@@ -14,7 +15,7 @@ class MicroBatchPass {
  public:
   /// All must outlive it. Dropout depends on the steps that `rates` counts.
   MicroBatchPass(LossModel& model, const HybridTrainerConfig& config, const LearningRates& rates,
-                 MemoryPlaces& places, const Stream& stream);
+                 const StepScales& scales, MemoryPlaces& places, const Stream& stream);
   /// Activations and products are of this dtype from now on, and so are the copies of the weights
   /// that they read. `may_record`: passes may be recorded and replayed (training.cuda_graphs).
   void compute_in(DType dtype, bool may_record);
@@ -29,7 +30,7 @@ class MicroBatchPass {
     std::int64_t index, count;
     bool is_of_step = true;  // else it is another rank's, computed for its collectives alone
   };
-  /// A step's gradient begins: what routers have counted goes.
+  /// A step's gradient begins: what routers have counted, and the magnitudes of fp8, go.
   void begin_gradient() const;
   /// Enqueues forward and backward of a micro-batch, whose gradients go to the parameters' sink;
   /// `updates`, if given, sees the loss in between. Returns the loss, (1) f64.
@@ -45,6 +46,8 @@ class MicroBatchPass {
   RowStates* states() const { return states_.get(); }
   /// Enqueues forward alone, without dropout. Returns its loss, (1) f64.
   Tensor enqueue_forward(const Batch& part) const;
+  /// The mean of such losses, of which the last is of `last_share` as many examples. Blocks.
+  double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;
 
  private:
   Pass pass(bool training, std::int64_t first_token, const Batch& part) const;
@@ -53,6 +56,7 @@ class MicroBatchPass {
   const std::uint64_t seed_;
   const MemoryConfig memory_;
   const LearningRates& rates_;
+  const StepScales& scales_;
   MemoryPlaces& places_;
   const Stream& stream_;
   DType dtype_ = DType::kF32;

@@ -18,7 +18,8 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
       stream_(stream),
       weights_(trainable_parameters(model)),
       ranks_(ranks),
-      pass_(model, config, rates_, places, stream),
+      scales_(model, config, ranks, stream, places.host()),
+      pass_(model, config, rates_, scales_, places, stream),
       parts_(make_weight_parts(config_, weights_, ranks, stream)),
       retry_(config, micro_batches_, ranks, parts(), stream),
       optimizer_(make_step_optimizer(config_, parameters(), stream, places)),
@@ -34,9 +35,10 @@ OrderedGradients& TrainingStep::ordered_gradients() {
   return dynamic_cast<OrderedGradients&>(*path_->leaves());
 }
 
-void TrainingStep::compute_in(DType dtype, bool records) {
+void TrainingStep::compute_in(const Precision& precision, bool records) {
   recording_.drop();
-  pass_.compute_in(dtype, records);
+  scales_.set_form(precision.products);
+  pass_.compute_in(precision.dtype, records);
 }
 
 void TrainingStep::publish_weights() {
@@ -84,16 +86,20 @@ GradientMeasurement TrainingStep::wait_for_gradient(const Batch& batch) {
   }
   for (Parameter* parameter : pending.written)
     if (!parameter->gradient()) parameter->gradient_was_replayed();
-  gradient_norm_ = path_->wait_for_norm(pending);
+  const GradientMeasurement measured = scales_.measure(loss, path_->wait_for_norm(pending));
+  if (measured.lowered_loss_scale) {
+    recording_.drop();
+    pass_.carry_on_states();  // those of forward are as they should be
+  }
   tell_if_halved(batch, before);
-  return {.loss = loss, .norm = gradient_norm_};
+  return measured;
 }
 
 /// The mean loss over all ranks, and what they want where memory was too short on one of them.
 StepRetry TrainingStep::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
                                        double& loss) const {
   StepRetry retry = pending.retry;
-  loss = ranks_ == nullptr ? wait_for_mean_of(pending.losses)
+  loss = ranks_ == nullptr ? pass_.wait_for_mean_of(pending.losses)
                            : path_->leaves()->wait_for_mean_of(
                                  pending.losses, micro_batches_.of(batch), retry, stream_);
   return retry;
@@ -113,7 +119,7 @@ GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
     }
   }
   path_->measure_own(pending);
-  const GradientMeasurement own{.loss = wait_for_mean_of(pending.losses),
+  const GradientMeasurement own{.loss = pass_.wait_for_mean_of(pending.losses),
                                 .norm = wait_for_norm(pending.squares, stream_)};
   tell_if_halved(batch, before);
   return own;
@@ -170,30 +176,23 @@ double TrainingStep::try_loss(const Batch& batch, std::int64_t examples, StepRet
       }
     }
   }
-  return wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
-}
-
-/// Of losses that are (1) f64 each; the last is of `last_share` as much. Blocks.
-double TrainingStep::wait_for_mean_of(const std::vector<Tensor>& losses, double last_share) const {
-  double sum = 0;
-  for (const Tensor& loss : losses)
-    sum += kernels::wait_for_value(loss, stream_) * (&loss == &losses.back() ? last_share : 1);
-  return sum / (static_cast<double>(losses.size()) - 1 + last_share);
+  return pass_.wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
 }
 
 void TrainingStep::require_whole_update() {
   if (path_->immediate() != nullptr) path_->immediate()->require_whole();
 }
 
-float TrainingStep::clip_scale() const {
-  return hybrid_trainer::clip_scale(gradient_norm_, config_.optimizer.clip_norm);
+void TrainingStep::finish_batch() {
+  pass_.carry_on_states();
+  if (scales_.wait_for_update()) recording_.drop();
 }
 
 void TrainingStep::apply_gradient() {
-  carry_on_states();
+  finish_batch();
   if (path_->immediate() != nullptr) return;
   const StepPartTimer timer(stream_, StepPart::kUpdate);
-  optimizer_->step(static_cast<float>(rates_.rate()), clip_scale(), stream_);
+  optimizer_->step(static_cast<float>(rates_.rate()), scales_.update_scale(), stream_);
 }
 
 }  // namespace hybrid_trainer

@@ -46,9 +46,9 @@ class TrainingStep {
   const Stretches& stretches() const { return stretches_; }
   const Stream& stream() const { return stream_; }
 
-  /// Activations and products are of this dtype from now on, and so are the copies of the weights
-  /// that they read. `records`: gradients may be recorded and replayed (training.cuda_graphs).
-  void compute_in(DType dtype, bool records);
+  /// Activations and products, and the copies of weights that they read, are of this precision from
+  /// now on. `records`: gradients may be recorded and replayed (training.cuda_graphs).
+  void compute_in(const Precision& precision, bool records);
   /// Makes compute copies anew: the masters of parameters() have changed, on all ranks. Those of
   /// whole weights are made when they are used. Until send_weights or their use they are not what
   /// they should be.
@@ -84,19 +84,19 @@ class TrainingStep {
   }
   /// Throws Diverged where the last step ended when some weights were updated and others not.
   void require_whole_update();
-  /// What the last gradient is multiplied by so that its norm is at most optimizer.clip_norm.
-  float clip_scale() const;
   /// The optimizer's update by the last gradient, clipped.
   void apply_gradient();
-  /// A part of apply_gradient: the next batch begins with the last one's states (data.carry_state).
-  void carry_on_states() { pass_.carry_on_states(); }
+  /// A part of apply_gradient: what the last batch leaves to the next one, which are its states
+  /// (data.carry_state) and the scales of what has few bits. A collective.
+  void finish_batch();
+  StepScales& scales() { return scales_; }
+  const StepScales& scales() const { return scales_; }
 
  private:
   PendingGradient replay(const Batch& batch);
   StepRetry wait_for_ranks(const Batch& batch, const PendingGradient& pending, double& loss) const;
   void retry_alone(const Batch& batch, const OutOfMemory& error);
   double try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry);
-  double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;
   void tell_if_halved(const Batch& batch, std::int64_t before) const;
 
   const HybridTrainerConfig config_;
@@ -106,6 +106,7 @@ class TrainingStep {
   const Stream& stream_;
   std::vector<Parameter*> weights_;
   Communicator* ranks_;
+  StepScales scales_;
   MicroBatchPass pass_;
   std::unique_ptr<WeightParts> parts_;
   MemoryRetry retry_;
@@ -113,7 +114,6 @@ class TrainingStep {
   std::unique_ptr<Optimizer> optimizer_;
   SpeculativeOptimizer* const speculation_;  // the optimizer, if it is one
   std::unique_ptr<GradientPath> path_;
-  double gradient_norm_ = 0;
   std::function<void(const Batch&, std::int64_t)> on_halving_;
 };
 

@@ -172,7 +172,8 @@ CommandSyntax bench_syntax(BenchOptions& options) {
       "the "
       "model's context has room for).");
   add("precision", po::value(&options.precision)->value_name("P"),
-      "fp32, bf16, or auto: what training takes on this machine (fp32).");
+      "fp32, bf16, fp16, fp8, or auto: what training takes on this machine (fp32). With --generate "
+      "not fp16 and fp8.");
   add("optimizer", po::value(&options.optimizer)->value_name("NAME"),
       concat("One of ", join(optimizer_names()), " (optimizer.name, which is adamw).").c_str());
   add_device_option(syntax.options, options.device);
@@ -264,7 +265,8 @@ BenchmarkSettings settings_of(const BenchOptions& options) {
   config.data.batch_size = settings.batch;
   config.data.sequence_length = settings.sequence;
   config.validate();
-  const std::vector<std::string> precisions{"fp32", "bf16", "auto"};
+  const std::vector<std::string> of_generation{"fp32", "bf16", "auto"};
+  const std::vector<std::string>& precisions = options.tokens ? of_generation : precision_names();
   if (std::ranges::count(precisions, options.precision) == 0)
     throw UsageError("bench: --precision " + options.precision +
                      name_hint(options.precision, precisions));

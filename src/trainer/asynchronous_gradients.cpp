@@ -195,7 +195,7 @@ void AsynchronousGradients::save(State& state) const {
   state.reals[kClipScale] = static_cast<double>(clip_scale_);
 }
 
-void AsynchronousGradients::load(const State& state, DType) {
+void AsynchronousGradients::load(const State& state, const Precision&) {
   if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
 }
 

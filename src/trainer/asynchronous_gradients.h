@@ -40,7 +40,7 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   void with_exact(const std::function<void()>& use) override;
   std::optional<bool> vote_to_stop(bool asks) override;
   void save(State& state) const override;
-  void load(const State& state, DType predict_dtype) override;
+  void load(const State& state, const Precision& of_predict) override;
 
  private:
   /// What a rank tells the others of a step.

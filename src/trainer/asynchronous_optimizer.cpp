@@ -20,12 +20,12 @@ DelayedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
     if (finite) step_.apply_gradient();
     return {};
   }
-  if (finite) step_.carry_on_states();
+  if (finite) step_.finish_batch();
   const StepPartTimer timer(step_.stream(), StepPart::kUpdate);
   ArrivedUpdate arrived =
       optimizer().wait_for_late_step({.finite = finite,
                                       .learning_rate = static_cast<float>(step_.rates().rate()),
-                                      .gradient_scale = step_.clip_scale(),
+                                      .gradient_scale = step_.scales().update_scale(),
                                       .rates_to_come = step_.rates().rates_from(1)},
                                      step_.stream());
   return {arrived.prediction_error, std::move(arrived.worst_weight), true, arrived.lag};
@@ -37,8 +37,8 @@ void AsynchronousOptimizer::wait_for_exact_weights() {
 
 void AsynchronousOptimizer::save(State& state) const { optimizer().save_late(state); }
 
-void AsynchronousOptimizer::load(const State& state, DType predict_dtype) {
-  step_.compute_in(predict_dtype, true);
+void AsynchronousOptimizer::load(const State& state, const Precision& of_predict) {
+  step_.compute_in(of_predict, true);
   optimizer().load_late(state, step_.rates().rates_from(0), step_.stream());
 }
 

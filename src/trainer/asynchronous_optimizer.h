@@ -17,7 +17,7 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
   void enter_predict() override;
   void drop() override { wait_for_exact_weights(); }
   void save(State& state) const override;
-  void load(const State& state, DType predict_dtype) override;
+  void load(const State& state, const Precision& of_predict) override;
 
  private:
   SpeculativeOptimizer& optimizer() const { return *step_.speculation(); }

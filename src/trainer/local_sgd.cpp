@@ -223,7 +223,7 @@ void LocalSgd::save(State& state) const {
     state.tensors[kMomentum + weight->name()] = leaves_.part_of(momentum_, *weight);
 }
 
-void LocalSgd::load(const State& state, DType) {
+void LocalSgd::load(const State& state, const Precision&) {
   for (const Parameter* weight : step_.weights()) {
     const std::string name = kMomentum + weight->name();
     const Tensor own = leaves_.part_of(momentum_, *weight);

@@ -41,7 +41,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   std::optional<bool> vote_to_stop(bool asks) override;
   /// Adds u, as views; and takes it, which is 0 where there is none.
   void save(State& state) const override;
-  void load(const State& state, DType predict_dtype) override;
+  void load(const State& state, const Precision& of_predict) override;
 
  private:
   enum Word { kSkipped, kSteps, kStops };

@@ -89,7 +89,7 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
 void ModelTrainable::apply_gradient() {
   offload_.wait_until_restored();
   step_.apply_gradient();
-  pending_->observe_update(step_.clip_scale());
+  pending_->observe_update(step_.scales().clip_scale());
   if (step_.parts() != nullptr) step_.publish_weights();
   average_.add(step_.parameters(), stream_);
 }
@@ -120,6 +120,7 @@ void ModelTrainable::save(State& state) {
   save_selection_biases(model_, state);
   if (step_.states() != nullptr) step_.states()->save(state);
   position_.precision().save(state);
+  step_.scales().save(state);
   pending_->save(state);
 }
 
@@ -133,6 +134,7 @@ void ModelTrainable::load(const State& state) {
   load_selection_biases(model_, state, stream_);
   if (step_.states() != nullptr) step_.states()->load(state, stream_);
   position_.precision().load(state);
+  step_.scales().load(state);
   micro_batches_.load(state, tell_);
   step_.publish_weights();
   step_.send_weights();

@@ -56,6 +56,8 @@ class ModelTrainable final : public Trainable {
     return step_.micro_batches().of(batch);
   }
   const PhasePrecision& precision() const { return position_.precision(); }
+  /// Of runs with a phase in fp16; else null.
+  const LossScale* used_loss_scale() const { return step_.scales().used_loss_scale(); }
 
   /// Starts to gather the other ranks' updates where weights are whole, as their use does, too. A
   /// collective.

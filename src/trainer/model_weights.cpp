@@ -99,7 +99,7 @@ double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
     double sum = 0;
     for (const auto& chunks : step_.parts()->wait_for_chunk_dots(gradients, directions, stream_))
       sum += std::accumulate(chunks.begin(), chunks.end(), 0.0);
-    return sum;
+    return sum / step_.scales().gradient_loss_scale();
   }
   std::vector<Tensor> slopes;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -113,7 +113,7 @@ double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
   }
   double sum = 0;
   for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);
-  return sum;
+  return sum / step_.scales().gradient_loss_scale();
 }
 
 void ModelWeights::write_momentum_directions(const std::vector<Tensor>& directions) {

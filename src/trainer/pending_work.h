@@ -29,8 +29,8 @@ class PendingWork {
   /// of, the same on all ranks. Else absent.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
   virtual void save(State&) const {}
-  /// Weights and optimizer state have been loaded; `predict_dtype` is that of Predict.
-  virtual void load(const State&, DType /*predict_dtype*/) {}
+  /// Weights and optimizer state have been loaded; `of_predict` is that of Predict.
+  virtual void load(const State&, const Precision& /*of_predict*/) {}
 };
 
 /// That of the configured method. `step` must outlive it; `tell` receives one line where updates

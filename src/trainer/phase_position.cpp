@@ -65,9 +65,11 @@ void PhaseMicroBatches::load(const State& state,
 
 PhasePosition::PhasePosition(const HybridTrainerConfig& config, std::int64_t width,
                              TrainingStep& step)
-    : step_(step), precision_(precision_of(config), width, step.stream().device()) {}
+    : step_(step),
+      precision_(precision_of(config), width, step.stream().device()),
+      device_(step.stream().device()) {}
 
-void PhasePosition::compute(bool records) { step_.compute_in(*(dtype_ = dtype()), records); }
+void PhasePosition::compute(bool records) { step_.compute_in(*(chosen_ = wanted()), records); }
 
 void PhasePosition::set_steps_done(std::int64_t steps) {
   steps_done_ = steps;
@@ -80,15 +82,15 @@ void PhasePosition::rewind(std::int64_t steps) {
 }
 
 /// In Warmup and Full a schedule stage may compute in a precision of its own.
-DType PhasePosition::dtype() const {
+Precision PhasePosition::wanted() const {
   const bool is_staged = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
-  const std::optional<DType> own = step_.stretches().at(steps_done_ - rewound_).precision;
-  return is_staged && own ? *own : precision_.of(phase_);
+  const std::optional<std::string>& own = step_.stretches().at(steps_done_ - rewound_).precision;
+  return is_staged && own ? precision_named(*own, device_) : precision_.of(phase_);
 }
 
 void PhasePosition::go_to_step() {
   step_.set_steps_done(steps_done_ - rewound_);
-  if (dtype_ && dtype() != *dtype_) compute(true);
+  if (chosen_ && wanted() != *chosen_) compute(true);
 }
 
 }  // namespace hybrid_trainer

@@ -54,12 +54,13 @@ class PhasePosition {
   PhasePrecision& precision() { return precision_; }
 
  private:
-  DType dtype() const;
+  Precision wanted() const;
   void go_to_step();
 
   TrainingStep& step_;
   PhasePrecision precision_;
-  std::optional<DType> dtype_{};  // that the step computes in, once a phase was entered
+  const Device device_;
+  std::optional<Precision> chosen_{};  // that the step computes in, once a phase was entered
   Phase phase_ = Phase::kWarmup;
   std::int64_t steps_done_ = 0, rewound_ = 0;
 };

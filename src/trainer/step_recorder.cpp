@@ -47,6 +47,10 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
   record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
+  if (const LossScale* const scale = trainable_.used_loss_scale()) {
+    record.loss_scale = scale->value();
+    record.overflows = scale->overflows();
+  }
   record.recovery = outcome.recovery;
   record.cost = outcome.cost;
   record.event = outcome.event;

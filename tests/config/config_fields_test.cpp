@@ -164,6 +164,9 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"mixed_precision.full", {{"mixed_precision.full", "bf16"}}},
       {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
       {"mixed_precision.correct", {{"mixed_precision.correct", "bf16"}}},
+      {"mixed_precision.loss_scale", {{"mixed_precision.loss_scale", "1024"}}},
+      {"mixed_precision.loss_scale_growth_steps",
+       {{"mixed_precision.loss_scale_growth_steps", "1"}}},
       {"gradient_accumulation.micro_batches", {{"gradient_accumulation.micro_batches", "2"}}},
       {"memory.device_budget", {{"memory.device_budget", "100kB"}}},
       {"memory.host_budget", {{"memory.host_budget", "1kB"}}},
@@ -293,6 +296,8 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
             {"learning_rate_finder.mode", field.ends_with(".mode") ? "off" : "warmup"},
             {"learning_rate_finder.interval", "4"},
             {"optimizer.learning_rate", "3e-5"}};
+  if (field.starts_with("mixed_precision.loss_scale"))
+    return {{"mixed_precision.warmup", "fp16"}, {"mixed_precision.loss_scale", "1"}};
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
   return {};
 }

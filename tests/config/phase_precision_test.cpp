@@ -12,7 +12,7 @@ constexpr Device kProcessor{}, kCuda{DeviceType::kCuda, 0}, kSimulated{DeviceTyp
 TEST(AutomaticPrecision, IsBFloat16WhereTheProcessorMultipliesIt) {
   const AutomaticPrecision wide = automatic_precision(768, kProcessor);
   EXPECT_EQ(wide.dtype == DType::kBF16, multiplies_bfloat16());
-  EXPECT_TRUE(wide.reason.starts_with(precision_name(wide.dtype))) << wide.reason;
+  EXPECT_TRUE(wide.reason.starts_with(precision_name({wide.dtype}))) << wide.reason;
 }
 
 TEST(AutomaticPrecision, IsFp32ForNarrowModelsOnTheProcessor) {
@@ -32,9 +32,30 @@ TEST(PhasePrecision, SaysWhyOnlyWhereSomethingWasChosen) {
   EXPECT_EQ(PhasePrecision({"fp32", "bf16", "bf16", "fp32"}, 768, kProcessor).reason(), "");
   const PhasePrecision one({"fp32", "fp32", "auto", "bf16"}, 768, kCuda);
   EXPECT_EQ(one.reason(), "bf16, as on every CUDA device");
-  EXPECT_EQ(one.of(Phase::kWarmup), DType::kF32);
-  EXPECT_EQ(one.of(Phase::kPredict), DType::kBF16);
-  EXPECT_EQ(one.of(Phase::kCorrect), DType::kBF16);
+  EXPECT_EQ(one.of(Phase::kWarmup), Precision{DType::kF32});
+  EXPECT_EQ(one.of(Phase::kPredict), Precision{DType::kBF16});
+  EXPECT_EQ(one.of(Phase::kCorrect), Precision{DType::kBF16});
+}
+
+/// All dtypes hold the numbers that products read: a half has 11 bits, bf16 8.
+TEST(PhasePrecision, HalvesLieInF32AndEightBitsOnDevicesInBf16) {
+  const Precision half{DType::kF32, ProductForm::kFp16};
+  EXPECT_EQ(precision_named("fp16", kProcessor), half);
+  EXPECT_EQ(precision_named("fp16", kCuda), half);
+  EXPECT_EQ(precision_named("fp8", kProcessor), (Precision{DType::kF32, ProductForm::kFp8}));
+  EXPECT_EQ(precision_named("fp8", kCuda), (Precision{DType::kBF16, ProductForm::kFp8}));
+  for (const char* const name : {"fp32", "bf16", "fp16", "fp8"})
+    EXPECT_STREQ(precision_name(precision_named(name, kCuda)), name);
+}
+
+TEST(PhasePrecision, SavesEachByItsName) {
+  State state;
+  PhasePrecision({"fp16", "fp8", "bf16", "fp32"}, 16, kProcessor).save(state);
+  EXPECT_EQ(state.text("precision.full"), "fp8");
+  PhasePrecision resumed({"auto", "auto", "auto", "auto"}, 768, kProcessor);
+  resumed.load(state);
+  EXPECT_EQ(resumed.of(Phase::kWarmup), precision_named("fp16", kProcessor));
+  EXPECT_EQ(resumed.of(Phase::kFull), precision_named("fp8", kProcessor));
 }
 
 TEST(PhasePrecision, KeepsTheSavedChoiceAndSaysSo) {
@@ -42,7 +63,7 @@ TEST(PhasePrecision, KeepsTheSavedChoiceAndSaysSo) {
   PhasePrecision({"auto", "auto", "auto", "fp32"}, 16, kProcessor).save(state);
   PhasePrecision resumed({"auto", "auto", "auto", "fp32"}, 768, kCuda);
   resumed.load(state);
-  for (const Phase phase : kAllPhases) EXPECT_EQ(resumed.of(phase), DType::kF32);
+  for (const Phase phase : kAllPhases) EXPECT_EQ(resumed.of(phase), Precision{DType::kF32});
   EXPECT_EQ(resumed.reason(), "what it was when the run began");
 }
 

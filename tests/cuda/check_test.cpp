@@ -8,6 +8,7 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/kernels/predicted_update.h"
+#include "hybrid_trainer/kernels/product_rounding.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/kernels/shared_moment_update.h"
@@ -41,6 +42,17 @@ const std::vector<DeviceCase> kElementwise{
     {"gelu_backward",
      {{"dx", kRow}, {"dy", kRow}, {"x", kRow}},
      [](const Tensors& t, const Stream& s) { gelu_backward(t[0], t[1], t[2], s); }},
+    {"largest_magnitude",
+     {{"largest", kOne}, {"most", kOne}, {"x", kRow}},
+     [](const Tensors& t, const Stream& s) { largest_magnitude(t[0], t[1], t[2], s); }},
+    {"round_to_float8",
+     {{"to", kRow}, {"from", kRow}, {"expected", kOne}, {"largest", kOne}},
+     [](const Tensors& t, const Stream& s) {
+       round_to_float8(t[0], t[1], Float8::kE4M3, t[2], t[3], s);
+     }},
+    {"round_to_half",
+     {{"to", kRow}, {"from", kRow}},
+     [](const Tensors& t, const Stream& s) { round_to_half(t[0], t[1], s); }},
     {"dropout",
      {{"y", kRow}, {"x", kRow}, {"step_words", {2}, DType::kI32}},
      [](const Tensors& t, const Stream& s) { dropout(t[0], t[1], 0.5f, {.step_words = t[2]}, s); }},

@@ -128,6 +128,28 @@ TEST_F(CudaTraining, FindsALearningRateAsTheProcessorDoes) {
   }
 }
 
+/// A recording has the loss's scale in it, which changes when a step overflows and at some steps after.
+TEST_F(CudaTraining, RoundsProductsAsTheProcessorDoes) {
+  HybridTrainerConfig config = fixed_config();
+  config.training.steps = 24;
+  for (const auto& [precision, tolerance] : {std::pair("fp16", 2e-3), std::pair("fp8", 2e-2)}) {
+    config.mixed_precision = MixedPrecisionConfig::all(precision);
+    config.mixed_precision.loss_scale = 1 << 24;
+    config.mixed_precision.loss_scale_growth_steps = 3;
+    config.model.initializer_range = 0.3;
+    const auto wanted = records_of(train(config, "cpu", concat("cpu ", precision)));
+    const auto launched = train(config, "cuda", concat("launched ", precision));
+    const auto found = records_of(launched);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_NEAR(found[i].loss, wanted[i].loss, tolerance * wanted[i].loss) << precision << i;
+      EXPECT_EQ(found[i].loss_scale, wanted[i].loss_scale) << i;
+    }
+    EXPECT_EQ(found.back().overflows > 0, precision == std::string("fp16"));
+    expect_recorded_like(config, launched);
+  }
+}
+
 HybridTrainerConfig late_config() {
   HybridTrainerConfig config = fixed_config();
   config.phases.method = "asynchronous_optimizer";

@@ -126,6 +126,8 @@ TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
   written.probe_position = 6;
   written.probe_cost = 0.35;
   written.planning_cost = 0.0625;
+  written.loss_scale = 4096;
+  written.overflows = 3;
   written.slowest_rank = "2 on a host";
   written.slowest_rank_ratio = 1.25;
   written.average_validation_loss = 3.25;

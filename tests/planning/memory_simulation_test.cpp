@@ -86,6 +86,17 @@ TEST(MemorySimulation, KnowsEachPrecision) {
   expect_as_measured(config);
 }
 
+TEST(MemorySimulation, KnowsTheRoundedCopiesOfOperands) {
+  HybridTrainerConfig config = three_layers();
+  config.model.vocabulary = 20;  // else the logits are the peak
+  const std::size_t plain = simulate_memory(config, {}).device_bytes;
+  for (const char* const precision : {"fp16", "fp8"}) {
+    config.mixed_precision = MixedPrecisionConfig::all(precision);
+    expect_as_measured(config);
+    EXPECT_GT(simulate_memory(config, {}).device_bytes, plain) << precision;
+  }
+}
+
 /// A layer for each letter of model.mixers, whose tables by position also lie elsewhere.
 TEST(MemorySimulation, KnowsEachMixer) {
   for (const bool two_way : {false, true}) {
@@ -200,6 +211,12 @@ TEST(MemorySimulation, KnowsExpertsWhateverTheirTokens) {
   config.lora.rank = 4;
   config.lora.base = "nf4";
   expect_as_measured(config);
+  for (const char* const precision : {"fp16", "fp8"}) {
+    config.mixed_precision = MixedPrecisionConfig::all(precision);
+    expect_as_measured(config);
+    config.lora = {};
+    expect_as_measured(config);
+  }
 }
 
 TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {

@@ -157,6 +157,32 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
   }
 }
 
+/// The frozen weights are rounded as they are multiplied, in whatever form they are held.
+TEST_F(LoraRunTest, ProductsOfFewBitsGoWithFrozenWeights) {
+  HybridTrainerConfig config = tiny_lora();
+  config.mixed_precision.loss_scale = 1 << 24;
+  for (const char* const form : {"fp32", "nf4"}) {
+    config.lora.base = form;
+    std::vector<double> last;
+    for (const char* const precision : {"fp32", "fp16", "fp8"}) {
+      const fs::path run = scratch_ / concat(form, precision);
+      config.mixed_precision.warmup = config.mixed_precision.full = config.mixed_precision.predict =
+          config.mixed_precision.correct = precision;
+      train(config, run, base(5));
+      last.push_back(records_of(run).back().loss);
+      copy_up_to(run, scratch_ / concat("cut", form, precision), 20, 10);
+      train(config, scratch_ / concat("cut", form, precision), {}, true);
+      EXPECT_EQ(newest_checkpoint_digest(scratch_ / concat("cut", form, precision)),
+                newest_checkpoint_digest(run))
+          << form << ", " << precision;
+    }
+    for (const double loss : {last[1], last[2]}) {
+      EXPECT_NEAR(loss, last[0], 0.03 * last[0]) << form;
+      EXPECT_NE(loss, last[0]) << form;
+    }
+  }
+}
+
 TEST_F(LoraRunTest, LateUpdatesAreOfAdaptersAlone) {
   HybridTrainerConfig config = tiny_lora();
   config.phases.method = "asynchronous_optimizer";

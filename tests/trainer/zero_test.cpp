@@ -55,6 +55,13 @@ struct Change {
 TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
   const std::vector<Change> changes{
       {"bf16", [](auto& c) { c.mixed_precision.warmup = c.mixed_precision.full = "bf16"; }},
+      {"fp16",
+       [](auto& c) {
+         c.mixed_precision = MixedPrecisionConfig::all("fp16");
+         c.mixed_precision.loss_scale = 1 << 24;
+         c.mixed_precision.loss_scale_growth_steps = 2;
+       }},
+      {"fp8", [](auto& c) { c.mixed_precision = MixedPrecisionConfig::all("fp8"); }},
       {"8-bit state", [](auto& c) { c.optimizer.state_bits = 8; }},
       {"16-bit state", [](auto& c) { c.optimizer.state_bits = 16; }},
       {"slow momentum", [](auto& c) { c.optimizer.slow_momentum = 0.5; }},

@@ -14,7 +14,7 @@ struct BenchmarkSettings {
   OptimizerConfig optimizer;
   std::int64_t batch = 4;
   std::int64_t sequence = 256;
-  std::string precision = "fp32";  // "bf16", or "auto" as training would choose
+  std::string precision = "fp32";  // of precision_names(); "auto" as training would choose
   int steps = 10;
 };
 
@@ -36,7 +36,7 @@ struct BenchmarkResult {
   std::optional<double> mfu;  // share of published_bf16_rate; of a bf16 run on such a device
   std::size_t bytes_allocated_after_first_step = 0;
   MemoryUse memory;       // peaks of the whole benchmark
-  std::string precision;  // "fp32" or "bf16"
+  std::string precision;  // see precision_name
   Profile profile;        // of profiled_steps steps, which took profiled_seconds
   int profiled_steps = 0;
   double profiled_seconds = 0;

@@ -118,8 +118,10 @@ struct HybridTrainerConfig {
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Of placement_names(): where the optimizer state is between updates, paged or not.
   std::string optimizer_state_home() const;
+  /// Whether a phase that the run has, or a stretch, is to compute in this precision.
+  bool computes_in(const std::string& precision) const;
   /// Whether each weight is updated within backward as soon as its gradient is complete: gradients
-  /// are consumed, and neither clipping, nor a skipped update, nor a prediction needs all of them.
+  /// are consumed, and neither clipping, nor a skipped update, as in fp16, nor a prediction needs all of them.
   bool updates_at_once() const;
   /// Whether checkpoint.every_minutes counts: no bit of the run depends on which steps are saved.
   bool saves_by_time() const;

@@ -77,7 +77,7 @@ struct ExportConfig {
   bool operator==(const ExportConfig&) const = default;
 };
 
-const std::vector<std::string>& precision_names();  // "fp32", "bf16", "auto"
+const std::vector<std::string>& precision_names();  // "fp32", "bf16", "fp16", "fp8", "auto"
 
 /// Precision of activations and products in each phase; weights keep their fp32 master and sums are
 /// fp32 in all of them. "auto" is bf16 where that is faster (automatic_precision), else fp32; in
@@ -88,24 +88,35 @@ struct MixedPrecisionConfig {
   std::string full = "auto";
   std::string predict = "auto";
   std::string correct = "fp32";
+  std::int64_t loss_scale = 65536;
+  std::int64_t loss_scale_growth_steps = 2000;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"warmup", self.warmup,
-                "Precision in Warmup: fp32, bf16 or auto. auto is bf16 where it is faster.",
+                "Precision in Warmup. fp32; bf16; fp16, whose loss is scaled; fp8, E4M3 in forward "
+                "and E5M2 for gradients; or auto, which is bf16 where that is faster, else fp32.",
                 Range{}, precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
     visit(Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()});
     visit(Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()});
+    visit(Field{"loss_scale", self.loss_scale,
+                "First factor of the loss in fp16, a power of two: small gradients would else "
+                "become 0. A step whose gradient overflows is skipped, and halves the factor.",
+                Range::between(1, 1 << 24)});
+    visit(Field{"loss_scale_growth_steps", self.loss_scale_growth_steps,
+                "Steps of fp16 in a row without overflow after which the factor doubles.",
+                Range::between(1, 1 << 24)});
   }
 
-  static MixedPrecisionConfig conservative() { return {"fp32", "fp32", "fp32", "fp32"}; }
+  static MixedPrecisionConfig all(const std::string& name) { return {name, name, name, name}; }
+  static MixedPrecisionConfig conservative() { return all("fp32"); }
   static MixedPrecisionConfig balanced() { return {}; }
-  static MixedPrecisionConfig aggressive() { return {"auto", "auto", "auto", "auto"}; }
+  static MixedPrecisionConfig aggressive() { return all("auto"); }
   const std::string& of(Phase phase) const;
 };
 
-const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16"
+const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
 /// Steps with which a run begins and that differ from the rest in the batch, the precision or
 /// muon's period, as short sequences or small batches at first. What is left out is as in the rest. A list: one

@@ -9,6 +9,7 @@
 
 namespace hybrid_trainer {
 
+class ProductRounding;
 class RowStates;
 class SegmentCarry;
 
@@ -16,7 +17,9 @@ class SegmentCarry;
 struct Pass {
   bool training = true;       // dropout is active
   DType dtype = DType::kF32;  // of activations and products: f32 or bf16
-  std::uint64_t seed = 0;     // dropout draws from (seed, step, layer)
+  /// If not null, linear maps round what they multiply.
+  const ProductRounding* products = nullptr;
+  std::uint64_t seed = 0;  // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
   double recompute = 0;  // see Recomputation
   /// Offset in the whole batch, if this is one of its micro-batches or a segment.

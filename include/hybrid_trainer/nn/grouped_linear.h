@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/kernels/grouped_product.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {
 
@@ -44,9 +45,10 @@ class GroupedLinear {
   template <class Together>
   std::vector<Run> runs(const Together& together) const;
   template <class Visit>
-  void for_weights(DType dtype, const Stream& stream, const Visit& visit);
+  void for_weights(DType dtype, const Pass& pass, const Stream& stream, const Visit& visit);
   void contribute_weights(const Tensor& dy, const Tensor& x, const Tensor& offsets,
-                          const Stream& stream);
+                          const Pass& pass, const Stream& stream);
+  Tensor operand(const Tensor& rows, Operand which, const Pass& pass, const Stream& stream) const;
   void contribute_biases(const Tensor& dy, const Tensor& factors, const Tensor& offsets,
                          const Stream& stream);
   void forward_with_rows(const Tensor& y, const Tensor& x, const Tensor& offsets,

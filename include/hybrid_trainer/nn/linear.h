@@ -32,6 +32,8 @@ class Linear final : public Module {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// The product alone, with nothing on the tape.
   Tensor product(const Tensor& x, const Tensor& residual, const Pass& pass, const Stream& stream);
+  /// Whether y is one product: nothing is added to it, and nothing rounded.
+  bool is_one_product(const Pass& pass) const { return !adapter_ && pass.products == nullptr; }
   /// What backward wants of x: nothing where there is no gradient that reads it.
   Tensor kept(const Tensor& x) const { return weight_.trainable() || adapter_ ? x : Tensor{}; }
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -58,6 +60,8 @@ class Linear final : public Module {
  private:
   friend class LinearGradients;
   bool decomposes() const { return adapter_ && adapter_->decomposes(); }
+  void multiply(const Tensor& y, const Tensor& x, const Tensor& residual, const Pass& pass,
+                const Stream& stream);
   Tensor before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                            const Stream& stream);
   Parameter weight_;
@@ -79,8 +83,11 @@ class LinearGradients {
 
  private:
   void write_parameter_gradients(const Tensor& x);
+  void round_gradient();
   Linear& linear_;
-  Tensor dy_;  // decomposed, before the magnitudes
+  Tensor dy_;          // decomposed, before the magnitudes
+  Tensor product_dy_;  // as products read it
+  const Pass& pass_;
   const Stream& stream_;
   GradientContribution dweight_, dbias_;
   std::optional<AdapterGradients> adapter_;

@@ -44,6 +44,13 @@ class LossModel {
   virtual double step_flops(const Batch& batch);
 };
 
+/// Also frozen ones, in visiting order.
+inline std::vector<Parameter*> all_parameters(LossModel& model) {
+  std::vector<Parameter*> parameters;
+  model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
+  return parameters;
+}
+
 /// In visiting order.
 inline std::vector<Parameter*> trainable_parameters(LossModel& model) {
   std::vector<Parameter*> parameters;

@@ -68,6 +68,10 @@ struct StepRecord {
   /// Cost of the models behind horizon dreamt, in Full steps, within `cost`; absent where there are
   /// none.
   std::optional<double> planning_cost;
+  /// Factor of the loss in fp16 after the step, and how often so far a gradient overflowed, so that its
+  /// step was skipped or, in Correct, computed again; absent where no phase is in fp16.
+  std::optional<double> loss_scale;
+  std::int64_t overflows = 0;
   /// The rank for which the others wait, such as "2 on HOST", and its ratio of computing seconds to
   /// the mean of theirs, over the last ten steps or so; "" and absent where none takes a tenth
   /// longer, or they do not tell.
@@ -133,6 +137,8 @@ struct StepRecord {
     visit("probe_position", beside(of.rate_factor...), of.probe_position...);
     visit("probe_cost", beside(of.rate_factor...), of.probe_cost...);
     visit("planning_cost", beside(of.planning_cost...).folded(Fold::kSum), of.planning_cost...);
+    visit("loss_scale", beside(of.loss_scale...), of.loss_scale...);
+    visit("overflows", beside(of.loss_scale...), of.overflows...);
     visit("slowest_rank", beside(of.slowest_rank_ratio...), of.slowest_rank...);
     visit("slowest_rank_ratio", beside(of.slowest_rank_ratio...), of.slowest_rank_ratio...);
     visit("experts", StepFieldUse{.required = false, .written = (!of.experts.empty() && ...)},

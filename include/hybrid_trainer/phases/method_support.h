@@ -12,6 +12,9 @@ namespace hybrid_trainer {
 struct GradientMeasurement {
   double loss = 0;  // mean over the batch, at the weights where the gradient was taken
   double norm = 0;  // global L2 norm of the gradient before clipping
+  /// Where only the products of fp16 were too small for the gradient: the factor of the loss from now
+  /// on. The update is skipped, and nothing is wrong with the model.
+  std::optional<double> lowered_loss_scale{};
   bool finite() const { return std::isfinite(loss) && std::isfinite(norm); }
 };
 

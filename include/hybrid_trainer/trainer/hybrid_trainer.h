@@ -102,7 +102,7 @@ class HybridTrainer {
   bool has_late_updates() const;
   /// Of late updates, since the trainer was made.
   SpeculationUse speculation_use() const;
-  DType dtype_of(Phase phase) const { return precision().of(phase); }
+  DType dtype_of(Phase phase) const { return precision().of(phase).dtype; }
   const PhasePrecision& precision() const;
   /// Steps since the weights were last decided on: 0 except in Predict, whose weights should not be
   /// used. The last of training.steps always decides.

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::kernels {
+
+/// 8-bit floating point: sign, exponent bits (E) and fraction bits (M).
+enum class Float8 {
+  kE4M3,  // to 448, in steps of 1/8 of the power of two below; no infinity
+  kE5M2,  // to 57,344, in steps of 1/4
+};
+constexpr float largest_of(Float8 format) { return format == Float8::kE4M3 ? 448.0f : 57344.0f; }
+
+/// largest = the largest |x[i]|, (1) f32; not finite where an element is not. `most`, (1) f32 or
+/// undefined, is raised to it. x: f32 or bf16, of any shape, also empty.
+void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
+                       const Stream& stream);
+
+/// to = the nearest s·v, ties to even, of the format's numbers v. The scale s is the least power of
+/// two by which largest_of(format) reaches `expected`, or `largest` where `expected` is 0; both (1)
+/// f32. What lies beyond becomes the outermost number; NaN and infinity stay. to, from: of one shape
+/// and dtype, f32 or bf16; may be the same.
+void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
+                     const Tensor& largest, const Stream& stream);
+
+/// to = the nearest IEEE half-precision number, ties to even; beyond 65,504 infinity. As above.
+void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels
