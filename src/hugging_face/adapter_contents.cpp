@@ -202,7 +202,8 @@ Tensor AdapterContents::load(const std::string& name, const Shape& shape,
   if (found != shape)
     throw DataError(concat(
         file_.path(), ": ", name.substr(0, 200), " is ", found.text(), ", want ", shape.text(),
-        "; the adapter is of another base, or of one with another ", "vocabulary"));
+        "; the adapter is of another base, such as one with another vocabulary or ",
+        "another number of experts"));
   const Tensor values = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, host);
   file_.read(name, values);
   return values;

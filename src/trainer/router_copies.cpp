@@ -19,7 +19,8 @@ std::vector<RoutedExperts*> RouterCopies::all() const {
 
 void RouterCopies::take() {
   for (RoutedExperts* const experts : all())
-    if (!experts->router_before().weight) experts->router_before() = RouterCopy::of(experts->router(), stream_);
+    if (!experts->router_before().weight)
+      experts->router_before() = RouterCopy::of(experts->router(), stream_);
 }
 
 void RouterCopies::drop() {

@@ -29,7 +29,7 @@ Routing routed(const Tensor& logits, const RoutingSpec& spec, const Stream& stre
   return routing;
 }
 
-Tensor doubles(const Values& values, const Shape& shape, const Stream& stream) {
+Tensor f64_tensor(const Values& values, const Shape& shape, const Stream& stream) {
   Tensor tensor = Tensor::empty(shape, DType::kF64, MemoryKind::kWorkspace, stream);
   std::ranges::copy(values, tensor.data<double>());
   return tensor;
@@ -122,7 +122,7 @@ TEST(Routing, ABiasChoosesAndDoesNotWeigh) {
 TEST(Routing, ABiasGrowsWhereLoadsAreBelowTheMeanOfAllRanks) {
   const Stream stream = cpu_stream();
   const Tensor bias = tensor_of({0, 1, 2, 3}, {4}, DType::kF32, stream),
-               counts = doubles({5, 1, 0, 2, 99, 0, 0, 3, 1, 99}, {2, 5}, stream);
+               counts = f64_tensor({5, 1, 0, 2, 99, 0, 0, 3, 1, 99}, {2, 5}, stream);
   move_selection_bias(bias, counts, 0.25f, stream);  // loads 5, 1, 3, 3 of which the mean is 3
   expect_close(bias, {-0.25, 1.25, 2, 3}, 0);
 }
@@ -134,7 +134,7 @@ TEST(Routing, FlipsArePairsThatWereNotThereBefore) {
                              stream),
                 before = routed(tensor_of({3, 4, 0, 0, 0, 3, 4, 0}, {2, 4}, DType::kF32, stream),
                                 spec, stream);
-  const Tensor sums = doubles({10, 20}, {2}, stream);
+  const Tensor sums = f64_tensor({10, 20}, {2}, stream);
   routing_flips(sums, now, before, stream);
   EXPECT_EQ(sums.data<double>()[0], 11);
   EXPECT_EQ(sums.data<double>()[1], 24);  // the order does not matter; 3 replaced 1
