@@ -24,8 +24,8 @@ run() {
   [ "$1" = "$program" ] || half=("${1#*-}" 2)
   [ "$program" != test_tools ] || filter='InspectionOf*'
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
-  local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
-  local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*'
+  local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheBitsOfOneRankWhereTokens*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
+  local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*:RoutedRunTest.Stopped*'
   long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*:MemoryPlan.T*:StepRates.AreMeasuredOnNarrower*'
   [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter="-$matrices:$long"
   # Of the emulated runs one through all phases: the others are for bits.
