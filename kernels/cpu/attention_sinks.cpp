@@ -3,6 +3,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {

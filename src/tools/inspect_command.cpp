@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "hybrid_trainer/core/error.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/inspection.h"
