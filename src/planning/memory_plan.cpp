@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "src/planning/chosen_device_map.h"
 #include "src/planning/plan_dimensions.h"
+#include "src/planning/plan_trials.h"
 #include "src/planning/step_cost.h"
 
 namespace hybrid_trainer {
@@ -18,7 +19,16 @@ std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
   return budget && bytes > *budget ? bytes - *budget : 0;
 }
 
-using Choice = std::vector<std::size_t>;  // of a value in each dimension
+/// Whether a run does the same with both, as long as no limit stops it.
+bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
+  one.device_budget = other.device_budget;
+  one.host_budget = other.host_budget;
+  one.plan = other.plan;
+  one.profile = other.profile;
+  one.allow_lossy = other.allow_lossy;
+  one.timeline = other.timeline;
+  return one == other;
+}
 
 class Planner {
  public:
@@ -28,6 +38,7 @@ class Planner {
         device_(device),
         budgets_(budgets),
         registry_(registry),
+        with_files_(with_files),
         dimensions_(dimensions_of(config, with_files, registry)) {}
 
   MemoryPlan plan(const StepRates& rates);
@@ -35,19 +46,25 @@ class Planner {
  private:
   HybridTrainerConfig with(const Choice& choice) const;
   MemoryNeed simulate(HybridTrainerConfig config, SimulatedPhases phases) const;
+  /// Whether kUpdates leaves something out.
+  bool predicts() const { return config_.phases.max_predict_steps > 0; }
+  bool is_hopeless();
   std::size_t missing(const MemoryNeed& need) const;
   std::vector<Choice> choices() const;
-  Choice smallest_on_device() const;
+  Choice farthest() const;
+  const Choice& smallest_on_device();
   std::vector<Choice> by_cost(const StepCost& cost) const;
   /// Of the choices in order of their cost, the first that fits.
   std::optional<MemoryNeed> first_fitting(const std::vector<Choice>& choices, Choice& chosen) const;
-  std::int64_t largest_batch(HybridTrainerConfig config) const;
+  std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need) const;
 
   HybridTrainerConfig config_;
   Device device_;
   MemoryBudgets budgets_;
   const ModelRegistry& registry_;
+  bool with_files_;
   std::vector<Dimension> dimensions_;
+  std::optional<Choice> smallest_;  // once it was searched for
 };
 
 MemoryNeed Planner::simulate(HybridTrainerConfig config, SimulatedPhases phases) const {
@@ -84,29 +101,41 @@ std::vector<Choice> Planner::choices() const {
   return all;
 }
 
-/// Whether each value of `one` takes at most what that of `other` does.
-bool saves_no_less(const Choice& one, const Choice& other) {
-  return std::equal(one.begin(), one.end(), other.begin(), std::greater_equal<>());
-}
-
+/// A trial that fails rules out all that save no more, and one that may fit all that cost more. So
+/// the next one is twice as far down the list as the one before, until one may fit.
 std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choices,
                                                  Choice& chosen) const {
-  std::vector<Choice> too_large;  // for the device
-  for (const Choice& choice : choices) {
-    if (std::any_of(too_large.begin(), too_large.end(),
-                    [&](const Choice& failed) { return saves_no_less(failed, choice); }))
+  PlanTrials trials(choices, dimensions_);
+  std::vector<std::size_t> may_fit;  // the cheapest last
+  const auto fails = [&](std::size_t i, const MemoryNeed& need) {
+    const bool exceeds_device = over(need.device_bytes, budgets_.device) > 0;
+    if (exceeds_device) trials.exceeds_device(i);
+    if (missing(need) > 0 && !exceeds_device) trials.exceeds_others(i);
+    return missing(need) > 0;
+  };
+  for (std::size_t stride = 1;;) {
+    const std::size_t end = may_fit.empty() ? choices.size() : may_fit.back();
+    const std::vector<std::size_t> left = trials.left(end);
+    if (!left.empty()) {
+      const std::size_t next =
+          left[may_fit.empty() ? std::min(stride, left.size()) - 1 : left.size() / 2];
+      trials.leave_out(next);
+      if (!fails(next, simulate(with(choices[next]), SimulatedPhases::kFirstUpdate)))
+        may_fit.push_back(next);
+      stride = std::min(2 * stride, choices.size());
       continue;
-    const HybridTrainerConfig config = with(choice);
-    MemoryNeed need = simulate(config, SimulatedPhases::kFirstUpdate);
-    for (const SimulatedPhases more : {SimulatedPhases::kUpdates, SimulatedPhases::kAll})
-      if (missing(need) == 0) need = simulate(config, more);
-    if (missing(need) == 0) {
-      chosen = choice;
-      return need;
     }
-    if (over(need.device_bytes, budgets_.device) > 0) too_large.push_back(choice);
+    if (may_fit.empty()) return {};
+    const std::size_t cheapest = may_fit.back();
+    may_fit.pop_back();
+    stride = 1;
+    const HybridTrainerConfig config = with(choices[cheapest]);
+    if (predicts() && fails(cheapest, simulate(config, SimulatedPhases::kUpdates))) continue;
+    const MemoryNeed need = simulate(config, SimulatedPhases::kAll);
+    if (fails(cheapest, need)) continue;
+    chosen = choices[cheapest];
+    return need;
   }
-  return {};
 }
 
 /// The keys in which two configs differ that a plan may set.
@@ -132,19 +161,19 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
   return options;
 }
 
-/// Bytes grow by as much with each example, but for the rounding of blocks.
-std::int64_t Planner::largest_batch(HybridTrainerConfig config) const {
+/// With `need` for the batch as it is. Bytes grow by as much with each example, but for the rounding
+/// of blocks.
+std::int64_t Planner::largest_batch(HybridTrainerConfig config, const MemoryNeed& need) const {
   const auto fits = [&](std::int64_t size) {
     config.data.batch_size = size;
     return missing(simulate(config, SimulatedPhases::kUpdates)) == 0;
   };
-  const auto device_bytes = [&](std::int64_t size) {
-    config.data.batch_size = size;
-    return static_cast<double>(simulate(config, SimulatedPhases::kUpdates).device_bytes);
-  };
   const std::int64_t given = config.data.batch_size;
-  const double first = device_bytes(given),
-               slope = (device_bytes(2 * given) - first) / static_cast<double>(given);
+  config.data.batch_size = 2 * given;
+  const auto first = static_cast<double>(need.device_bytes),
+             twice =
+                 static_cast<double>(simulate(config, SimulatedPhases::kFirstUpdate).device_bytes),
+             slope = (twice - first) / static_cast<double>(given);
   const double room = static_cast<double>(*budgets_.device) - first;
   std::int64_t largest = given;
   constexpr double kMost = 1 << 20;
@@ -157,11 +186,19 @@ std::int64_t Planner::largest_batch(HybridTrainerConfig config) const {
   return largest;
 }
 
-/// With everything as far away as it goes, the micro-batches and the recomputed share that take
-/// least: either may also take a little.
-Choice Planner::smallest_on_device() const {
-  Choice last, best;
+/// With everything as far away as it goes.
+Choice Planner::farthest() const {
+  Choice last;
   for (const Dimension& dimension : dimensions_) last.push_back(dimension.values.size() - 1);
+  return last;
+}
+
+/// As farthest(), with the micro-batches and the recomputed share that take least: either may also
+/// take a little.
+const Choice& Planner::smallest_on_device() {
+  if (smallest_) return *smallest_;
+  const Choice last = farthest();
+  Choice& best = smallest_.emplace();
   std::size_t least = SIZE_MAX;
   for (const std::size_t parts : {dimensions_[0].first, last[0]}) {
     for (std::size_t share = dimensions_[1].first; share <= last[1]; ++share) {
@@ -199,6 +236,32 @@ std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
   return sorted;
 }
 
+/// Weights and optimizer state, wherever they are.
+std::size_t resting_bytes(const MemoryNeed& need) {
+  std::size_t bytes = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kParameters, MemoryKind::kMasterWeights, MemoryKind::kOptimizerState}) {
+    const auto k = static_cast<std::size_t>(kind);
+    bytes += need.device_by_kind[k] + need.host_by_kind[k] + need.disk_by_kind[k];
+  }
+  return bytes;
+}
+
+/// Whether no choice fits, as far as can be told without trying them all.
+bool Planner::is_hopeless() {
+  const auto is_too_large = [&](const MemoryNeed& need) {
+    return over(need.device_bytes, budgets_.device) > 0 ||
+           over(need.device_bytes, budgets_.both) > 0;
+  };
+  const MemoryNeed least = simulate(with(farthest()), SimulatedPhases::kFirstUpdate);
+  const std::size_t resting = resting_bytes(least);
+  const bool is_full = budgets_.device && budgets_.host && !with_files_ &&
+                       resting > *budgets_.device + *budgets_.host;
+  if (is_full || (!with_files_ && over(resting, budgets_.both) > 0)) return true;
+  return is_too_large(least) &&
+         is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
+}
+
 MemoryPlan Planner::plan(const StepRates& rates) {
   MemoryPlan plan;
   plan.config = config_;
@@ -207,23 +270,21 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   for (const Dimension& dimension : dimensions_) chosen.push_back(dimension.first);
   plan.fits = missing(plan.need) == 0;
   const HybridTrainerConfig resident = with_all_resident(config_);
-  const StepCost cost(resident, device_, simulate(resident, SimulatedPhases::kUpdates), rates,
+  const bool is_known = !predicts() && is_same_but_for_limits(resident.memory, config_.memory);
+  const StepCost cost(resident, device_,
+                      is_known ? plan.need : simulate(resident, SimulatedPhases::kUpdates), rates,
                       registry_);
   if (!plan.fits) {
-    const Choice least = smallest_on_device();
-    const MemoryNeed smallest = simulate(with(least), SimulatedPhases::kUpdates);
-    const bool hopeless = over(smallest.device_bytes, budgets_.device) > 0 ||
-                          over(smallest.device_bytes, budgets_.both) > 0;
-    const auto need = hopeless ? std::nullopt : first_fitting(by_cost(cost), chosen);
+    const auto need = is_hopeless() ? std::nullopt : first_fitting(by_cost(cost), chosen);
     plan.fits = need.has_value();
-    if (!plan.fits) chosen = least;
+    if (!plan.fits) chosen = smallest_on_device();
     plan.config = with(chosen);
     plan.need = need ? *need : simulate(plan.config, SimulatedPhases::kAll);
   }
   plan.options = changed_options(config_, plan.config);
   plan.expected_slowdown = cost.seconds(plan.config) / cost.seconds(resident);
   plan.missing_bytes = missing(plan.need);
-  if (plan.fits && budgets_.device) plan.largest_batch = largest_batch(plan.config);
+  if (plan.fits && budgets_.device) plan.largest_batch = largest_batch(plan.config, plan.need);
   return plan;
 }
 

@@ -17,6 +17,7 @@ Dimension micro_batches(const HybridTrainerConfig& config) {
                         changed.data.batch_size /= factor;
                         changed.gradient_accumulation.micro_batches *= factor;
                       }};
+  dimension.saves_always = false;  // each takes a sum of gradients
   for (std::int64_t factor = 1; config.data.batch_size % factor == 0; factor *= 2)
     dimension.values.push_back(std::to_string(factor));
   return dimension;
@@ -38,6 +39,7 @@ Dimension recomputed_share(const MemoryConfig& given) {
                         changed.memory.recompute =
                             std::max(changed.memory.recompute, std::stod(value));
                       }};
+  dimension.saves_always = false;  // of what is computed again, some is there once more
   while (std::stod(dimension.values[dimension.first]) < given.recompute) ++dimension.first;
   return dimension;
 }

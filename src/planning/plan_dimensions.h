@@ -14,6 +14,8 @@ struct Dimension {
   std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
   /// Position of the config's own value or, for one in between, of the next that takes less.
   std::size_t first = 0;
+  /// Whether each value takes less of the device than the one before, whatever the others are.
+  bool saves_always = true;
 };
 
 /// What a plan may choose; `with_files`: files are places too. Values that the configuration cannot have,

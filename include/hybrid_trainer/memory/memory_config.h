@@ -121,6 +121,8 @@ struct MemoryConfig {
                 Range::between(0, 1000)});
   }
 
+  bool operator==(const MemoryConfig&) const = default;
+
   /// folder, or the system's for temporary files.
   std::string scratch_folder() const;
 };
