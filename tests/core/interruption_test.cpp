@@ -91,6 +91,7 @@ TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
     sigaction(SIGHUP, nullptr, &now);
     return now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN;
   };
+  const auto given = std::signal(SIGHUP, SIG_DFL);
   {
     const Interruption interruption;
     EXPECT_TRUE(is_taken());
@@ -101,7 +102,7 @@ TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
     const Interruption interruption;
     EXPECT_FALSE(is_taken());
   }
-  std::signal(SIGHUP, SIG_DFL);
+  std::signal(SIGHUP, given);
 }
 
 TEST(Interruption, IsAskedByALauncherHoweverOften) {
