@@ -50,6 +50,16 @@ const std::string& DeviceMap::place_of(const std::string& name) const {
       ->second;
 }
 
+std::vector<std::string> DeviceMap::unmatched(const std::vector<std::string>& names) const {
+  std::vector<std::string> patterns;
+  for (std::size_t i = 0; i + 1 < places_.size(); ++i) {
+    const std::string& pattern = places_[i].first;
+    if (std::ranges::none_of(names, [&](auto& name) { return matches_pattern(name, pattern); }))
+      patterns.push_back(pattern);
+  }
+  return patterns;
+}
+
 bool DeviceMap::uses(const std::string& place) const {
   for (const auto& [pattern, there] : places_) {
     if (there == place) return true;

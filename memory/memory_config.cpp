@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "hybrid_trainer/core/error.h"
+
 namespace hybrid_trainer {
 
 const std::vector<std::string>& placement_names() {
@@ -10,7 +12,12 @@ const std::vector<std::string>& placement_names() {
 }
 
 std::string MemoryConfig::scratch_folder() const {
-  return folder.empty() ? std::filesystem::temp_directory_path().string() : folder;
+  if (!folder.empty()) return folder;
+  std::error_code error;
+  const std::filesystem::path of_system = std::filesystem::temp_directory_path(error);
+  if (!error) return of_system.string();
+  throw MissingInput(concat("the system has no folder for temporary files (TMPDIR: ",
+                            error.message(), "); set TMPDIR or memory.folder to a folder"));
 }
 
 }  // namespace hybrid_trainer

@@ -85,7 +85,7 @@ class AdapterConfigReader {
     config.all_linear = targets == kAllLinear;
     if (!config.all_linear) config.targets = modules("target_modules", targets);
     const json::value parameters = value("target_parameters");  // of all experts of a layer
-    if (!says_nothing(parameters)) texts("target_parameters", parameters);
+    if (!says_nothing(parameters)) config.parameters = texts("target_parameters", parameters);
     want("target_modules", !says_nothing(targets) || !says_nothing(parameters),
          "names, a pattern, or \"all-linear\"");
     if (!says_nothing(excluded)) config.excluded = modules("exclude_modules", excluded);
@@ -199,6 +199,13 @@ std::string AdapterConfig::name_there(const std::string& module) const {
 bool AdapterConfig::is_whole(const std::string& module) const {
   const std::string there = name_there(module);
   return std::ranges::any_of(whole, [&](const ModulePattern& name) { return name.matches(there); });
+}
+
+bool AdapterConfig::is_parameter(const std::string& weight) const {
+  const std::string there = name_there(weight);
+  return std::ranges::any_of(parameters, [&](const std::string& name) {
+    return there == name || there.ends_with("." + name);
+  });
 }
 
 bool AdapterConfig::is_target(const std::string& module) const {

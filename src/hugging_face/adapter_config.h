@@ -20,6 +20,7 @@ struct AdapterConfig {
   std::string variant = "lora";
   bool all_linear = false;  // else `targets`
   ModuleNames targets{}, excluded{};
+  std::vector<std::string> parameters{};     // target_parameters: of experts and routers
   std::set<std::int64_t> layers{};           // if there are any, only those
   std::vector<ModulePattern> layer_names{};  // with the layer's number as their first group
   ModuleNumbers ranks{}, alphas{};
@@ -34,6 +35,8 @@ struct AdapterConfig {
   /// All of these take names of a text model by itself.
   bool is_target(const std::string& module) const;
   bool is_whole(const std::string& module) const;
+  /// Whether one of `parameters` is that weight, "….gate.weight", or the end of its name.
+  bool is_parameter(const std::string& weight) const;
   std::int64_t rank_of(const std::string& module) const;
   /// On B·A.
   double scale_of(const std::string& module) const;

@@ -99,12 +99,13 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
     if (!config_.is_target(module)) belongs_to_none();
     add_beside(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");
     if (is_token_table(module)) table_ = module;
-  } else if (const std::string of_all = module_before(name, ".lora_A.weight"); is_fused(of_all)) {
-    const bool is_first = of_all.ends_with(".base_layer");
-    fused_.emplace(of_all, rank_of_experts(of_all, entry, is_first));
+  } else if (const std::string of_all = module_before(name, ".lora_A.weight");
+             is_fused(of_all, config_)) {
+    fused_.emplace(of_all, rank_of_experts(of_all, entry));
   } else if (const std::string of_a = module_before(name, ".lora_A.weight"); !of_a.empty()) {
     const bool follows = config_.ties_whole && is_head(of_a);  // no target of its own
-    if (!config_.is_target(of_a) && !follows) belongs_to_none();
+    if (!config_.is_target(of_a) && !config_.is_parameter(of_a + ".weight") && !follows)
+      belongs_to_none();
     const std::int64_t rank = entry.shape.empty() ? 0 : entry.shape.front();
     if (const std::int64_t wanted = config_.rank_of(of_a); rank != wanted)
       throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has rank ", rank,
@@ -121,17 +122,19 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
   }
 }
 
-/// Of adapters of all experts of a layer, whose parameter's name their ranks go by.
+std::string AdapterContents::parameter_of_experts(const std::string& module) const {
+  if (module.ends_with("_linear")) return module + ".weight";  // of Granite over transformers 4
+  if (is_of_first(module)) return module.substr(0, module.rfind('.')) + ".gate_up_proj";
+  const std::string first = module + ".gate_up_proj", last = module + ".down_proj";
+  const bool is_alone =
+      !file_.contains(concat(kAdapterPrefix, module, ".base_layer.lora_A.weight"));
+  return is_alone && (config_.is_parameter(first) || !config_.is_parameter(last)) ? first : last;
+}
+
 std::int64_t AdapterContents::rank_of_experts(const std::string& module,
-                                              const SafetensorsEntry& entry, bool is_first) const {
-  const std::string experts = is_first ? module.substr(0, module.rfind('.')) : module;
-  const std::int64_t of_first = config_.rank_of(experts + ".gate_up_proj"),
-                     of_last = config_.rank_of(experts + ".down_proj"),
+                                              const SafetensorsEntry& entry) const {
+  const std::int64_t rank = config_.rank_of(parameter_of_experts(module)),
                      rows = entry.shape.empty() ? 0 : entry.shape.front();
-  const std::int64_t rank =
-      is_first || !file_.contains(concat(kAdapterPrefix, experts, ".base_layer.lora_A.weight"))
-          ? of_first
-          : of_last;
   if (rows % rank == 0) return rank;
   throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has ", rows,
                          " rows, want as many of rank ", rank, " for each expert, as ",
@@ -139,10 +142,7 @@ std::int64_t AdapterContents::rank_of_experts(const std::string& module,
 }
 
 double AdapterContents::scale_of_fused(const std::string& module) const {
-  const bool is_first = module.ends_with(".base_layer") || !fused_.contains(module + ".base_layer");
-  const std::string experts =
-      module.ends_with(".base_layer") ? module.substr(0, module.rfind('.')) : module;
-  return config_.scale_of(experts + (is_first ? ".gate_up_proj" : ".down_proj"));
+  return config_.scale_of(parameter_of_experts(module));
 }
 
 void AdapterContents::add_beside(std::set<std::string>& modules, const std::string& module,
@@ -206,6 +206,10 @@ Tensor AdapterContents::load(const std::string& name, const Shape& shape,
         "another number of experts"));
   const Tensor values = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, host);
   file_.read(name, values);
+  if (!std::all_of(values.data<float>(), values.data<float>() + values.elements(),
+                   [](float x) { return std::isfinite(x); }))
+    throw DataError(concat(file_.path(), ": ", name.substr(0, 200),
+                           " holds NaN or infinity; take an adapter of an earlier checkpoint"));
   return values;
 }
 

@@ -43,8 +43,9 @@ class AdapterContents {
   Tensor load(const std::string& name, const Shape& shape, const Stream& host) const;
 
  private:
-  std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry,
-                               bool is_first) const;
+  std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry) const;
+  /// What its rank and scale go by: the name of the parameter, "….experts.gate_up_proj".
+  std::string parameter_of_experts(const std::string& module) const;
   void sort_tensor(const SafetensorsEntry& entry);
   void add_beside(std::set<std::string>& modules, const std::string& module, const char* a,
                   const char* b);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -20,19 +21,65 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
+/// Granite's router is a module of its own there, whose name has no "layer".
+std::string router_over_peft(std::string name) {
+  constexpr std::string_view kHere = ".router.layer";
+  if (const std::size_t at = name.find(kHere); at != std::string::npos)
+    name.replace(at, kHere.size(), ".router");
+  return name;
+}
+
+/// Of adapters of all experts' first maps where the last ones have none.
+std::string name_alone(std::string name) {
+  constexpr std::string_view kBoth = ".experts.base_layer.";
+  const std::size_t at = name.find(kBoth);
+  return at == std::string::npos ? name : name.replace(at, kBoth.size(), ".experts.");
+}
+
+std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
 /// What adapters of the model are of, as PEFT wants it told.
 struct AdaptedModules {
   std::set<std::string> modules{}, parameters{};
+  std::set<std::string> of_experts{};  // last parts of names, where each expert has modules
   std::int64_t rank_of_experts = 0;
+  bool names_experts = false;  // among `parameters`, though each has modules
 
-  explicit AdaptedModules(LanguageModel& model) {
+  AdaptedModules(LanguageModel& model, const HuggingFaceLayout& layout) {
+    std::set<std::string> adapted;
     for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
       if (tensor.experts > 1) rank_of_experts = tensor.rank;
       if (tensor.is_fused) {
         parameters.insert(tensor.is_last ? "experts.down_proj" : "experts.gate_up_proj");
       } else {
-        modules.insert(tensor.module.substr(tensor.module.rfind('.') + 1));
+        adapted.insert(tensor.module);
+        if (tensor.experts > 1) of_experts.insert(last_part(tensor.module));
       }
+    }
+    // Last parts that some modules without an adapter have; of experts by themselves, since over
+    // PEFT their names mean all experts and nothing else.
+    std::set<std::string> partly, partly_of_experts;
+    const auto is_of_expert = [](const std::string& module) {
+      return module.find(".experts.") != std::string::npos;
+    };
+    model.visit_linears([&](Linear& linear) {
+      for (const AdapterPart& part : modules_of(linear, layout)) {
+        if (part.experts > 1) continue;
+        const bool has_adapter = adapted.contains(part.name);
+        if (has_adapter && linear.weight().role() == Role::kRouter) {
+          adapted.erase(part.name);
+          parameters.insert(last_part(router_over_peft(part.name)) + ".weight");
+        } else if (!has_adapter) {
+          (is_of_expert(part.name) ? partly_of_experts : partly).insert(last_part(part.name));
+        }
+      }
+    });
+    names_experts = layout.experts.are_parameters && !of_experts.empty();
+    if (names_experts) parameters.insert({"experts.down_proj", "experts.gate_up_proj"});
+    for (const std::string& module : adapted) {
+      const bool is_one =
+          (is_of_expert(module) ? partly_of_experts : partly).contains(last_part(module));
+      modules.insert(is_one ? module : last_part(module));
     }
   }
 };
@@ -43,38 +90,41 @@ json::array array_of(const std::set<std::string>& names) {
   return array;
 }
 
-/// The last parts of all names where all linear maps are meant.
-json::array target_modules(const AdaptedModules& adapted, const LoraConfig& config) {
-  if (config.targets == kAllLinear) return array_of(adapted.modules);
-  std::set<std::string> names;
-  for (const std::string& target : config.target_names())
-    if (target != kExpertTargets) names.insert(target);
-  if (config.targets.find(kExpertTargets) != std::string::npos)
-    names.insert(adapted.modules.begin(), adapted.modules.end());
-  return array_of(names);
-}
-
 /// Names of modules and of PEFT's parameters for all experts together, in which gate and up are one of
 /// twice the rank.
 constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
                      *kGateAndUp = ".*\\.experts\\.gate_up_proj",
                      *kDown = ".*\\.experts\\.down_proj";
 
-bool has_rank_of_experts(const AdaptedModules& adapted, const LoraConfig& config) {
-  return adapted.rank_of_experts != 0 && adapted.rank_of_experts != config.rank;
+/// Whether ranks of experts are told: others than the rest's, or those that PEFT does not double.
+bool tells_experts(const AdaptedModules& adapted, const LoraConfig& config) {
+  const std::int64_t rank = adapted.rank_of_experts;
+  return rank != 0 && (rank != config.rank || adapted.names_experts);
 }
 
-/// Of experts, where it is another one.
 json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
   const std::int64_t rank = adapted.rank_of_experts;
-  if (!has_rank_of_experts(adapted, config)) return {};
-  if (!adapted.parameters.empty()) return {{kGateAndUp, rank}, {kDown, rank}};
+  if (!tells_experts(adapted, config)) return {};
+  if (adapted.of_experts.empty()) return {{kGateAndUp, rank}, {kDown, rank}};
   return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
 }
 
+/// PEFT makes one adapter of twice the rank of an expert's gate and up, so that alpha/√r would be
+/// another scale: such scales are told as those of plain LoRA, alpha·√r/r.
+bool tells_plain_scales(const AdaptedModules& adapted, const LoraConfig& config) {
+  return has_root_scale(config.variant) && !adapted.of_experts.empty();
+}
+
+double told_alpha(const AdaptedModules& adapted, const LoraConfig& config, std::int64_t rank) {
+  return tells_plain_scales(adapted, config) ? config.alpha * std::sqrt(static_cast<double>(rank))
+                                             : config.alpha;
+}
+
 json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
-  if (!has_rank_of_experts(adapted, config) || !adapted.parameters.empty()) return {};
-  return {{kGateAndUp, 2 * config.alpha}};
+  if (!tells_experts(adapted, config) || adapted.of_experts.empty()) return {};
+  const double alpha = told_alpha(adapted, config, adapted.rank_of_experts);
+  if (!tells_plain_scales(adapted, config)) return {{kGateAndUp, 2 * alpha}};
+  return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
 }
 
 /// Of modules, whose adapters PEFT turns as they lie; those of parameters it does not.
@@ -89,7 +139,9 @@ bool lies_transposed(LanguageModel& model) {
 }
 
 /// Of adapters that have the names of experts', which PEFT looks for among experts alone.
-void warn_of_dense_layers(LanguageModel& model, const fs::path& folder) {
+void warn_of_dense_layers(LanguageModel& model, const HuggingFaceLayout& layout,
+                          const fs::path& folder) {
+  if (layout.experts.are_parameters) return;
   std::set<std::string> of_experts, of_layers;
   for (const AdapterTensor& tensor : tensors_of_adapters(model))
     (tensor.experts > 1 ? of_experts : of_layers)
@@ -102,13 +154,29 @@ void warn_of_dense_layers(LanguageModel& model, const fs::path& folder) {
               " in layers without experts; merge them for other programs (--merge)"));
 }
 
+/// PEFT makes one adapter of an expert's gate and up, for all experts of all layers.
+void warn_of_single_experts(const AdaptedModules& adapted, const fs::path& folder) {
+  if (adapted.of_experts.empty()) return;
+  const auto has = [&](const char* name) { return adapted.of_experts.contains(name); };
+  const bool lacks_one = has("gate_proj") != has("up_proj") || has("w1") != has("w3");
+  const bool are_some = std::ranges::none_of(
+      adapted.of_experts, [&](auto& name) { return adapted.modules.contains(name); });
+  if (lacks_one || are_some)
+    warn(
+        folder.string(),
+        "PEFT 0.21 over transformers 5 opens adapters of experts only where all experts have them, "
+        "and gate and up alike (lora.targets=experts); merge them for other programs (--merge)");
+}
+
 void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
                      const fs::path& folder) {
-  const json::array targets = array_of(AdaptedModules(model).modules);
-  warn_of_dense_layers(model, folder);
+  const AdaptedModules adapted(model, layout);
+  warn_of_dense_layers(model, layout, folder);
+  warn_of_single_experts(adapted, folder);
   std::vector<std::string> modules;
   for (const std::string& module : layout.not_adapted)
-    if (std::ranges::find(targets, json::value(module)) != targets.end()) modules.push_back(module);
+    if (std::ranges::any_of(adapted.modules, [&](auto& name) { return last_part(name) == module; }))
+      modules.push_back(module);
   if (modules.empty()) return;
   warn(folder.string(),
        concat("PEFT does not open adapters of ", join(modules), " over a ", layout.model_type,
@@ -116,8 +184,10 @@ void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
               "lora.targets without them"));
 }
 
-std::string config_text(LanguageModel& model, const LoraConfig& config, const std::string& base) {
-  const AdaptedModules adapted(model);
+std::string config_text(LanguageModel& model, const LoraConfig& config, const std::string& base,
+                        const HuggingFaceLayout& layout) {
+  const AdaptedModules adapted(model, layout);
+  const bool has_roots = has_root_scale(config.variant) && !tells_plain_scales(adapted, config);
   return pretty_json(json::object{
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
@@ -125,14 +195,14 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
       {"revision", nullptr},
       {"inference_mode", true},
       {"r", config.rank},
-      {"lora_alpha", config.alpha},
+      {"lora_alpha", told_alpha(adapted, config, config.rank)},
       {"lora_dropout", config.dropout},
-      {"target_modules", target_modules(adapted, config)},
+      {"target_modules", array_of(adapted.modules)},
       {"target_parameters",
        adapted.parameters.empty() ? json::value() : json::value(array_of(adapted.parameters))},
       {"bias", "none"},
       {"fan_in_fan_out", lies_transposed(model)},
-      {"use_rslora", has_root_scale(config.variant)},
+      {"use_rslora", has_roots},
       {"use_dora", is_decomposed(config.variant)},
       {"init_lora_weights", true},
       {"modules_to_save", nullptr},
@@ -142,20 +212,33 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
       {"layers_pattern", nullptr}});
 }
 
+/// Whether the model has adapters of all experts' first maps, and of their last ones.
+struct FusedMaps {
+  bool first = false, last = false;
+};
+
+FusedMaps fused_maps(LanguageModel& model) {
+  FusedMaps maps;
+  for (const AdapterTensor& tensor : tensors_of_adapters(model))
+    if (tensor.is_fused) (tensor.is_last ? maps.last : maps.first) = true;
+  return maps;
+}
+
 /// The tensors of the file: of experts that are one module there all together.
 std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   std::vector<NamedTensor> tensors;
   std::map<std::string, Tensor> of_all;
+  const FusedMaps maps = fused_maps(model);
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
     const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
                                   tensor.order, RowsTo::kFile);
     if (!tensor.is_fused) {
-      tensors.push_back({tensor.name, rows});
+      tensors.push_back({router_over_peft(tensor.name), rows});
       continue;
     }
-    Tensor& whole = of_all[tensor.name];
+    Tensor& whole = of_all[maps.last ? tensor.name : name_alone(tensor.name)];
     if (!whole)
       whole = Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host);
     write_expert(whole, tensor, rows);
@@ -168,11 +251,12 @@ std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& str
 
 void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
                    const fs::path& folder, const Stream& stream, const ModelRegistry& registry) {
-  warn_of_modules(model, find_family(model.config().family, registry).hugging_face, folder);
+  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  warn_of_modules(model, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(model, stream);
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
-  replace_file(to + "/" + kAdapterConfig, config_text(model, config, base));
+  replace_file(to + "/" + kAdapterConfig, config_text(model, config, base, layout));
   write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
   output.commit();
 }

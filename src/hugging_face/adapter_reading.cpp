@@ -32,6 +32,34 @@ bool is_router(const std::string& module) {
          module.ends_with(".router.layer");
 }
 
+/// As a target of the family whose folder it is, over whichever transformers the adapter was made:
+/// version 5 names routers by their weights.
+std::string router_target(const std::string& module) {
+  if (module.ends_with(".router.layer") || module.ends_with(".block_sparse_moe.router"))
+    return "router.layer";
+  return module.substr(module.rfind('.') + 1);
+}
+
+/// A name that the folder has for a tensor or a weight of a router; else the name itself.
+template <class Contains>
+std::string name_there(const std::string& name, const Contains& contains) {
+  if (contains(name)) return name;
+  constexpr std::pair<std::string_view, const char*> kOthers[] = {
+      {".block_sparse_moe.gate.", ".mlp.gate."}, {".router.layer.", ".router."}};
+  for (const auto& [here, there] : kOthers) {
+    const std::size_t at = name.find(here);
+    if (at == std::string::npos) continue;
+    const std::string other = name.substr(0, at) + there + name.substr(at + here.size());
+    if (contains(other)) return other;
+  }
+  return name;
+}
+
+std::string name_there(const AdapterTensor& tensor, const AdapterContents& contents) {
+  return name_there(tensor.name,
+                    [&](const std::string& name) { return contents.file().contains(name); });
+}
+
 /// The targets of a folder as names.
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
@@ -44,7 +72,9 @@ std::string targets_of(const AdapterContents& contents) {
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks()) {
     if (is_of_expert(module)) continue;
-    names.insert(are_names && !has_experts ? config.targets.name_of(module) : module);
+    const std::string name =
+        are_names && !has_experts && !is_router(module) ? config.targets.name_of(module) : "";
+    names.insert(is_router(module) ? router_target(module) : name.empty() ? module : name);
   }
   if (has_experts || !contents.fused().empty()) names.insert(kExpertTargets);
   return join({names.begin(), names.end()}, ",");
@@ -88,13 +118,15 @@ FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& conte
   const std::int64_t rank = contents.config().rank_of(tensor.module);
   const bool is_b = tensor.matrix == AdapterTensor::Matrix::kB;
   const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, tensor.parameter->shape()[1]};
-  return {contents.load(tensor.name, there, host), contents.config().scale_of(tensor.module)};
+  return {contents.load(name_there(tensor, contents), there, host),
+          contents.config().scale_of(tensor.module)};
 }
 
-/// Whether it has nothing for an expert's map, which others have something for.
+/// Whether it has nothing for an expert's map or a router, which others have something for.
 bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
-  return tensor.experts > 1 && !contents.file().contains(tensor.name) &&
-         fused_module_of(tensor, contents).empty();
+  if (tensor.experts == 1 && !is_router(tensor.module)) return false;
+  const bool is_there = !tensor.is_fused && contents.file().contains(name_there(tensor, contents));
+  return !is_there && fused_module_of(tensor, contents).empty();
 }
 
 /// The folder's tensor as the model has it: padded with zeros where it is of less rank, and zeros where
@@ -118,6 +150,25 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, c
   return reordered(values, tensor.order, RowsTo::kHere);
 }
 
+/// Throws DataError where it is of a model with another number of experts.
+void check_experts(LanguageModel& model, const AdapterContents& contents) {
+  std::int64_t there = 0;
+  bool are_all = !contents.config().all_linear;
+  for (const auto& [module, rank] : contents.ranks())
+    there = std::max(there, expert_of(module) + 1);
+  const std::int64_t here = model.config().experts.count;
+  if (there == 0 || there == here) return;
+  model.visit_linears([&](Linear& linear) {
+    if (linear.adapter() == nullptr) return;
+    for (const AdapterPart& part : linear.adapter()->parts())
+      are_all = are_all && (expert_of(part.name) < there || contents.config().is_target(part.name));
+  });
+  if (there < here && !are_all) return;  // those that it has none of were no targets
+  throw DataError(concat(contents.file().path(), ": has adapters of ", there,
+                         " experts, and the model has ", here,
+                         " in each layer; the adapter is of another base"));
+}
+
 /// Throws DataError where a linear map is to have an adapter and the folder has none of it.
 void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
@@ -126,11 +177,11 @@ void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
     const Role role = linear.weight().role();
     // Which all-linear means in some versions, and not in others.
     const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
-    const bool is_fused = role == Role::kExpert && !contents.fused().empty();
-    if (may_lack || is_fused) return;
+    const bool is_expert = role == Role::kExpert;
+    if (may_lack || (is_expert && !contents.fused().empty())) return;
     for (const AdapterPart& part : modules_of(linear, layout)) {
-      const bool is_expert = role == Role::kExpert;
-      const bool is_beside_experts =  // PEFT loses those of dense layers
+      if (is_expert && part.experts > 1) continue;  // PEFT has none of such modules
+      const bool is_beside_experts =                // PEFT loses those of dense layers
           !is_expert && of_experts.contains(part.name.substr(part.name.rfind('.') + 1));
       if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name) &&
           !is_beside_experts)
@@ -152,13 +203,15 @@ void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
     for (const FileTensor& part : parameter.in_files()) {
       const std::string name = layout.full_name(part);
       const std::int64_t begin = std::exchange(row, row + part.rows());
-      if (left.erase(name) == 0) continue;
+      const std::string in_folder =
+          name_there(name, [&](const std::string& one) { return left.contains(one); });
+      if (left.erase(in_folder) == 0) continue;
       if (!values) {
         values = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
         wait_for_copy(values, parameter.acquire_master(stream), stream);
       }
       const Tensor in_file = in_file_layout(values.rows(begin, row), part);
-      contents.change(name, in_file, host);
+      contents.change(in_folder, in_file, host);
       if (in_file.raw() != values.rows(begin, row).raw())
         take_from_file(values.rows(begin, row), in_file, part);
     }
@@ -191,6 +244,7 @@ void read_adapter_weights(const fs::path& folder, LanguageModel& model, const St
                           const ModelRegistry& registry, const ValuesTaker& take) {
   const AdapterContents contents(folder);
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+  check_experts(model, contents);
   check_all_are_there(model, contents, layout);
   const auto beside = contents.weights_beside();
   if (!take && !beside.empty()) {
@@ -203,7 +257,7 @@ void read_adapter_weights(const fs::path& folder, LanguageModel& model, const St
   const Stream host(MemoryPool::create("host"));
   std::set<std::string> wanted;
   for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
-    wanted.insert(tensor.name);
+    wanted.insert(name_there(tensor, contents));
     if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
       for (const char* matrix : {"A", "B"})
         wanted.insert(concat(kAdapterPrefix, fused, ".lora_", matrix, ".weight"));

@@ -23,12 +23,6 @@ std::string name_among_adapters(const std::string& module) {
   return module;
 }
 
-/// The number of an expert in a module's name, "….experts.3.gate_proj".
-std::int64_t expert_of(const std::string& module) {
-  const std::size_t at = module.rfind(".experts.");
-  return at == std::string::npos ? 0 : std::atoll(module.c_str() + at + 9);
-}
-
 /// What is told of a linear map of an expert.
 AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t experts) {
   const AdapterSpec& spec = linear.adapter()->spec();
@@ -47,6 +41,12 @@ AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t ex
 }
 
 }  // namespace
+
+std::int64_t expert_of(const std::string& module) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = module.rfind(kExperts);
+  return at == std::string::npos ? -1 : std::atoll(module.c_str() + at + kExperts.size());
+}
 
 std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model) {
   using Matrix = AdapterTensor::Matrix;

@@ -29,6 +29,9 @@ struct AdapterTensor {
   bool is_fused = false;
 };
 
+/// The number of the expert that a module is of, "….experts.3.gate_proj"; -1 of none.
+std::int64_t expert_of(const std::string& module);
+
 std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model);
 
 }  // namespace hybrid_trainer

@@ -96,9 +96,16 @@ void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& ke
   reader.read(experts.count, std::string(keys.count), keys.missing_count);
   check_names_agree(reader, std::string(keys.count));
   reader.read(experts.chosen, kChosen, keys.missing_chosen);
+  if (experts.chosen > experts.count)
+    reader.problem(concat(kChosen, ": got ", experts.chosen, ", want at most ",
+                          first_of(keys.count), ", ", experts.count));
   reader.read(experts.inner_width, std::string(keys.inner_width), keys.missing_inner_width);
-  if (!keys.shared_width.empty())
-    reader.read(experts.shared_width, std::string(keys.shared_width), 5632);
+  if (!keys.shared_width.empty()) {
+    const std::string shared(keys.shared_width);
+    const json::value* width = reader.find(shared);
+    if (width == nullptr || !is_zero(*width))  // which means none
+      reader.read(experts.shared_width, shared, 5632);
+  }
   read_rule(reader, experts, keys);
   if (!keys.gate_limit.empty()) {
     reader.read(experts.gate_limit, std::string(keys.gate_limit), 7);

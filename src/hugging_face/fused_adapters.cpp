@@ -10,6 +10,8 @@ namespace {
 
 constexpr const char* kExperts = ".experts";
 constexpr const char* kFirst = ".experts.base_layer";
+constexpr const char* kGraniteFirst = ".block_sparse_moe.input_linear";
+constexpr const char* kGraniteLast = ".block_sparse_moe.output_linear";
 
 /// The layer that a module of an expert is of: "model.layers.0".
 std::string layer_of(const std::string& module) {
@@ -35,8 +37,14 @@ void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTenso
 
 }  // namespace
 
-bool is_fused(const std::string& module) {
+bool is_fused(const std::string& module, const AdapterConfig& config) {
+  if (module.ends_with(kGraniteFirst) || module.ends_with(kGraniteLast))
+    return config.is_parameter(module + ".weight");
   return module.ends_with(kExperts) || module.ends_with(kFirst);
+}
+
+bool is_of_first(const std::string& module) {
+  return module.ends_with(kFirst) || module.ends_with(kGraniteFirst);
 }
 
 std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& contents) {
@@ -45,11 +53,17 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
   std::string bare, first;
   for (const auto& [module, rank] : contents.fused()) {
     if (!module.starts_with(layer)) continue;
-    (module.ends_with(kFirst) ? first : bare) = module;
+    (is_of_first(module) ? first : bare) = module;
   }
   if (!first.empty()) return tensor.is_last ? bare : first;
   if (bare.empty()) return "";
-  // Alone, either has the name without base_layer: the width of its inputs tells which it is.
+  if (bare.ends_with(kGraniteLast)) return tensor.is_last ? bare : "";
+  // Alone, either has the name without base_layer: the configuration tells which it is, or else the
+  // width of its inputs.
+  const AdapterConfig& config = contents.config();
+  const bool may_be_first = config.is_parameter(bare + ".gate_up_proj"),
+             may_be_last = config.is_parameter(bare + ".down_proj");
+  if (may_be_first != may_be_last) return tensor.is_last == may_be_last ? bare : "";
   const Shape there =
       contents.file().entry(concat(kAdapterPrefix, bare, ".lora_A.weight")).tensor_shape();
   return there.rank() == 2 && there[1] == tensor.inputs ? bare : "";

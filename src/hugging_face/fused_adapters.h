@@ -11,8 +11,12 @@ namespace hybrid_trainer {
 /// "….experts" of down. A is (E·r, inputs), the experts one after the other; B is (outputs, r·E), the
 /// experts of a number side by side. Source: PEFT 0.21, tuners/lora/layer.py, ParamWrapper.
 
+/// Over transformers 4, Granite's are "….input_linear" and "….output_linear".
+
 /// Whether a module of an adapter's tensor is one of these.
-bool is_fused(const std::string& module);
+bool is_fused(const std::string& module, const AdapterConfig& config);
+/// Whether it is of gates and ups where the folder has both, and not of the last maps.
+bool is_of_first(const std::string& module);
 
 /// The module in which the folder has a tensor's expert among others; empty where it has none.
 std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& contents);

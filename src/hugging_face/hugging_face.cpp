@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -21,6 +20,7 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/decoder_spec.h"
 #include "src/hugging_face/exported_tensors.h"
+#include "src/hugging_face/fused_experts.h"
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/origin_folder.h"
 #include "src/hugging_face/token_files.h"
@@ -66,6 +66,16 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return true;
 }
 
+/// Of names that differ in numbers alone, none is meant for the other: a layer or an expert is missing.
+std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
+  const auto without_numbers = [](std::string text) {
+    std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+    return text;
+  };
+  const std::string nearest = nearest_name(name, known);
+  return without_numbers(nearest) == without_numbers(name) ? "" : nearest;
+}
+
 /// Throws DataError where a wanted tensor is missing, with the nearest of those that nothing wants.
 void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>& wanted) {
   std::vector<std::string> left;
@@ -75,7 +85,7 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
   }
   for (const std::string& name : wanted) {
     if (weights.contains(name)) continue;
-    const std::string nearest = nearest_name(name, left);
+    const std::string nearest = misspelt(name, left);
     throw DataError(concat(
         weights.path(), ": holds no tensor \"", name, "\", which config.json tells of; ",
         nearest.empty() ? "copy the folder anew, or give the config.json that it was written with"
@@ -96,7 +106,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
       if (entry.name != kHead || tied_head.empty()) {
-        const std::string nearest = nearest_name(entry.name, {wanted.begin(), wanted.end()});
+        const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
                                " belongs to no part of the model that config.json tells of; ",
                                nearest.empty()
@@ -157,21 +167,6 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
                         " heads: the decay overflows, so these heads keep nothing of the text"));
 }
 
-/// Experts of which a router says NaN would never be chosen, and nobody would be told.
-void check_router(const std::string& folder, const Parameter& parameter,
-                  const FolderWeight& weight) {
-  if (parameter.role() != Role::kRouter) return;
-  const Tensor values = weight.values();
-  const float* const begin = values.data<float>();
-  const auto count = std::count_if(begin, begin + values.elements(),
-                                   [](float value) { return !std::isfinite(value); });
-  if (count == 0) return;
-  throw DataError(concat(folder, ": ", count, " of the ", values.elements(),
-                         " numbers of the router ", parameter.in_files().front().name,
-                         " are NaN or infinite; copy the folder anew, or train it again from a "
-                         "checkpoint before that"));
-}
-
 /// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
 void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
@@ -191,8 +186,14 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
           folder.prefix = prefix;
     }
   });
+  const auto contains = [&](const std::string& name) {
+    return folder.weights.contains(folder.prefix + name);
+  };
   std::set<std::string> wanted;
-  for (const auto& [parameter, parts] : in_files) {
+  for (auto& [parameter, parts] : in_files) {
+    for (FileTensor& in_file : parts)
+      if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
+        in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
     for (const FileTensor& in_file : parts)
       for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
   }
@@ -201,7 +202,6 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   model.visit_parameters([&](Parameter& parameter) {
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(path.string(), parameter.name(), weight);
-    check_router(path.string(), parameter, weight);
     visit(parameter, weight);
   });
 }

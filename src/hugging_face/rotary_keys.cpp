@@ -105,24 +105,41 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
       std::llround(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
 }
 
+bool is_of_all_layers(WindowKeys keys) {
+  return keys == WindowKeys::kAll || keys == WindowKeys::kAllIfUsed;
+}
+
+bool is_switched(WindowKeys keys) {
+  return keys == WindowKeys::kAllIfUsed || keys == WindowKeys::kFromLayer ||
+         keys == WindowKeys::kUntilLayer;
+}
+
 void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   if (layout.window_keys == WindowKeys::kNone) return;
   const json::value* window = reader.find("sliding_window");
   if (window == nullptr || *window != json::value(0))  // which means none, as null does
     reader.read_nullable(model.window, "sliding_window", 4096);
-  if (layout.window_keys == WindowKeys::kAll) return;
+  if (is_switched(layout.window_keys)) {
+    bool used = false;
+    reader.read(used, "use_sliding_window", 0);
+    if (!used) model.window = 0;
+  }
+  if (layout.window_keys == WindowKeys::kAllIfUsed) reader.know("max_window_layers");
+  if (is_of_all_layers(layout.window_keys)) return;
   std::string letters(static_cast<std::size_t>(model.layers), 'w');
   for (std::size_t i = 0; i < letters.size(); ++i)
     letters[i] = kind_of_layer(layout.windows, static_cast<std::int64_t>(i));
-  if (layout.window_keys == WindowKeys::kFromLayer) {
-    bool used = false;
-    std::int64_t first = 28;
-    reader.read(used, "use_sliding_window", 0);
+  if (layout.window_keys == WindowKeys::kFromLayer ||
+      layout.window_keys == WindowKeys::kUntilLayer) {
+    const bool until = layout.window_keys == WindowKeys::kUntilLayer;
+    std::int64_t border = 28;
     const json::value* value = reader.find("max_window_layers");  // may be 0
-    if (value != nullptr && value->is_int64()) first = value->get_int64();
-    if (!used) model.window = 0;
-    for (std::size_t i = 0; i < letters.size(); ++i)
-      letters[i] = static_cast<std::int64_t>(i) >= first ? 'w' : 'a';
+    if (value != nullptr && value->is_int64()) border = value->get_int64();
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const auto layer = static_cast<std::int64_t>(i);
+      const bool has_window = until ? layer < border && layer % 2 == 0 : layer >= border;
+      letters[i] = has_window ? 'w' : 'a';
+    }
   } else if (layout.window_rope_theta != nullptr) {
     std::int64_t period = 6;
     reader.read(period, "sliding_window_pattern|_sliding_window_pattern", 6);
@@ -198,6 +215,14 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFac
   read_windows(reader, model, layout);
 }
 
+static void check_all_have_windows(const ModelConfig& model, const HuggingFaceLayout& layout) {
+  for (std::int64_t i = 0; i < model.layers && model.window > 0; ++i)
+    if (!model.window_layers.empty() && kind_of_layer(model.window_layers, i) != 'w')
+      throw DataError(concat("a folder of a ", layout.model_type, " model gives the window to all ",
+                             "layers, and model.window_layers=", model.window_layers,
+                             " to some; leave it out to export"));
+}
+
 void write_rotary_keys(json::object& config, const ModelConfig& model,
                        const HuggingFaceLayout& layout) {
   config["rope_theta"] = model.rope_theta;
@@ -211,8 +236,13 @@ void write_rotary_keys(json::object& config, const ModelConfig& model,
   if (layout.rotates_by_type)
     config["position_embedding_type"] = model.rotary_share > 0 ? "rope" : "nope";
   if (layout.window_keys == WindowKeys::kNone) return;
-  config["sliding_window"] = model.window > 0 ? json::value(model.window) : json::value();
-  if (layout.window_keys == WindowKeys::kAll) return;
+  // Where each layer says its kind, transformers wants a number even if none has a window.
+  const bool wants_number = layout.window_keys == WindowKeys::kLayerTypes;
+  config["sliding_window"] = model.window > 0 ? json::value(model.window)
+                             : wants_number   ? json::value(model.context)
+                                              : json::value();
+  if (is_switched(layout.window_keys)) config["use_sliding_window"] = model.window > 0;
+  if (is_of_all_layers(layout.window_keys)) return check_all_have_windows(model, layout);
   json::array types;
   std::int64_t first = 0;  // layer with a window
   const bool windows = model.window > 0 || layout.window_rope_theta != nullptr;
@@ -222,9 +252,8 @@ void write_rotary_keys(json::object& config, const ModelConfig& model,
     if (!window && first == i) ++first;
   }
   config["layer_types"] = types;
-  if (layout.window_keys != WindowKeys::kFromLayer) return;
-  config["use_sliding_window"] = model.window > 0;
-  config["max_window_layers"] = first;
+  if (layout.window_keys == WindowKeys::kFromLayer) config["max_window_layers"] = first;
+  if (layout.window_keys == WindowKeys::kUntilLayer) config["max_window_layers"] = model.layers;
 }
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #include "src/hugging_face/weight_in_files.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/hugging_face/file_layout.h"
@@ -12,6 +13,18 @@ namespace hybrid_trainer {
 namespace {
 
 Stream host_stream() { return Stream(MemoryPool::create("host")); }
+
+/// What is no number would spread over the model, or be rounded to something that looks like one.
+void check_finite(const Tensor& values, const std::string& file, const std::string& name) {
+  const float* const begin = values.data<float>();
+  const auto bad = values.elements() - std::count_if(begin, begin + values.elements(),
+                                                     [](float x) { return std::isfinite(x); });
+  if (bad == 0) return;
+  throw DataError(concat(file, ": of the ", values.elements(), " numbers of ", name, " ", bad,
+                         bad == 1 ? " is" : " are",
+                         " NaN or infinite; copy the folder anew, or train the model again from a "
+                         "checkpoint before that"));
+}
 
 std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed ? 0 : 1]; }
 
@@ -42,13 +55,21 @@ QuantizedRows WeightInFiles::quantized_part(const FileTensor& part, const Stream
 }
 
 void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) const {
+  read_unchecked(values, part);
+  check_finite(values, folder_.weights.path(), folder_.name_of(part));
+}
+
+void WeightInFiles::read_unchecked(const Tensor& values, const FileTensor& part) const {
   const Stream host = host_stream();
   if (!folder_.keys_of(part).empty())
     return dequantize_rows(values, quantized_part(part, host), host);
   const std::string name = folder_.name_of(part);
   const SafetensorsFile& file = folder_.weights.file_of(name);
   const Shape found = file.entry(name).tensor_shape(), wanted = part.whole_shape();
-  if (found != wanted) {
+  // Gates and ups of all experts, one after the other, may be told as (experts, both, width).
+  const bool are_pairs = found.rank() == 3 && wanted.rank() == 3 && found[0] * 2 == wanted[0] &&
+                         found[1] == 2 * wanted[1] && found[2] == wanted[2];
+  if (found != wanted && !are_pairs) {
     throw DataError(
         concat(file.path(), ": ", name, " is ", found.text(), ", want ", wanted.text()));
   }

@@ -36,6 +36,7 @@ class WeightInFiles final : public FolderWeight {
   void read(const Tensor& values) const;
 
  private:
+  void read_unchecked(const Tensor& values, const FileTensor& part) const;
   void read_part(const Tensor& values, const FileTensor& part) const;
   QuantizedRows quantized_part(const FileTensor& part, const Stream& home) const;
   const OpenFolder& folder_;

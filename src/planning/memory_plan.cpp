@@ -30,6 +30,35 @@ bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
   return one == other;
 }
 
+using Simulate =
+    std::function<MemoryNeed(const HybridTrainerConfig& config, SimulatedPhases phases)>;
+
+/// With `need` for the batch as it is. Bytes grow by as much with each example, but for the rounding
+/// of blocks.
+std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
+                           const MemoryBudgets& budgets, const Simulate& simulate) {
+  const auto fits = [&](std::int64_t size) {
+    config.data.batch_size = size;
+    return missing_bytes(simulate(config, SimulatedPhases::kUpdates), budgets) == 0;
+  };
+  const std::int64_t given = config.data.batch_size;
+  config.data.batch_size = 2 * given;
+  const auto first = static_cast<double>(need.device_bytes),
+             twice =
+                 static_cast<double>(simulate(config, SimulatedPhases::kFirstUpdate).device_bytes),
+             slope = (twice - first) / static_cast<double>(given);
+  const double room = static_cast<double>(*budgets.device) - first;
+  std::int64_t largest = given;
+  constexpr double kMost = 1 << 20;
+  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
+  // Larger ones than this take long to simulate: there the line is trusted but for a hundredth.
+  constexpr std::int64_t kMostTokens = 1 << 20;
+  if (largest * config.data.sequence_length > kMostTokens)
+    return std::max(given, largest - largest / 100);
+  while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
+  return largest;
+}
+
 class Planner {
  public:
   Planner(const HybridTrainerConfig& config, Device device, const MemoryBudgets& budgets,
@@ -50,13 +79,11 @@ class Planner {
   bool predicts() const { return config_.phases.max_predict_steps > 0; }
   bool is_hopeless();
   std::size_t missing(const MemoryNeed& need) const;
-  std::vector<Choice> choices() const;
   Choice farthest() const;
   const Choice& smallest_on_device();
   std::vector<Choice> by_cost(const StepCost& cost) const;
   /// Of the choices in order of their cost, the first that fits.
   std::optional<MemoryNeed> first_fitting(const std::vector<Choice>& choices, Choice& chosen) const;
-  std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need) const;
 
   HybridTrainerConfig config_;
   Device device_;
@@ -85,21 +112,6 @@ HybridTrainerConfig Planner::with(const Choice& choice) const {
 }
 
 std::size_t Planner::missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
-
-std::vector<Choice> Planner::choices() const {
-  std::vector<Choice> all{{}};
-  for (const Dimension& dimension : dimensions_) {
-    std::vector<Choice> longer;
-    for (const Choice& choice : all) {
-      for (std::size_t i = dimension.first; i < dimension.values.size(); ++i) {
-        longer.push_back(choice);
-        longer.back().push_back(i);
-      }
-    }
-    all = std::move(longer);
-  }
-  return all;
-}
 
 /// A trial that fails rules out all that save no more, and one that may fit all that cost more. So
 /// the next one is twice as far down the list as the one before, until one may fit.
@@ -136,54 +148,6 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
     chosen = choices[cheapest];
     return need;
   }
-}
-
-/// The keys in which two configs differ that a plan may set.
-std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
-                                           const HybridTrainerConfig& to) {
-  std::vector<PlannedOption> options;
-  const auto add = [&](const char* key, const auto& before, const auto& after) {
-    if (before != after) options.push_back({key, concat(after)});
-  };
-  add("data.batch_size", from.data.batch_size, to.data.batch_size);
-  add("gradient_accumulation.micro_batches", from.gradient_accumulation.micro_batches,
-      to.gradient_accumulation.micro_batches);
-  add("memory.recompute", from.memory.recompute, to.memory.recompute);
-  add("memory.activations", from.memory.activations, to.memory.activations);
-  add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
-  add("memory.gradient_bits", from.memory.gradient_bits, to.memory.gradient_bits);
-  add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
-  add("phases.asynchronous_optimizer.exact_state", from.phases.asynchronous_optimizer.exact_state,
-      to.phases.asynchronous_optimizer.exact_state);
-  add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);
-  add("memory.weights", from.memory.weights, to.memory.weights);
-  add("memory.gradients", from.memory.gradients, to.memory.gradients);
-  return options;
-}
-
-/// With `need` for the batch as it is. Bytes grow by as much with each example, but for the rounding
-/// of blocks.
-std::int64_t Planner::largest_batch(HybridTrainerConfig config, const MemoryNeed& need) const {
-  const auto fits = [&](std::int64_t size) {
-    config.data.batch_size = size;
-    return missing(simulate(config, SimulatedPhases::kUpdates)) == 0;
-  };
-  const std::int64_t given = config.data.batch_size;
-  config.data.batch_size = 2 * given;
-  const auto first = static_cast<double>(need.device_bytes),
-             twice =
-                 static_cast<double>(simulate(config, SimulatedPhases::kFirstUpdate).device_bytes),
-             slope = (twice - first) / static_cast<double>(given);
-  const double room = static_cast<double>(*budgets_.device) - first;
-  std::int64_t largest = given;
-  constexpr double kMost = 1 << 20;
-  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
-  // Larger ones than this take long to simulate: there the line is trusted but for a hundredth.
-  constexpr std::int64_t kMostTokens = 1 << 20;
-  if (largest * config.data.sequence_length > kMostTokens)
-    return std::max(given, largest - largest / 100);
-  while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
-  return largest;
 }
 
 /// With everything as far away as it goes.
@@ -223,7 +187,7 @@ std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
   };
   std::vector<Priced> priced;
   const std::size_t problems = config_.problems(registry_).size();
-  for (Choice& choice : choices()) {
+  for (Choice& choice : all_choices(dimensions_)) {
     const HybridTrainerConfig config = with(choice);
     if (config.problems(registry_).size() > problems) continue;
     priced.push_back({cost.seconds(config), changed_options(config_, config).size(), choice});
@@ -284,7 +248,10 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   plan.options = changed_options(config_, plan.config);
   plan.expected_slowdown = cost.seconds(plan.config) / cost.seconds(resident);
   plan.missing_bytes = missing(plan.need);
-  if (plan.fits && budgets_.device) plan.largest_batch = largest_batch(plan.config, plan.need);
+  if (plan.fits && budgets_.device)
+    plan.largest_batch =
+        largest_batch(plan.config, plan.need, budgets_,
+                      [&](const auto& config, auto phases) { return simulate(config, phases); });
   return plan;
 }
 

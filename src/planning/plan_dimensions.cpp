@@ -126,4 +126,26 @@ std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool wit
   return dimensions;
 }
 
+std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
+                                           const HybridTrainerConfig& to) {
+  std::vector<PlannedOption> options;
+  const auto add = [&](const char* key, const auto& before, const auto& after) {
+    if (before != after) options.push_back({key, concat(after)});
+  };
+  add("data.batch_size", from.data.batch_size, to.data.batch_size);
+  add("gradient_accumulation.micro_batches", from.gradient_accumulation.micro_batches,
+      to.gradient_accumulation.micro_batches);
+  add("memory.recompute", from.memory.recompute, to.memory.recompute);
+  add("memory.activations", from.memory.activations, to.memory.activations);
+  add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
+  add("memory.gradient_bits", from.memory.gradient_bits, to.memory.gradient_bits);
+  add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
+  add("phases.asynchronous_optimizer.exact_state", from.phases.asynchronous_optimizer.exact_state,
+      to.phases.asynchronous_optimizer.exact_state);
+  add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);
+  add("memory.weights", from.memory.weights, to.memory.weights);
+  add("memory.gradients", from.memory.gradients, to.memory.gradients);
+  return options;
+}
+
 }  // namespace hybrid_trainer

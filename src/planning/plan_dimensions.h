@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/planning/memory_plan.h"
 
 namespace hybrid_trainer {
 
@@ -22,5 +23,9 @@ struct Dimension {
 /// such as fewer bits of an optimizer that has no form in them, are left out.
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files,
                                      const ModelRegistry& registry);
+
+/// The keys in which two configs differ that a plan may set.
+std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
+                                           const HybridTrainerConfig& to);
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,21 @@
 
 namespace hybrid_trainer {
 
+std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
+  std::vector<Choice> all{{}};
+  for (const Dimension& dimension : dimensions) {
+    std::vector<Choice> longer;
+    for (const Choice& choice : all) {
+      for (std::size_t i = dimension.first; i < dimension.values.size(); ++i) {
+        longer.push_back(choice);
+        longer.back().push_back(i);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
 PlanTrials::PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
     : choices_(choices), dimensions_(dimensions), is_out_(choices.size()) {}
 

@@ -10,6 +10,9 @@ namespace hybrid_trainer {
 /// The position of a value in each dimension.
 using Choice = std::vector<std::size_t>;
 
+/// All of them from the dimensions' first values on.
+std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions);
+
 /// Which of a list of choices still need a trial.
 class PlanTrials {
  public:

@@ -103,8 +103,8 @@ std::string objective_line(const HybridTrainerConfig& config) {
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   const ModelRegistry& registry = *settings_.registry;
   if (settings_.init_from)
-    config.model =
-        read_hugging_face_model_config(*settings_.init_from, config.model.dropout, registry);
+    config.model = with_training_of(
+        read_hugging_face_model_config(*settings_.init_from, 0, registry), config.model);
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
   const std::int64_t known = vocabulary_size().value_or(0);
   const std::int64_t wanted = known + (config.masks() ? 1 : 0);

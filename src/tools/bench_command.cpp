@@ -217,9 +217,12 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   check_settings(options);
   if (!options.source.names_a_source() && options.model.empty())
     throw UsageError("bench: give --preset NAME, --config FILE or --model HF_DIR");
-  HybridTrainerConfig config = build_config(options.source);
+  HybridTrainerConfig of_folder;
+  if (!options.model.empty() && !options.source.names_a_source())
+    of_folder.model = read_hugging_face_model_config(options.model, 0);
+  HybridTrainerConfig config = build_config(options.source, of_folder);
   if (!options.model.empty())
-    config.model = read_hugging_face_model_config(options.model, config.model.dropout);
+    config.model = with_training_of(read_hugging_face_model_config(options.model, 0), config.model);
   for (const ModelPreset& one : find_family(config.model.family).presets)
     if (one.name == options.source.preset && config.model.vocabulary == 0)
       config.model.vocabulary = one.vocabulary;

@@ -54,8 +54,14 @@ void check_method_of_run(const std::string& method, const HybridTrainerConfig& r
                           "; leave --method out to go on with the run, or begin another one"));
 }
 
-void check_method(const std::string& method, const HybridTrainerConfig& config) {
+void check_method(const std::string& method, const HybridTrainerConfig& config,
+                  const std::filesystem::path& folder) {
   const LoraConfig& lora = config.lora;
+  const std::string held = quantization_of_hugging_face(folder);
+  if (lora.is_on() && is_quantized_base(lora.base) && !held.empty() && held != lora.base)
+    throw UsageError(concat("lora.base: got ", lora.base, ", and the weights of ", folder.string(),
+                            " are quantized already; want ", held,
+                            ", or the folder that they were made from"));
   if (method == "full" && lora.is_on())
     throw UsageError(concat("--method full and --set lora.rank=", lora.rank,
                             ", which trains adapters alone; want --method lora or qlora"));

@@ -16,8 +16,10 @@ const std::vector<std::string>& fine_tuning_methods();
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method);
 
-/// Throws UsageError where settings have made another method of it.
-void check_method(const std::string& method, const HybridTrainerConfig& config);
+/// Throws UsageError where settings have made another method of it, or want a base in another
+/// quantized form than the folder's.
+void check_method(const std::string& method, const HybridTrainerConfig& config,
+                  const std::filesystem::path& folder);
 
 /// Throws UsageError where a run that goes on was begun by another method; `sets_base`: whether
 /// lora.base is set, so that lora may be beside quantized weights.

@@ -135,7 +135,7 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   refuse_run(asked.model);
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
-  check_method(method, config);
+  check_method(method, config, asked.model);
   return config;
 }
 

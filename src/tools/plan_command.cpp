@@ -21,6 +21,7 @@
 #include "src/tools/fine_tuning_method.h"
 #include "src/tools/plan_output.h"
 #include "src/tools/rank_plan.h"
+#include "src/tools/train_output.h"
 #include "src/tools/typed_command.h"
 
 namespace hybrid_trainer {
@@ -66,9 +67,9 @@ HybridTrainerConfig config_of(const Asked& asked) {
       asked.method.empty()
           ? build_config(asked.source)
           : build_config(asked.source, fine_tuning_config(asked.model, asked.method));
-  if (!asked.method.empty()) check_method(asked.method, config);
+  if (!asked.method.empty()) check_method(asked.method, config, asked.model);
   if (!asked.model.empty())
-    config.model = read_hugging_face_model_config(asked.model, config.model.dropout);
+    config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model);
   if (config.model.vocabulary == 0) {
     for (const ModelPreset& preset : find_family(config.model.family).presets) {
       if (preset.name == asked.source.preset) config.model.vocabulary = preset.vocabulary;
@@ -141,8 +142,7 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
                                [&](const PlannedOption& option) { return option.key == key; });
   };
   for (const std::string& setting : asked.source.settings) {
-    const bool from_model = !asked.model.empty() && setting.starts_with("model.") &&
-                            !setting.starts_with("model.dropout");
+    const bool from_model = !asked.model.empty() && is_of_folder(setting);
     if (!from_model && !is_planned(std::string_view(setting).substr(0, setting.find('='))))
       add({"--set", setting});
   }

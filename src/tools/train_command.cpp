@@ -1,5 +1,6 @@
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/tools/adapter_option.h"
@@ -71,7 +72,11 @@ static int train(const std::vector<std::string>& arguments) {
   const std::vector<std::string> set_keys = explicit_keys(source);
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
-  HybridTrainerConfig config = build_config(source);
+  if (!init_from.empty()) check_model_is_not_set("train", source.settings);
+  HybridTrainerConfig of_folder;
+  if (!init_from.empty() && !source.names_a_source())
+    of_folder.model = read_hugging_face_model_config(init_from, 0);
+  HybridTrainerConfig config = build_config(source, of_folder);
   const bool is_there = resume && RunPaths{run}.hold_a_run();
   const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
   if (begun)
@@ -90,10 +95,7 @@ static int train(const std::vector<std::string>& arguments) {
       .restart_command = restart_command("train", arguments),
       .explicit_keys = set_keys,
       .quiet = keeps_quiet(json)};
-  if (!init_from.empty()) {
-    check_model_is_not_set("train", source.settings);
-    settings.init_from = init_from;
-  }
+  if (!init_from.empty()) settings.init_from = init_from;
   if (!adapter.empty()) take_adapter(settings, adapter, "train", source);
   if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRanks ranks("train", arguments, local_ranks, settings.config);

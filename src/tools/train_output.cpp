@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -75,13 +76,23 @@ void print_end(const RunSummary& summary, const std::string& run) {
 
 bool keeps_quiet(bool json) { return json && isatty(STDERR_FILENO) == 0; }
 
+bool is_of_folder(const std::string& setting) {
+  constexpr const char* kOfTraining[] = {
+      "model.dropout=", "model.experts.balance_loss=", "model.experts.z_loss=",
+      "model.experts.bias_rate=", "model.attention_pattern."};
+  return setting.starts_with("model.") && std::ranges::none_of(kOfTraining, [&](const char* key) {
+           return setting.starts_with(key);
+         });
+}
+
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
-    if (!setting.starts_with("model.") || setting.starts_with("model.dropout=")) continue;
+    if (!is_of_folder(setting)) continue;
     throw UsageError(concat(command, ": --set ", setting,
                             ": the model is that of the folder, which --",
                             command == "train" ? "init-from" : "model",
-                            " names; of model.* only model.dropout can be set"));
+                            " names; of model.* only dropout, experts.balance_loss, ",
+                            "experts.z_loss, experts.bias_rate and attention_pattern can be set"));
   }
 }
 

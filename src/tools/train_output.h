@@ -11,8 +11,9 @@ namespace hybrid_trainer {
 /// Whether standard error is kept free of progress: beside JSON, unless somebody watches it.
 bool keeps_quiet(bool json);
 
-/// Throws UsageError of a --set of model.* but dropout: the model is taken whole from its folder, and a
-/// key of it that was set would change nothing.
+/// Whether a --set KEY=VALUE is of a key of the model that its folder says; the others are of training.
+bool is_of_folder(const std::string& setting);
+/// Throws UsageError of such a --set, which would change nothing: the model is taken from its folder.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);
 
 /// Adds --export.

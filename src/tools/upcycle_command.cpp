@@ -4,6 +4,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/upcycling.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 
@@ -50,6 +51,9 @@ int upcycle_command(const std::vector<std::string>& arguments) {
   UpcycleOptions options;
   const auto operands = parse_command_line(upcycle_syntax(options), arguments);
   if (!operands) return 0;
+  if (RunPaths{operands->front()}.hold_a_run())
+    throw UsageError(concat(operands->front(), " is a run; make a folder of its model first: ",
+                            "hybrid export ", operands->front(), " --output MODEL"));
   const auto [model, dtype] =
       upcycle_hugging_face(operands->front(), options.asked, options.output);
   const auto bytes = std::filesystem::file_size(options.output + "/model.safetensors");

@@ -56,7 +56,7 @@ void ExpertWatch::add_layer(ExpertLoads& loads, RoutingCount& count, std::size_t
 
 void ExpertWatch::warn_of_dead(const ExpertLoads& loads) {
   const std::int64_t dead = std::accumulate(loads.dead.begin(), loads.dead.end(), std::int64_t{0});
-  if (dead <= told_) return;
+  if (dead == 0 || dead < 2 * told_) return;
   told_ = dead;
   const auto layer = std::max_element(loads.dead.begin(), loads.dead.end()) - loads.dead.begin();
   warn_(concat(dead, dead == 1 ? " expert has" : " experts have", " had no token for ",

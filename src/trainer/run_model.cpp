@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/lora.h"
@@ -35,6 +36,23 @@ std::unique_ptr<LanguageModel> make_frozen(const HybridTrainerConfig& config,
     });
   }
   return model;
+}
+
+/// Of settings that no weight of the model follows.
+void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, LanguageModel& model) {
+  std::vector<std::string> names;
+  model.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
+  for (const std::string& pattern : map.unmatched(names))
+    warn("memory.device_map", concat(pattern, " matches no weight; they are called, for example, ",
+                                     names[names.size() / 2]));
+  if (!config.lora.is_on() || config.lora.expert_rank == 0) return;
+  bool has_experts = false;
+  model.visit_linears([&](Linear& linear) {
+    const bool is_expert = linear.weight().role() == Role::kExpert;
+    has_experts = has_experts || (is_expert && linear.adapter() != nullptr);
+  });
+  if (!has_experts)
+    warn("lora.expert_rank", "it changes nothing: lora.targets names no maps of experts");
 }
 
 /// Weights that are trained, and adapters, are made at `home`.
@@ -84,7 +102,9 @@ std::unique_ptr<LanguageModel> make_run_model(const HybridTrainerConfig& config,
     return parameter.role() == Role::kVector ? places.device()
                                              : places.at(map.place_of(parameter.name()));
   };
-  return make_with_homes(config, folder, places.at(map.farthest()), by_map, registry);
+  auto model = make_with_homes(config, folder, places.at(map.farthest()), by_map, registry);
+  warn_of_unused(config, map, *model);
+  return model;
 }
 
 }  // namespace hybrid_trainer

@@ -211,6 +211,113 @@ INSTANTIATE_TEST_SUITE_P(Folders, FusedGolden,
                          ::testing::Values("mixtral", "qwen3_moe", "granitemoe", "gpt_oss"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// Adapters of a mixture as PEFT 0.21 over transformers 5 opens them (tried with it on 28 November 2026).
+struct MixtureAdapters {
+  const char *base, *targets, *variant;
+  std::int64_t expert_rank;
+  std::vector<std::string> said;  // in adapter_config.json
+};
+
+class MixtureAdapterFolder : public ::testing::TestWithParam<MixtureAdapters> {};
+
+TEST_P(MixtureAdapterFolder, IsWrittenForPeftAndReadAgain) {
+  const auto& [base, targets, variant, expert_rank, said] = GetParam();
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const auto model = make_model(read_hugging_face_model_config(golden(base), 0), 1, stream);
+  read_hugging_face_weights(golden(base), *model, stream);
+  model->visit_parameters([](Parameter& parameter) { parameter.freeze(); });
+  const LoraConfig config{
+      .rank = 4, .expert_rank = expert_rank, .alpha = 6, .targets = targets, .variant = variant};
+  add_adapters(*model, config, 1, stream);
+  model->visit_linears([&](Linear& linear) {
+    if (linear.adapter() == nullptr) return;
+    const Tensor b = linear.adapter()->b().home_master();
+    for (std::int64_t i = 0; i < b.elements(); ++i)
+      b.data<float>()[i] = 0.01f * static_cast<float>((i * 7) % 11 - 5);
+  });
+  std::ostringstream warned;
+  send_warnings_to(&warned);
+  write_adapter(*model, config, golden(base), scratch / "out", stream);
+  send_warnings_to(&std::cerr);
+  const std::string text = read_file(scratch / "out" / kAdapterConfig, 1 << 20);
+  for (const std::string& part : said)
+    EXPECT_TRUE(contains(text + warned.str(), part)) << part << text;
+  const SafetensorsFile expected(golden(base) + "/expected.safetensors");
+  const auto again = adapted(scratch / "out", golden(base), stream);
+  EXPECT_LT(
+      relative_error(logits_of(*again, expected, stream), logits_of(*model, expected, stream)),
+      1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MixtureAdapterFolder,
+    ::testing::Values(
+        // PEFT makes one adapter of gate and up, so that alpha/√r would be another scale there.
+        MixtureAdapters{"mixtral_a",
+                        "experts,q_proj",
+                        "rslora",
+                        4,
+                        {"\"use_rslora\": false", "\"lora_alpha\": 12"}},
+        MixtureAdapters{"qwen3_moe_plain",
+                        "experts",
+                        "rslora",
+                        2,
+                        {R"(".*\\.experts\\.gate_up_proj": 4)", R"("use_rslora": false)"}},
+        MixtureAdapters{"qwen2_moe_a",
+                        "experts,q_proj",
+                        "lora",
+                        4,
+                        {R"("target_parameters": ["experts.down_proj", "experts.gate_up_proj"])",
+                         R"(".*\\.experts\\.gate_up_proj": 8)"}},
+        MixtureAdapters{"qwen3_moe_plain",
+                        "experts,model.layers.0.self_attn.q_proj",
+                        "lora",
+                        4,
+                        {R"("model.layers.0.self_attn.q_proj")"}},
+        MixtureAdapters{"qwen3_moe_plain",
+                        "experts.3.down_proj,q_proj",
+                        "lora",
+                        4,
+                        {"only where all experts have them"}},
+        MixtureAdapters{"mixtral_a", "w1,q_proj", "lora", 4, {"gate and up alike"}},
+        MixtureAdapters{
+            "mixtral_a", "gate,q_proj", "lora", 4, {R"("target_parameters": ["gate.weight"])"}},
+        MixtureAdapters{"granitemoe_a",
+                        "router.layer,q_proj",
+                        "lora",
+                        4,
+                        {R"("target_parameters": ["router.weight"])"}},
+        MixtureAdapters{"granitemoe_a",
+                        "input_linear",
+                        "lora",
+                        4,
+                        {R"("target_parameters": ["experts.gate_up_proj"])"}},
+        MixtureAdapters{"gpt_oss_a",
+                        "down_proj,q_proj",
+                        "lora",
+                        4,
+                        {R"("target_parameters": ["experts.down_proj"])"}},
+        MixtureAdapters{
+            "gpt_oss_a", "gate_up_proj,router", "rslora", 4, {R"("use_rslora": true)"}}));
+
+TEST(AdapterFolders, OfAnotherNumberOfExpertsAreRefusedByIt) {
+  const Stream stream = test_stream();
+  const fs::path folder = golden("lora_mixtral");
+  ModelConfig config = read_hugging_face_model_config(golden("mixtral_a"), 0);
+  const std::int64_t there = config.experts.count;
+  for (const std::int64_t here : {there - 1, there + 2}) {
+    config.experts.count = here;
+    const auto model = make_model(config, 1, stream);
+    add_adapters(*model, read_adapter_config(folder).config, 1, stream);
+    const std::string message =
+        message_of<DataError>([&] { read_adapter_weights(folder, *model, stream); });
+    EXPECT_TRUE(
+        contains(message, concat("has adapters of ", there, " experts, and the model has ", here)))
+        << message;
+  }
+}
+
 TEST(AdapterFolders, AreWrittenInTheirFilesOrderOfRows) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/files/python_floats.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/models/decoder_spec.h"
 #include "src/hugging_face/hugging_face_files.h"
 #include "trainer/temporary_folder.h"
 
@@ -197,6 +198,27 @@ TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
       "factor": 2.0}, "rope_parameters": null)")),
             config_json(read("llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})")));
   EXPECT_EQ(said_.str(), "");
+}
+
+TEST_F(FamilyKeys, WindowsOfMixturesAreInTheLayersThatTransformersGivesThem) {
+  const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "sliding_window": 16,
+      "max_window_layers": 2, "use_sliding_window": )";
+  EXPECT_EQ(read("qwen3_moe", sizes + "false").window, 0);
+  const ModelConfig all = read("qwen3_moe", sizes + "true");  // whatever max_window_layers says
+  EXPECT_EQ(all.window, 16);
+  for (std::int64_t i = 0; i < 4; ++i)
+    EXPECT_TRUE(all.window_layers.empty() || kind_of_layer(all.window_layers, i) == 'w') << i;
+  EXPECT_EQ(read("qwen2_moe", sizes + "true").window_layers, "waaa");
+  EXPECT_EQ(read("qwen2_moe", sizes + "false").window, 0);
+}
+
+TEST_F(FamilyKeys, AMixtureMayHaveNoSharedExpertAndChoosesNoMoreThanThereAre) {
+  const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4,
+      "moe_intermediate_size": 8, "shared_expert_intermediate_size": 0, "num_experts_per_tok": )";
+  EXPECT_EQ(read("qwen2_moe", sizes + "2").experts.shared_width, 0);
+  expect_refused("qwen2_moe", sizes + "5",
+                 "num_experts_per_tok: got 5, want at most num_experts, 4");
 }
 
 TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {

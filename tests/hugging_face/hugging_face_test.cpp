@@ -251,7 +251,7 @@ TEST_F(HuggingFace, WrongWeightsAreNamed) {
 
   auto unknown = weights;
   unknown.push_back({"h.2.ln_1.bias", weights.front().tensor});
-  expect_words(read_message(unknown), {"h.2.ln_1.bias", "did you mean h."});
+  expect_words(read_message(unknown), {"h.2.ln_1.bias", "; give the config.json"});
   unknown.back().name = "a_tensor_like_no_other";
   expect_words(read_message(unknown), {"a_tensor_like_no_other", "; give the config.json"});
 

@@ -33,6 +33,13 @@ TEST(DeviceMap, KnowsThePlacesThatItUses) {
   EXPECT_EQ(map_of("auto", "file").farthest(), "file");
 }
 
+TEST(DeviceMap, KnowsThePatternsThatMatchNothing) {
+  const DeviceMap map = map_of("h.0.*=host,h.*.mlp.exprts.*=file,wte*=host");
+  EXPECT_EQ(map.unmatched({"h.0.mlp.c_fc.weight", "h.1.mlp.c_fc.weight", "wte.weight"}),
+            std::vector<std::string>{"h.*.mlp.exprts.*"});
+  EXPECT_TRUE(map_of("").unmatched({"wte.weight"}).empty());
+}
+
 TEST(DeviceMap, NamesWhatCannotBeRead) {
   MemoryConfig config;
   for (const char* bad : {"h.0", "=host", "h.*=disk", "h.*=host,", "h.*=host,,*=file"}) {

@@ -74,9 +74,9 @@ TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
   EXPECT_EQ(of_its_own.exit_code, 0) << of_its_own.errors;
   EXPECT_NE(of_its_own.output, of_base.output);
 
-  const ProcessResult another =
-      run_hybrid(trained_folder(), {"train", "--init-from", "base", "--adapter", "adapter",
-                                    "--data", "chats.jsonl", "--run", "another"});
+  const ProcessResult another = run_hybrid(
+      trained_folder(), {"train", "--init-from", "base", "--adapter", "adapter", "--data",
+                         "chats.jsonl", "--run", "another", "--set", "data.sequence_length=16"});
   EXPECT_EQ(another.exit_code, static_cast<int>(ExitCode::kData));
   EXPECT_NE(another.errors.find("another model than base"), std::string::npos) << another.errors;
   std::string config = read_text(adapter / "adapter_config.json");

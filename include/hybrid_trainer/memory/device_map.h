@@ -18,6 +18,8 @@ class DeviceMap {
 
   /// A placement_names() for the weight of this name: of the first pattern that it matches.
   const std::string& place_of(const std::string& name) const;
+  /// The patterns of memory.device_map that match none of these names.
+  std::vector<std::string> unmatched(const std::vector<std::string>& names) const;
   /// Whether anything may lie at this place.
   bool uses(const std::string& place) const;
   /// Where what is as large as the weights goes that leaves the device: host memory, or the file where

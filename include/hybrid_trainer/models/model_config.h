@@ -153,4 +153,8 @@ struct ModelConfig {
   }
 };
 
+/// A model whose weights come from elsewhere, with what `asked` says of training it: its dropout, and
+/// what it sets of losses and biases of experts and of the pattern of attention.
+ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked);
+
 }  // namespace hybrid_trainer

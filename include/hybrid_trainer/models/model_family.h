@@ -28,7 +28,9 @@ struct ModelPreset {
 enum class WindowKeys {
   kNone,
   kAll,         // sliding_window, of all layers
-  kFromLayer,   // use_sliding_window, and max_window_layers or layer_types
+  kAllIfUsed,   // use_sliding_window, then sliding_window, of all layers
+  kFromLayer,   // use_sliding_window, and layer_types or the first layer in max_window_layers
+  kUntilLayer,  // the same, but every other layer before that one
   kLayerTypes,  // layer_types, sliding_window_pattern or the family's own pattern
 };
 
@@ -55,6 +57,8 @@ struct ExpertKeys {
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
   double missing_balance = 0.001;  // of router_aux_loss_coef
   std::string_view gate_limit{};   // which is 7 where the key is missing
+  /// PEFT 0.21 over transformers 5 knows this family's experts by target_parameters alone.
+  bool are_parameters = false;
 };
 
 /// What a key of config.json holds of a member x.

@@ -88,10 +88,11 @@ ModelFamily qwen2_moe_family() {
                                          .missing_chosen = 4,
                                          .missing_inner_width = 1408,
                                          .sums_to_one = "norm_topk_prob",
-                                         .has_dense_layers = true}},
+                                         .has_dense_layers = true,
+                                         .are_parameters = true}},
        .file_key_heads = 16,
        .file_context = 32768,
-       .window_keys = WindowKeys::kFromLayer});
+       .window_keys = WindowKeys::kUntilLayer});
 }
 
 ModelFamily qwen3_moe_family() {
@@ -114,7 +115,7 @@ ModelFamily qwen3_moe_family() {
        .attention_bias = true,
        .file_key_heads = 4,
        .file_context = 32768,
-       .window_keys = WindowKeys::kFromLayer});
+       .window_keys = WindowKeys::kAllIfUsed});
 }
 
 ModelFamily olmoe_family() {

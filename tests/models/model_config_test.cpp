@@ -1,0 +1,38 @@
+#include "hybrid_trainer/models/model_config.h"
+
+#include <gtest/gtest.h>
+
+namespace hybrid_trainer::testing {
+namespace {
+
+ModelConfig mixture() {
+  ModelConfig model{.family = "granitemoe", .dropout = 0.1};
+  model.experts = {.count = 8, .balance_loss = 0.01};
+  return model;
+}
+
+TEST(ModelConfig, OfAFolderTakesWhatIsAskedOfTrainingAndNothingElse) {
+  ModelConfig asked = mixture();
+  asked.dropout = 0.2;
+  asked.layers = 99;
+  asked.experts = {.count = 4, .balance_loss = 0, .bias_rate = 0.001, .z_loss = 0.5};
+  asked.attention_pattern.local_blocks = 2;
+  const ModelConfig model = with_training_of(mixture(), asked);
+  EXPECT_EQ(model.layers, mixture().layers);
+  EXPECT_EQ(model.experts.count, 8);
+  EXPECT_EQ(model.dropout, 0.2);
+  EXPECT_EQ(model.experts.balance_loss, 0);
+  EXPECT_EQ(model.experts.z_loss, 0.5);
+  EXPECT_EQ(model.experts.bias_rate, 0.001);
+  EXPECT_EQ(model.attention_pattern.local_blocks, 2);
+}
+
+TEST(ModelConfig, OfAnotherFamilySaysNothingByItsZeros) {
+  ModelConfig asked;  // gpt2, which has no experts
+  EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.01);
+  asked.experts.balance_loss = 0.3;
+  EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.3);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
