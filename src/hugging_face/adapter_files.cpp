@@ -11,9 +11,9 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/hugging_face/adapter_tensors.h"
-#include "src/hugging_face/file_layout.h"
 #include "src/hugging_face/fused_adapters.h"
 
 namespace hybrid_trainer {

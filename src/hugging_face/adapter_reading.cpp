@@ -5,9 +5,9 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "src/hugging_face/adapter_contents.h"
 #include "src/hugging_face/adapter_tensors.h"
-#include "src/hugging_face/file_layout.h"
 #include "src/hugging_face/fused_adapters.h"
 
 namespace hybrid_trainer {

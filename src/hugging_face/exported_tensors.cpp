@@ -4,9 +4,9 @@
 #include <cstring>
 #include <map>
 
+#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/lora.h"
-#include "src/hugging_face/file_layout.h"
 #include "src/hugging_face/micro_scaling_tensors.h"
 #include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"

@@ -1,4 +1,4 @@
-#include "src/hugging_face/file_layout.h"
+#include "hybrid_trainer/hugging_face/file_layout.h"
 
 #include <cstring>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/hugging_face/file_layout.h"
+#include "hybrid_trainer/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 namespace {

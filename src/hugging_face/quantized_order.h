@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/memory/quantized_weight.h"
-#include "src/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/hugging_face/file_layout.h"
+#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "src/hugging_face/micro_scaling_tensors.h"
 #include "src/hugging_face/quantized_order.h"
 #include "src/hugging_face/quantized_tensors.h"

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/gguf/gguf_model.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
@@ -45,6 +46,16 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "diverged; export an earlier checkpoint's run"));
 }
 
+/// Of a MergedExport or a GgufExport.
+template <class Export>
+void compare_logits(const std::vector<float>& before, const std::vector<float>& after,
+                    Export& result) {
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
+    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
+  }
+}
+
 /// `run`: with its base in f32. `before`: logits of the model as it was trained.
 MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
                           const std::filesystem::path& output, std::optional<DType> dtype,
@@ -57,11 +68,7 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
       output, *run.model, [&](Parameter& parameter, const FolderWeight& weight) {
         parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
       });
-  const std::vector<float> after = probe_logits(*run.model, output.string(), stream);
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
-    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
-  }
+  compare_logits(before, probe_logits(*run.model, output.string(), stream), result);
   return result;
 }
 
@@ -108,6 +115,28 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
   const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(), base);
   return write_merged(run, probe_logits(*run.model, folder.string(), stream), output, dtype,
                       stream);
+}
+
+GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
+                            const std::filesystem::path& output, const Stream& stream) {
+  LanguageModel& model = *run.model;
+  if (!run.tokenizer)
+    throw DataError(
+        "a GGUF file holds its tokenizer, and here is none; export a Hugging Face folder");
+  if (run.config.lora.is_on()) {
+    require_plain_base(run.base);
+    merge_adapters(model, stream);
+  }
+  GgufExport result{.type = type};
+  if (type.empty()) result.type = export_dtype(run) == DType::kBF16 ? "bf16" : "f16";
+  const std::vector<float> before = probe_logits(model, output.string(), stream);
+  export_gguf(model, *run.tokenizer, run.token_ids, result.type, output, stream);
+  result.bytes = std::filesystem::file_size(output);
+  read_gguf_weights(GgufFile(output), model, [](Parameter& parameter, const Tensor& values) {
+    parameter.set_storage(std::make_unique<ResidentWeight>(values));
+  });
+  compare_logits(before, probe_logits(model, output.string(), stream), result);
+  return result;
 }
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/gguf/gguf_model.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
@@ -39,7 +40,7 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, bool aver
 }
 
 struct ExportOptions {
-  std::string folder, output, base, dtype, quantize;
+  std::string folder, output, base, dtype, quantize, format = "folder", type;
   bool average = false, adapter = false, merge = false;
 };
 
@@ -73,12 +74,52 @@ void tell_written(const ExportOptions& asked, const TrainedRun& run, const std::
   std::cerr << form << "\n";
 }
 
+/// With all of a base in f32, whatever it was in training.
+TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
+  if (is_adapter(asked.folder))
+    return load_adapter_folder(asked.folder, "fp32", stream, model_families(), asked.base);
+  return load_trained_run(asked.folder, stream, model_families(), run_weights(asked.average),
+                          "fp32");
+}
+
+void write_gguf(const ExportOptions& asked) {
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun run = asked.merge
+                             ? open_to_merge(asked, stream)
+                             : open_model(asked.folder, stream, run_weights(asked.average), "fp32");
+  if (run.config.lora.is_on() && !asked.merge)
+    throw UsageError("export: the run has adapters (lora.rank); give --merge");
+  const GgufExport written = export_gguf_file(run, asked.type, asked.output, stream);
+  std::cerr << "wrote " << asked.output;
+  if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
+  std::cerr << ": " << written.type << ", " << units::bytes(written.bytes)
+            << "; logits changed by at most " << brief(written.largest_change)
+            << ", the largest is " << brief(written.largest_logit) << "\n";
+  tell_of_better_step(asked.folder, run.step, asked.average);
+}
+
+void check_gguf(const ExportOptions& asked) {
+  if (asked.format != "folder" && asked.format != "gguf")
+    throw UsageError(choice_problem("export: --format", asked.format, {"folder", "gguf"}));
+  if (asked.format == "folder" && !asked.type.empty())
+    throw UsageError("export: --type is of --format gguf; of a folder --dtype says it");
+  if (asked.format == "gguf" && !(asked.dtype.empty() && asked.quantize.empty()))
+    throw UsageError(
+        "export: --dtype and --quantize are of folders; of --format gguf --type says it");
+  if (asked.format == "gguf" && asked.adapter)
+    throw UsageError("export: --format gguf has no adapters alone yet; give --merge");
+  const std::vector<std::string>& types = gguf_type_names();
+  if (!asked.type.empty() && std::ranges::count(types, asked.type) == 0)
+    throw UsageError(choice_problem("export: --type", asked.type, types));
+}
+
 void check_quantized_form(const std::string& form) {
   if (form != "nf4" && form != "fp4" && form != "int8")
     throw UsageError(concat("export: --quantize: got ", form, ", want nf4, fp4 or int8"));
 }
 
 void check(const ExportOptions& asked) {
+  check_gguf(asked);
   if (asked.adapter && asked.merge)
     throw UsageError("export: --adapter and --merge are both given; give one");
   if (!asked.quantize.empty()) {
@@ -108,16 +149,24 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   CommandSyntax syntax{
       .name = "export",
       .usage =
-          "RUN|HF_DIR|PEFT_DIR --output HF_DIR [--adapter | --merge | --quantize FORM] [options]",
+          "RUN|HF_DIR|PEFT_DIR --output PATH [--adapter | --merge | --quantize FORM] [options]",
       .description =
           "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
           "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
           "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights, as "
           "those\n"
-          "of a folder of PEFT are. A Hugging Face folder is written anew, mostly to quantize it.",
+          "of a folder of PEFT are. A Hugging Face folder is written anew, mostly to quantize it.\n"
+          "With --format gguf it is one file, which llama.cpp and Ollama run.",
       .operands = {"RUN|HF_DIR|PEFT_DIR"}};
   auto add = syntax.options.add_options();
-  add("output", po::value(&asked.output)->required()->value_name("HF_DIR"), "Folder to make.");
+  add("output", po::value(&asked.output)->required()->value_name("PATH"),
+      "Folder or file to make.");
+  add("format", po::value(&asked.format)->value_name("FORMAT"),
+      "folder, of Hugging Face, or gguf, a file of llama.cpp (folder).");
+  add("type", po::value(&asked.type)->value_name("TYPE"),
+      "Of a GGUF file: f32, f16, bf16, q8_0 or q4_0. Else it is bf16 of weights in bf16, and f16 "
+      "of "
+      "others.");
   add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
   add("merge", po::bool_switch(&asked.merge),
       "Write the weights with the adapters merged into them, from the base's own files.");
@@ -140,6 +189,10 @@ int export_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
   asked.folder = operands->front();
   check(asked);
+  if (asked.format == "gguf") {
+    write_gguf(asked);
+    return 0;
+  }
   if (asked.merge) {
     write_merged(asked);
     return 0;

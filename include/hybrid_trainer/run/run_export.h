@@ -34,4 +34,18 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& output,
                                    std::optional<DType> dtype = {});
 
+/// What was written as one GGUF file.
+struct GgufExport {
+  std::string type{};
+  std::uintmax_t bytes = 0;
+  double largest_logit = 0, largest_change = 0;  // on random tokens
+};
+
+/// Writes the model of a run, with its adapters merged, as one file for llama.cpp and Ollama in the
+/// type of that name (gguf_type_names; empty: bf16 of a run whose export_dtype is that, else f16). The
+/// logits of what the file holds are compared with the model's: the model has those weights then.
+/// Throws as export_gguf, and DataError where the run has no tokenizer or a quantized base.
+GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
+                            const std::filesystem::path& output, const Stream& stream);
+
 }  // namespace hybrid_trainer

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/models/language_model.h"
+
+namespace hybrid_trainer {
+
+/// Types that weights are written as: f32, f16, bf16, q8_0, q4_0.
+const std::vector<std::string>& gguf_type_names();
+
+/// Writes a model as one file for llama.cpp and Ollama, weight by weight: matrices in the type of
+/// that name, vectors and positions in f32; embedding and head of a q4_0 file in q8_0, and f16
+/// where rows are no whole blocks. Adapters are left out. `token_ids`: see
+/// hugging_face/token_ids.h; they count where the tokenizer's files name no token. The file appears
+/// whole or not at all. Throws DataError where llama.cpp has no such architecture, no such tokenizer,
+/// or would compute something else; CannotCreate where `path` exists, IoError.
+void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::string& token_ids,
+                 const std::string& type, const std::filesystem::path& path, const Stream& stream);
+
+/// Takes the values of one weight, f32 on the host.
+using GgufWeightTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
+/// Reads the weights of a model that a file holds, one after the other; padding rows are 0. Throws
+/// DataError where one is missing or of another shape, IoError.
+void read_gguf_weights(const GgufFile& file, LanguageModel& model, const GgufWeightTaker& take);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,121 @@
+#include "src/gguf/gguf_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "src/gguf/block_formats.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kAlignment = 32;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+class HeaderWriter {
+ public:
+  const std::string& text() const { return text_; }
+  template <class T>
+  void number(T value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void string(const std::string& value) {
+    number<std::uint64_t>(value.size());
+    text_ += value;
+  }
+  void kind(GgufKind kind) { number(static_cast<std::uint32_t>(kind)); }
+  void align() { text_.resize(aligned(text_.size()), '\0'); }
+
+  void pair(const GgufPair& pair) {
+    const auto& [key, value] = pair;
+    string(key);
+    if (value.is_array()) kind(GgufKind::kArray);
+    kind(value.kind);
+    std::visit([&](const auto& content) { write(value.kind, content); }, value.content);
+  }
+  void tensor(const GgufTensor& tensor, std::size_t offset) {
+    string(tensor.name);
+    number(static_cast<std::uint32_t>(tensor.shape.rank()));
+    for (int i = tensor.shape.rank(); i-- > 0;)
+      number(static_cast<std::uint64_t>(tensor.shape[i]));
+    number(static_cast<std::uint32_t>(tensor.type));
+    number<std::uint64_t>(offset);
+  }
+
+ private:
+  void write(GgufKind, const std::string& value) { string(value); }
+  void write(GgufKind, bool value) { number<std::uint8_t>(value ? 1 : 0); }
+  void write(GgufKind, double value) { number(static_cast<float>(value)); }
+  void write(GgufKind, std::int64_t value) { number(static_cast<std::int32_t>(value)); }
+  void write(GgufKind, std::uint64_t value) { number(static_cast<std::uint32_t>(value)); }
+  template <class T>
+  void write(GgufKind kind, const std::vector<T>& values) {
+    number<std::uint64_t>(values.size());
+    for (const auto& value : values) write(kind, T(value));
+  }
+  std::string text_;
+};
+
+}  // namespace
+
+GgufPair gguf_text(std::string key, std::string value) {
+  return {std::move(key), {GgufKind::kString, std::move(value)}};
+}
+GgufPair gguf_flag(std::string key, bool value) {
+  return {std::move(key), {GgufKind::kBool, value}};
+}
+GgufPair gguf_count(std::string key, std::int64_t value) {
+  return {std::move(key), {GgufKind::kU32, static_cast<std::uint64_t>(value)}};
+}
+GgufPair gguf_number(std::string key, double value) {
+  return {std::move(key), {GgufKind::kF32, value}};
+}
+GgufPair gguf_texts(std::string key, std::vector<std::string> values) {
+  return {std::move(key), {GgufKind::kString, std::move(values)}};
+}
+GgufPair gguf_numbers(std::string key, std::vector<double> values) {
+  return {std::move(key), {GgufKind::kF32, std::move(values)}};
+}
+GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values) {
+  return {std::move(key), {GgufKind::kI32, std::move(values)}};
+}
+GgufPair gguf_flags(std::string key, std::vector<bool> values) {
+  return {std::move(key), {GgufKind::kBool, std::move(values)}};
+}
+
+void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& values,
+                const GgufPlan& tensors, const std::function<Tensor(std::size_t i)>& value_of) {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
+    throw CannotCreate(concat(path.string(), ": exists; give another name, or remove it"));
+  HeaderWriter header;
+  for (const char letter : {'G', 'G', 'U', 'F'}) header.number(letter);
+  header.number<std::uint32_t>(3);
+  header.number<std::uint64_t>(tensors.size());
+  header.number<std::uint64_t>(values.size());
+  for (const GgufPair& pair : values) header.pair(pair);
+  std::size_t offset = 0;
+  for (const GgufTensor& tensor : tensors) {
+    header.tensor(tensor, offset);
+    offset += aligned(tensor.bytes());
+  }
+  header.align();
+  replace_file(path, [&](OutputFile& file) {
+    file.write(header.text());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor value = value_of(i);
+      std::vector<std::byte> bytes(aligned(tensors[i].bytes()));
+      encode_blocks(tensors[i].type,
+                    {value.data<float>(), static_cast<std::size_t>(value.elements())},
+                    bytes.data());
+      file.write(bytes.data(), bytes.size());
+    }
+  });
+}
+
+}  // namespace hybrid_trainer
