@@ -101,6 +101,22 @@ TOKENIZERS = {"gpt2": "gpt2", "llama": "llama2", "llama_tied": "smollm", "llama3
               "qwen2": "qwen2", "qwen3": "smaug", "gemma2": "gemma", "gemma3": "gemma"}
 
 
+class HalfGelu(torch.nn.Module):
+    """As ggml computes it on a processor: by a table from f16 to f16, outside of which it is 0 or x."""
+
+    def forward(self, x):
+        y = torch.nn.functional.gelu(x.half().float(), approximate="tanh").half().float()
+        return torch.where(x <= -10, torch.zeros_like(x), torch.where(x >= 10, x, y))
+
+
+def with_gelu_of_ggml(model):
+    for module in model.modules():
+        for name in ("act", "act_fn"):
+            if "gelu" in type(getattr(module, name, None)).__name__.lower():
+                setattr(module, name, HalfGelu())
+    return model
+
+
 def make_folder(case, folder, texts):
     torch.manual_seed(1)
     tokenizer = tokenizer_of(TOKENIZERS[case], texts)
@@ -114,7 +130,7 @@ def make_folder(case, folder, texts):
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(
         {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}))
-    return model, tokenizer
+    return with_gelu_of_ggml(model), tokenizer
 
 
 def server_of(path):

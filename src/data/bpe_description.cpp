@@ -16,12 +16,18 @@ using Kind = PreTokenizerStep::Kind;
 
 BpeWords words_of(WordPattern pattern) {
   switch (pattern) {
-    case WordPattern::kGpt2: return BpeWords::kGpt2;
-    case WordPattern::kLlama3: return BpeWords::kLlama3;
-    case WordPattern::kQwen2: return BpeWords::kQwen2;
-    case WordPattern::kQwen35: return BpeWords::kQwen35;
-    case WordPattern::kTekken: return BpeWords::kTekken;
-    case WordPattern::kGpt4o: return BpeWords::kGpt4o;
+    case WordPattern::kGpt2:
+      return BpeWords::kGpt2;
+    case WordPattern::kLlama3:
+      return BpeWords::kLlama3;
+    case WordPattern::kQwen2:
+      return BpeWords::kQwen2;
+    case WordPattern::kQwen35:
+      return BpeWords::kQwen35;
+    case WordPattern::kTekken:
+      return BpeWords::kTekken;
+    case WordPattern::kGpt4o:
+      return BpeWords::kGpt4o;
   }
   return BpeWords::kOther;
 }
@@ -79,8 +85,8 @@ std::pair<std::string, std::string> parts_of(const json::value& merge) {
     const std::size_t space = line.find(' ');
     if (space != std::string::npos) return {line.substr(0, space), line.substr(space + 1)};
   }
-  throw DataError(concat("tokenizer.json: model.merges: got ", json::serialize(merge),
-                         ", want two tokens"));
+  throw DataError(
+      concat("tokenizer.json: model.merges: got ", json::serialize(merge), ", want two tokens"));
 }
 
 void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
@@ -167,8 +173,7 @@ std::string describe_file(const json::value& root, BpeDescription& found) {
   };
   found.ignores_merges = flag("ignore_merges");
   if (const auto steps = place.find("pre_tokenizer")) found.steps = json::serialize(steps->value());
-  const bool only_composes =
-      normalizers.empty() || (normalizers.size() == 1 && found.composes);
+  const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
   if (pre.by_bytes && only_composes) found.words = words_of_bytes(pre.steps);
   if (!pre.by_bytes && flag("byte_fallback")) describe_whole_text(normalizers, pre.steps, found);
   read_vocabulary(model.at("vocab").object(), found);

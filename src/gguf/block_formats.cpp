@@ -120,8 +120,7 @@ struct ScaleAndLeast {
 /// Of the part `j` of eight of a superblock: six bits each, in twelve bytes.
 ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
-  const unsigned scale =
-      j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
+  const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
   const unsigned least = j < 4 ? packed(j + 4) & 63 : packed(j + 4) >> 4 | (packed(j) >> 6) << 4;
   return {from_half(from) * static_cast<float>(scale),
           from_half(from + 2) * static_cast<float>(least)};
@@ -150,8 +149,7 @@ void decode_q6_k(const std::byte* from, float* to) {
     const std::size_t half = i / 128, quarter = i % 128 / kBlock, place = i % kBlock;
     const std::byte both = lower[half * 64 + quarter % 2 * kBlock + place];
     const unsigned four = quarter < 2 ? low(both) : high(both);
-    const unsigned two =
-        std::to_integer<unsigned>(upper[half * kBlock + place]) >> 2 * quarter & 3;
+    const unsigned two = std::to_integer<unsigned>(upper[half * kBlock + place]) >> 2 * quarter & 3;
     const float own = scale * static_cast<float>(load<std::int8_t>(scales + i / 16));
     to[i] = own * static_cast<float>(static_cast<int>(four | two << 4) - 32);
   }
@@ -167,19 +165,30 @@ using Decode = void (*)(const std::byte* from, float* to);
 
 Decode decoder_of(GgufType type) {
   switch (type) {
-    case GgufType::kQ4_0: return decode_q4_0;
-    case GgufType::kQ4_1: return decode_q4_1;
-    case GgufType::kQ5_0: return decode_q5_0;
-    case GgufType::kQ5_1: return decode_q5_1;
-    case GgufType::kQ8_0: return decode_q8_0;
-    case GgufType::kQ4_K: return decode_q4_k;
-    case GgufType::kQ5_K: return decode_q5_k;
-    case GgufType::kQ6_K: return decode_q6_k;
-    case GgufType::kMXFP4: return decode_mxfp4;
-    case GgufType::kF16: return [](const std::byte* from, float* to) { *to = from_half(from); };
+    case GgufType::kQ4_0:
+      return decode_q4_0;
+    case GgufType::kQ4_1:
+      return decode_q4_1;
+    case GgufType::kQ5_0:
+      return decode_q5_0;
+    case GgufType::kQ5_1:
+      return decode_q5_1;
+    case GgufType::kQ8_0:
+      return decode_q8_0;
+    case GgufType::kQ4_K:
+      return decode_q4_k;
+    case GgufType::kQ5_K:
+      return decode_q5_k;
+    case GgufType::kQ6_K:
+      return decode_q6_k;
+    case GgufType::kMXFP4:
+      return decode_mxfp4;
+    case GgufType::kF16:
+      return [](const std::byte* from, float* to) { *to = from_half(from); };
     case GgufType::kBF16:
       return [](const std::byte* from, float* to) { *to = to_float(load<BFloat16>(from)); };
-    case GgufType::kF32: break;
+    case GgufType::kF32:
+      break;
   }
   return [](const std::byte* from, float* to) { *to = load<float>(from); };
 }

@@ -102,18 +102,41 @@ class HeaderReader {
 template <class F>
 bool visit_kind(GgufKind kind, const F& f) {
   switch (kind) {
-    case GgufKind::kU8: f(std::uint8_t{}, std::uint64_t{}); return true;
-    case GgufKind::kU16: f(std::uint16_t{}, std::uint64_t{}); return true;
-    case GgufKind::kU32: f(std::uint32_t{}, std::uint64_t{}); return true;
-    case GgufKind::kU64: f(std::uint64_t{}, std::uint64_t{}); return true;
-    case GgufKind::kI8: f(std::int8_t{}, std::int64_t{}); return true;
-    case GgufKind::kI16: f(std::int16_t{}, std::int64_t{}); return true;
-    case GgufKind::kI32: f(std::int32_t{}, std::int64_t{}); return true;
-    case GgufKind::kI64: f(std::int64_t{}, std::int64_t{}); return true;
-    case GgufKind::kF32: f(float{}, double{}); return true;
-    case GgufKind::kF64: f(double{}, double{}); return true;
-    case GgufKind::kBool: f(std::uint8_t{}, bool{}); return true;
-    default: return false;
+    case GgufKind::kU8:
+      f(std::uint8_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kU16:
+      f(std::uint16_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kU32:
+      f(std::uint32_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kU64:
+      f(std::uint64_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kI8:
+      f(std::int8_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kI16:
+      f(std::int16_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kI32:
+      f(std::int32_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kI64:
+      f(std::int64_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kF32:
+      f(float{}, double{});
+      return true;
+    case GgufKind::kF64:
+      f(double{}, double{});
+      return true;
+    case GgufKind::kBool:
+      f(std::uint8_t{}, bool{});
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -127,8 +150,8 @@ GgufValue::Content read_array(HeaderReader& reader, GgufKind kind, const std::st
   const bool is_known = visit_kind(kind, [&](auto stored, auto wide) {
     std::vector<decltype(wide)> values(reader.count(sizeof(stored), "elements of an array"));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<decltype(wide)>(
-          reader.number<decltype(stored)>("the elements of an array"));
+      values[i] =
+          static_cast<decltype(wide)>(reader.number<decltype(stored)>("the elements of an array"));
     content = std::move(values);
   });
   if (!is_known)
@@ -138,7 +161,8 @@ GgufValue::Content read_array(HeaderReader& reader, GgufKind kind, const std::st
 }
 
 GgufValue read_value(HeaderReader& reader, const std::string& key) {
-  GgufValue value{.kind = static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of a value"))};
+  GgufValue value{.kind =
+                      static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of a value"))};
   if (value.kind == GgufKind::kArray) {
     value.kind = static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of an array"));
     value.content = read_array(reader, value.kind, key);
@@ -191,7 +215,8 @@ GgufTensor read_tensor(HeaderReader& reader) {
   return tensor;
 }
 
-std::size_t alignment_of(const HeaderReader& reader, const std::map<std::string, GgufValue>& values) {
+std::size_t alignment_of(const HeaderReader& reader,
+                         const std::map<std::string, GgufValue>& values) {
   const auto found = values.find("general.alignment");
   if (found == values.end()) return 32;
   const auto* given = std::get_if<std::uint64_t>(&found->second.content);
@@ -230,10 +255,11 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
     reader.fail("is no GGUF file: it does not begin with \"GGUF\"");
   const auto version = reader.number<std::uint32_t>("its version");
   if (version != kVersion)
-    reader.fail("is of version ",
-                version > 0xffff ? concat(version, ", so of a machine with the other byte order")
-                                 : concat(version),
-                "; only version 3 is read: convert the model anew with a llama.cpp of 2024 or later");
+    reader.fail(
+        "is of version ",
+        version > 0xffff ? concat(version, ", so of a machine with the other byte order")
+                         : concat(version),
+        "; only version 3 is read: convert the model anew with a llama.cpp of 2024 or later");
   const auto tensors = reader.count(24, "tensors"), pairs = reader.count(12, "values");
   for (std::uint64_t i = 0; i < pairs; ++i) {
     const std::string key = reader.text(kLongestName, "a key");
@@ -262,8 +288,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
 const GgufTensor& GgufFile::tensor(const std::string& name) const {
   const auto found = std::find_if(tensors_.begin(), tensors_.end(),
                                   [&](const GgufTensor& tensor) { return tensor.name == name; });
-  if (found == tensors_.end())
-    throw DataError(concat(path_.string(), ": holds no tensor ", name));
+  if (found == tensors_.end()) throw DataError(concat(path_.string(), ": holds no tensor ", name));
   return *found;
 }
 

@@ -30,9 +30,8 @@ constexpr std::array kArchitectures{
     Architecture{.family = "gemma3", .name = "gemma3", .is_gemma = true}};
 
 const Architecture* find_architecture(const std::string& family) {
-  const auto* found =
-      std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                   [&](const Architecture& one) { return one.family == family; });
+  const auto* found = std::find_if(kArchitectures.begin(), kArchitectures.end(),
+                                   [&](const Architecture& one) { return one.family == family; });
   return found == kArchitectures.end() ? nullptr : found;
 }
 
@@ -53,9 +52,9 @@ void check_scaling(const RotaryScaling& scaling) {
   const RotaryScaling usual;
   if (scaling.type == "dynamic")
     refuse("rope_scaling.type", "dynamic", "llama.cpp's angles do not change with the length");
-  if (scaling.type == "yarn" && (scaling.attention_factor != 0 || scaling.mscale != 0 ||
-                                 scaling.mscale_all_dim != 0 || !scaling.truncate ||
-                                 scaling.beta_fast != 32 || scaling.beta_slow != 1))
+  if (scaling.type == "yarn" &&
+      (scaling.attention_factor != 0 || scaling.mscale != 0 || scaling.mscale_all_dim != 0 ||
+       !scaling.truncate || scaling.beta_fast != 32 || scaling.beta_slow != 1))
     refuse("rope_scaling", "yarn with an attention_factor, mscale, beta or truncate of its own",
            "llama.cpp computes these by itself");
 }
@@ -84,25 +83,24 @@ constexpr std::array kTopNames{
     Renamed{"lm_head", "output"},          Renamed{"wte", "token_embd"},
     Renamed{"wpe", "position_embd"},       Renamed{"ln_f", "output_norm"}};
 
-constexpr std::array kLayerNames{
-    Renamed{"input_layernorm", "attn_norm"},
-    Renamed{"self_attn.q_proj", "attn_q"},
-    Renamed{"self_attn.k_proj", "attn_k"},
-    Renamed{"self_attn.v_proj", "attn_v"},
-    Renamed{"self_attn.o_proj", "attn_output"},
-    Renamed{"self_attn.q_norm", "attn_q_norm"},
-    Renamed{"self_attn.k_norm", "attn_k_norm"},
-    Renamed{"pre_feedforward_layernorm", "ffn_norm"},
-    Renamed{"post_feedforward_layernorm", "post_ffw_norm"},
-    Renamed{"mlp.gate_proj", "ffn_gate"},
-    Renamed{"mlp.up_proj", "ffn_up"},
-    Renamed{"mlp.down_proj", "ffn_down"},
-    Renamed{"ln_1", "attn_norm"},
-    Renamed{"attn.c_attn", "attn_qkv"},
-    Renamed{"attn.c_proj", "attn_output"},
-    Renamed{"ln_2", "ffn_norm"},
-    Renamed{"mlp.c_fc", "ffn_up"},
-    Renamed{"mlp.c_proj", "ffn_down"}};
+constexpr std::array kLayerNames{Renamed{"input_layernorm", "attn_norm"},
+                                 Renamed{"self_attn.q_proj", "attn_q"},
+                                 Renamed{"self_attn.k_proj", "attn_k"},
+                                 Renamed{"self_attn.v_proj", "attn_v"},
+                                 Renamed{"self_attn.o_proj", "attn_output"},
+                                 Renamed{"self_attn.q_norm", "attn_q_norm"},
+                                 Renamed{"self_attn.k_norm", "attn_k_norm"},
+                                 Renamed{"pre_feedforward_layernorm", "ffn_norm"},
+                                 Renamed{"post_feedforward_layernorm", "post_ffw_norm"},
+                                 Renamed{"mlp.gate_proj", "ffn_gate"},
+                                 Renamed{"mlp.up_proj", "ffn_up"},
+                                 Renamed{"mlp.down_proj", "ffn_down"},
+                                 Renamed{"ln_1", "attn_norm"},
+                                 Renamed{"attn.c_attn", "attn_qkv"},
+                                 Renamed{"attn.c_proj", "attn_output"},
+                                 Renamed{"ln_2", "ffn_norm"},
+                                 Renamed{"mlp.c_fc", "ffn_up"},
+                                 Renamed{"mlp.c_proj", "ffn_down"}};
 
 std::string_view renamed(std::span<const Renamed> names, std::string_view module) {
   const auto found = std::ranges::find(names, module, &Renamed::in_folder);
@@ -198,9 +196,9 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
                  model.inner_width > 0 ? model.inner_width : 4 * model.width),
       gguf_count(name + ".attention.head_count", model.heads),
       gguf_count(name + ".attention.head_count_kv", key_heads(model)),
-      gguf_number(name + (is_gpt2 ? ".attention.layer_norm_epsilon"
-                                  : ".attention.layer_norm_rms_epsilon"),
-                  model.norm_epsilon),
+      gguf_number(
+          name + (is_gpt2 ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"),
+          model.norm_epsilon),
       gguf_count(name + ".vocab_size", model.vocabulary)};
   if (is_gpt2) return values;
   values.push_back(gguf_count(name + ".attention.key_length", head_size(model)));
@@ -209,8 +207,9 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
   if (find_architecture(model.family)->is_gemma) {
     add_gemma_values(model, name, values);
   } else if (model.window > 0 && model.window < model.context) {
-    warn(file, concat("llama.cpp knows no window of this architecture (model.window is ",
-                      model.window, "): from there on it sees more than the model was trained for"));
+    warn(file,
+         concat("llama.cpp knows no window of this architecture (model.window is ", model.window,
+                "): from there on it sees more than the model was trained for"));
   }
   return values;
 }
@@ -268,9 +267,9 @@ std::vector<float> rotary_divisors(const ModelConfig& model) {
   for (std::int64_t i = 0; i < size / 2; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(size);
     const double turns = original / (2 * std::numbers::pi * std::pow(model.rope_theta, exponent));
-    const double share = std::clamp((turns - scaling.low_frequency) /
-                                        (scaling.high_frequency - scaling.low_frequency),
-                                    0.0, 1.0);
+    const double share = std::clamp(
+        (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency), 0.0,
+        1.0);
     divisors.push_back(static_cast<float>(1 / ((1 - share) / scaling.factor + share)));
   }
   return divisors;

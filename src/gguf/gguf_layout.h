@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/models/model_config.h"
 #include "src/gguf/gguf_writer.h"
 
 namespace hybrid_trainer {

@@ -22,11 +22,10 @@ struct WrittenType {
   std::int64_t file_type;  // general.file_type
 };
 
-constexpr std::array kWritten{WrittenType{"f32", GgufType::kF32, 0},
-                              WrittenType{"f16", GgufType::kF16, 1},
-                              WrittenType{"bf16", GgufType::kBF16, 32},
-                              WrittenType{"q8_0", GgufType::kQ8_0, 7},
-                              WrittenType{"q4_0", GgufType::kQ4_0, 2}};
+constexpr std::array kWritten{
+    WrittenType{"f32", GgufType::kF32, 0}, WrittenType{"f16", GgufType::kF16, 1},
+    WrittenType{"bf16", GgufType::kBF16, 32}, WrittenType{"q8_0", GgufType::kQ8_0, 7},
+    WrittenType{"q4_0", GgufType::kQ4_0, 2}};
 
 const WrittenType& written_type(const std::string& name) {
   const auto* found = std::ranges::find(kWritten, name, &WrittenType::name);
@@ -40,8 +39,7 @@ GgufType type_of(const GgufTensor& tensor, Role role, GgufType asked) {
                       tensor.name.ends_with("norm.weight");
   if (is_f32 || asked == GgufType::kF32) return GgufType::kF32;
   const bool is_table = role == Role::kEmbedding || role == Role::kHead;
-  const GgufType wanted =
-      asked == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : asked;
+  const GgufType wanted = asked == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : asked;
   return tensor.shape[1] % block_of(wanted).elements == 0 ? wanted : GgufType::kF16;
 }
 
@@ -88,8 +86,7 @@ Tensor values_in(const GgufFile& file, const Part& part) {
     throw DataError(concat(file.path().string(), ": the tensor ", tensor.name, " is of shape ",
                            tensor.shape.text(), "; the model wants ", part.in_folder.shape.text()));
   const Stream host(MemoryPool::create("host"));
-  const Tensor values =
-      Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor values = Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
   std::vector<std::byte> bytes(tensor.bytes());
   InputFile(file.path()).read_at(bytes.data(), bytes.size(), tensor.offset);
   decode_blocks(tensor.type, bytes.data(),
@@ -119,14 +116,13 @@ const std::vector<std::string>& gguf_type_names() {
 }
 
 void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::string& token_ids,
-                 const std::string& type, const std::filesystem::path& path,
-                 const Stream& stream) {
+                 const std::string& type, const std::filesystem::path& path, const Stream& stream) {
   const WrittenType& asked = written_type(type);
-  std::vector<GgufPair> values{
-      gguf_text("general.architecture", gguf_architecture(model.config())),
-      gguf_text("general.type", "model"), gguf_text("general.name", path.stem().string()),
-      gguf_count("general.file_type", asked.file_type),
-      gguf_count("general.quantization_version", 2)};
+  std::vector<GgufPair> values{gguf_text("general.architecture", gguf_architecture(model.config())),
+                               gguf_text("general.type", "model"),
+                               gguf_text("general.name", path.stem().string()),
+                               gguf_count("general.file_type", asked.file_type),
+                               gguf_count("general.quantization_version", 2)};
   const auto add = [&](std::vector<GgufPair> more) {
     std::ranges::move(more, std::back_inserter(values));
   };
@@ -143,8 +139,8 @@ void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::st
   }
   const std::vector<float> divisors = rotary_divisors(model.config());
   if (!divisors.empty())
-    plan.push_back({.name = kRotaryDivisors,
-                    .shape = {static_cast<std::int64_t>(divisors.size())}});
+    plan.push_back(
+        {.name = kRotaryDivisors, .shape = {static_cast<std::int64_t>(divisors.size())}});
   write_gguf(path, values, plan, [&](std::size_t i) {
     return i < parts.size() ? values_of(parts[i], stream) : vector_of(divisors);
   });

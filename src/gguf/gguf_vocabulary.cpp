@@ -15,15 +15,23 @@ namespace json = boost::json;
 /// llama.cpp's name of how words are found. Throws DataError where it has none.
 std::string pre_tokenizer_of(const BpeDescription& bpe) {
   switch (bpe.words) {
-    case BpeWords::kGpt2: return "gpt-2";
-    case BpeWords::kLlama3: return bpe.ignores_merges ? "llama-bpe" : "smaug-bpe";
-    case BpeWords::kQwen2: return "qwen2";
-    case BpeWords::kTekken: return "tekken";
-    case BpeWords::kGpt4o: return "gpt-4o";
-    case BpeWords::kGpt2Digits: return "smollm";
-    case BpeWords::kWholeText: return "default";
+    case BpeWords::kGpt2:
+      return "gpt-2";
+    case BpeWords::kLlama3:
+      return bpe.ignores_merges ? "llama-bpe" : "smaug-bpe";
+    case BpeWords::kQwen2:
+      return "qwen2";
+    case BpeWords::kTekken:
+      return "tekken";
+    case BpeWords::kGpt4o:
+      return "gpt-4o";
+    case BpeWords::kGpt2Digits:
+      return "smollm";
+    case BpeWords::kWholeText:
+      return "default";
     case BpeWords::kQwen35:
-    case BpeWords::kOther: break;
+    case BpeWords::kOther:
+      break;
   }
   throw DataError(concat("llama.cpp has no name for this tokenizer's words, so a GGUF file cannot ",
                          "hold it; its pre_tokenizer is ", bpe.steps.substr(0, 300),
@@ -33,12 +41,18 @@ std::string pre_tokenizer_of(const BpeDescription& bpe) {
 /// ggml's numbers of what a token is for.
 std::int64_t use_number(TokenUse use) {
   switch (use) {
-    case TokenUse::kText: return 1;
-    case TokenUse::kUnknown: return 2;
-    case TokenUse::kSpecial: return 3;
-    case TokenUse::kAdded: return 4;
-    case TokenUse::kByte: return 6;
-    case TokenUse::kNone: break;
+    case TokenUse::kText:
+      return 1;
+    case TokenUse::kUnknown:
+      return 2;
+    case TokenUse::kSpecial:
+      return 3;
+    case TokenUse::kAdded:
+      return 4;
+    case TokenUse::kByte:
+      return 6;
+    case TokenUse::kNone:
+      break;
   }
   return 5;
 }
@@ -141,7 +155,8 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   std::vector<GgufPair>& values = vocabulary.values;
   if (bpe.composes)
     vocabulary.warning =
-        "llama.cpp does not compose characters (NFC) before it makes tokens: texts with letters and "
+        "llama.cpp does not compose characters (NFC) before it makes tokens: texts with letters "
+        "and "
         "accents apart get other tokens there";
   values = {gguf_text("tokenizer.ggml.model", is_whole ? "llama" : "gpt2"),
             gguf_text("tokenizer.ggml.pre", pre)};
@@ -160,6 +175,9 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   add_special(bpe, settings, ids, "unk", "unknown_token_id", special);
   add_special(bpe, settings, ids, "pad", "padding_token_id", special);
   const auto known = static_cast<std::int64_t>(bpe.tokens.size());
+  if (known > rows)
+    throw DataError(concat("the tokenizer has ", known, " tokens, and the model's table ", rows,
+                           " rows; give the tokenizer that it was trained with"));
   for (std::int64_t id = known; id < rows; ++id) {
     bpe.tokens.push_back(concat("[PAD", id, "]"));
     uses.push_back(use_number(TokenUse::kNone));
@@ -177,8 +195,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
     values.push_back(gguf_texts("tokenizer.ggml.merges", std::move(merges)));
   }
   values.insert(values.end(), special.begin(), special.end());
-  values.push_back(
-      gguf_flag("tokenizer.ggml.add_bos_token", !tokenizer.template_start().empty()));
+  values.push_back(gguf_flag("tokenizer.ggml.add_bos_token", !tokenizer.template_start().empty()));
   values.push_back(gguf_flag("tokenizer.ggml.add_eos_token", !tokenizer.template_end().empty()));
   if (is_whole)
     values.push_back(gguf_flag("tokenizer.ggml.add_space_prefix", bpe.adds_prefix_space));

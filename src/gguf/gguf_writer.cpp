@@ -41,8 +41,7 @@ class HeaderWriter {
   void tensor(const GgufTensor& tensor, std::size_t offset) {
     string(tensor.name);
     number(static_cast<std::uint32_t>(tensor.shape.rank()));
-    for (int i = tensor.shape.rank(); i-- > 0;)
-      number(static_cast<std::uint64_t>(tensor.shape[i]));
+    for (int i = tensor.shape.rank(); i-- > 0;) number(static_cast<std::uint64_t>(tensor.shape[i]));
     number(static_cast<std::uint32_t>(tensor.type));
     number<std::uint64_t>(offset);
   }

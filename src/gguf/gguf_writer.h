@@ -19,7 +19,7 @@ GgufPair gguf_flag(std::string key, bool value);
 GgufPair gguf_count(std::string key, std::int64_t value);  // u32
 GgufPair gguf_number(std::string key, double value);       // f32
 GgufPair gguf_texts(std::string key, std::vector<std::string> values);
-GgufPair gguf_numbers(std::string key, std::vector<double> values);       // f32
+GgufPair gguf_numbers(std::string key, std::vector<double> values);         // f32
 GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values);  // i32
 GgufPair gguf_flags(std::string key, std::vector<bool> values);
 

@@ -14,8 +14,8 @@ int inspect_command(const std::vector<std::string>& arguments) {
       .usage = "PATH [--digest | --experts] [--json]",
       .description =
           "Shows what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
-          "Hugging Face or adapter folder, a safetensors file, a token shard, or the oom.json of\n"
-          "a run that ran out of memory.",
+          "Hugging Face or adapter folder, a safetensors or GGUF file, a token shard, or the\n"
+          "oom.json of a run that ran out of memory.",
       .operands = {"PATH"}};
   syntax.options.add_options()  //
       ("digest", po::bool_switch(&digest),

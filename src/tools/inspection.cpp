@@ -21,6 +21,7 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "src/tools/gguf_inspection.h"
 #include "src/tools/json_as_text.h"
 
 namespace hybrid_trainer {
@@ -286,11 +287,13 @@ json::object inspect_any(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
   if (fs::is_directory(path)) return inspect_folder(path);
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
+  if (path.extension() == ".gguf") return inspect_gguf(path);
   if (path.extension() == ".bin") return inspect_shard(path);
   if (path.filename() == "oom.json") return inspect_shortage(path);
-  throw DataError(concat(path.string(),
-                         ": want a folder, a .safetensors file, a token shard (.bin) or a run's "
-                         "oom.json"));
+  throw DataError(
+      concat(path.string(),
+             ": want a folder, a .safetensors or .gguf file, a token shard (.bin) or a run's "
+             "oom.json"));
 }
 
 }  // namespace

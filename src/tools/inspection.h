@@ -12,7 +12,8 @@ struct Inspection {
 };
 
 /// Looks at a run ("run"), a checkpoint ("checkpoint"), a data folder ("data"), a Hugging Face
-/// folder ("hugging_face"), a safetensors file ("safetensors"), a token shard ("token_shard") or
+/// folder ("hugging_face"), a safetensors file ("safetensors"), a file of llama.cpp ("gguf"), a token
+/// shard ("token_shard") or
 /// what a run that ran out of memory left ("out_of_memory"). A
 /// checkpoint's checksums are verified and a shard's tokens are read. Nothing is changed. Throws
 /// MissingInput, or DataError where it is none of these or damaged.

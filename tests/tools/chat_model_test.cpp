@@ -56,6 +56,31 @@ TEST_F(ChatModel, KeepsTokenizerAndTemplateByteForByte) {
   }
 }
 
+TEST_F(ChatModel, AFileForLlamaCppHasTheMergedWeightsTheTokenizerAndTheTemplate) {
+  ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
+  const fs::path file = trained_folder() / "tuned.gguf";
+  fs::remove(file);
+  const auto written = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"export",     "tuned",    "--output",
+                                       "tuned.gguf", "--format", "gguf"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_hybrid(trained_folder(), arguments);
+  };
+  EXPECT_EQ(written({}).exit_code, 64);  // of which weights?
+  EXPECT_EQ(written({"--merge", "--type", "q3_k"}).exit_code, 64);
+  EXPECT_EQ(written({"--merge", "--quantize", "nf4"}).exit_code, 64);
+  EXPECT_FALSE(fs::exists(file));
+  const ProcessResult made = written({"--merge", "--type", "f32"});
+  ASSERT_EQ(made.exit_code, 0) << made.errors;
+  EXPECT_NE(made.errors.find("wrote tuned.gguf from step"), std::string::npos) << made.errors;
+  EXPECT_NE(made.errors.find("logits changed by at most 0,"), std::string::npos) << made.errors;
+  const auto found =
+      boost::json::parse(run_hybrid(trained_folder(), {"inspect", "tuned.gguf", "--json"}).output);
+  EXPECT_EQ(found.at("kind").as_string(), "gguf");
+  EXPECT_TRUE(found.at("values").as_object().contains("tokenizer.chat_template"));
+  EXPECT_EQ(written({"--merge"}).exit_code, 73);  // nothing is overwritten
+}
+
 TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
   ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
   const fs::path adapter = trained_folder() / "adapter";

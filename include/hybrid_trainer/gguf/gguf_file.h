@@ -14,7 +14,19 @@ namespace hybrid_trainer {
 
 /// Kinds of values of a GGUF file, with its numbers. Source: ggml, docs/gguf.md, version 3.
 enum class GgufKind : std::uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 
 /// A value; numbers are widened.
@@ -29,8 +41,18 @@ struct GgufValue {
 
 /// Types of tensors, with ggml's numbers. All but the first three are blocks of elements of a row.
 enum class GgufType : std::uint32_t {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
-  kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kBF16 = 30, kMXFP4 = 39
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30,
+  kMXFP4 = 39
 };
 const char* name_of(GgufType type);  // "q8_0"
 
