@@ -18,32 +18,6 @@ constexpr std::size_t kLongestName = 65535;
 constexpr std::size_t kLongestText = std::size_t{1} << 28;
 constexpr std::uint32_t kMostDimensions = 4;
 
-struct TypeRow {
-  GgufType type;
-  const char* name;
-  GgufBlock block;
-};
-
-constexpr std::array<TypeRow, 12> kTypes{{{GgufType::kF32, "f32", {1, 4}},
-                                          {GgufType::kF16, "f16", {1, 2}},
-                                          {GgufType::kBF16, "bf16", {1, 2}},
-                                          {GgufType::kQ4_0, "q4_0", {32, 18}},
-                                          {GgufType::kQ4_1, "q4_1", {32, 20}},
-                                          {GgufType::kQ5_0, "q5_0", {32, 22}},
-                                          {GgufType::kQ5_1, "q5_1", {32, 24}},
-                                          {GgufType::kQ8_0, "q8_0", {32, 34}},
-                                          {GgufType::kQ4_K, "q4_K", {256, 144}},
-                                          {GgufType::kQ5_K, "q5_K", {256, 176}},
-                                          {GgufType::kQ6_K, "q6_K", {256, 210}},
-                                          {GgufType::kMXFP4, "mxfp4", {32, 17}}}};
-
-const TypeRow* find_type(std::uint32_t number) {
-  const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) {
-    return static_cast<std::uint32_t>(row.type) == number;
-  });
-  return found == kTypes.end() ? nullptr : found;
-}
-
 /// Reads a header from the start of a file, and never behind its end.
 class HeaderReader {
  public:
@@ -200,17 +174,15 @@ GgufTensor read_tensor(HeaderReader& reader) {
   }
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) tensor.shape.append(*size);
   const auto type = reader.number<std::uint32_t>("the type of a tensor");
-  const TypeRow* row = find_type(type);
-  if (row == nullptr) {
-    std::string names;
-    for (const TypeRow& known : kTypes) names += concat(names.empty() ? "" : ", ", known.name);
+  const std::optional<GgufType> known = gguf_type_of(type);
+  if (!known)
     reader.fail("the tensor ", tensor.name, " is of ggml's type ", type,
-                ", which is not read here; want one of ", names);
-  }
-  tensor.type = row->type;
-  if (sizes.front() % row->block.elements != 0)
+                ", which is not read here; want one of ", gguf_types_text());
+  tensor.type = *known;
+  const std::int64_t elements_of_block = block_of(*known).elements;
+  if (sizes.front() % elements_of_block != 0)
     reader.fail("the tensor ", tensor.name, " has ", sizes.front(), " columns, and blocks of ",
-                row->name, " hold ", row->block.elements);
+                name_of(*known), " hold ", elements_of_block);
   tensor.offset = reader.number<std::uint64_t>("the offset of a tensor");
   return tensor;
 }
@@ -226,10 +198,6 @@ std::size_t alignment_of(const HeaderReader& reader,
 }
 
 }  // namespace
-
-const char* name_of(GgufType type) { return find_type(static_cast<std::uint32_t>(type))->name; }
-
-GgufBlock block_of(GgufType type) { return find_type(static_cast<std::uint32_t>(type))->block; }
 
 std::size_t GgufTensor::bytes() const {
   const GgufBlock block = block_of(type);

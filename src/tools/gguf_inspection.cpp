@@ -9,7 +9,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kShown = 4;         // of an array
+constexpr std::size_t kShown = 4;          // of an array
 constexpr std::size_t kLongestText = 200;  // of a value
 
 json::value shown(const std::string& text) {

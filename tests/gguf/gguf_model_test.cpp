@@ -78,13 +78,13 @@ TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
   model->visit_parameters(
       [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
   std::size_t read = 0;
-  read_gguf_weights(GgufFile(folder_ / "a/model.gguf"), *other,
-                    [&](Parameter& parameter, const Tensor& values) {
-                      EXPECT_LT(relative_error(values_of(values), values_of(wanted.at(parameter.name()))),
-                                1e-6)  // 1 was added to some, and taken away
-                          << parameter.name();
-                      ++read;
-                    });
+  read_gguf_weights(
+      GgufFile(folder_ / "a/model.gguf"), *other, [&](Parameter& parameter, const Tensor& values) {
+        EXPECT_LT(relative_error(values_of(values), values_of(wanted.at(parameter.name()))),
+                  1e-6)  // 1 was added to some, and taken away
+            << parameter.name();
+        ++read;
+      });
   EXPECT_EQ(read, wanted.size());
 }
 
@@ -121,7 +121,8 @@ TEST_F(GgufModel, RowsOfQueriesOfLlamaStandInPairs) {
   const std::string text = read_bytes(folder_ / "model.gguf");
   const auto row = [&](std::int64_t i) {
     std::vector<float> values(32);
-    std::memcpy(values.data(), text.data() + tensor.offset + static_cast<std::size_t>(i) * 128, 128);
+    std::memcpy(values.data(), text.data() + tensor.offset + static_cast<std::size_t>(i) * 128,
+                128);
     return values;
   };
   for (std::int64_t head = 0; head < 4; ++head)
@@ -142,9 +143,9 @@ TEST_F(GgufModel, TheTokenizerHasATokenForEachRow) {
   EXPECT_EQ(tokens.size(), 604u);
   EXPECT_EQ(tokens.back(), "[PAD603]");
   EXPECT_EQ(std::get<std::string>(values.at("tokenizer.ggml.pre").content), "gpt-2");
-  EXPECT_EQ(std::get<std::vector<std::int64_t>>(values.at("tokenizer.ggml.token_type").content)
-                .back(),
-            5);
+  EXPECT_EQ(
+      std::get<std::vector<std::int64_t>>(values.at("tokenizer.ggml.token_type").content).back(),
+      5);
 }
 
 TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
@@ -172,8 +173,8 @@ TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
                                      folder_ / "bytes.gguf", stream_);
                        }),
                        "a tokenizer of bytes"));
-  EXPECT_TRUE(contains(
-      message_of<UsageError>([&] { write(*model, "q3_k", "wrong.gguf"); }), "q3_k"));
+  EXPECT_TRUE(
+      contains(message_of<UsageError>([&] { write(*model, "q3_k", "wrong.gguf"); }), "q3_k"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "bytes.gguf"));
 }
 

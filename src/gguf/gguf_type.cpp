@@ -1,0 +1,56 @@
+#include "hybrid_trainer/gguf/gguf_type.h"
+
+#include <algorithm>
+#include <array>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+struct TypeRow {
+  GgufType type;
+  const char* name;
+  GgufBlock block;
+};
+
+constexpr std::array<TypeRow, 12> kTypes{{{GgufType::kF32, "f32", {1, 4}},
+                                          {GgufType::kF16, "f16", {1, 2}},
+                                          {GgufType::kBF16, "bf16", {1, 2}},
+                                          {GgufType::kQ4_0, "q4_0", {32, 18}},
+                                          {GgufType::kQ4_1, "q4_1", {32, 20}},
+                                          {GgufType::kQ5_0, "q5_0", {32, 22}},
+                                          {GgufType::kQ5_1, "q5_1", {32, 24}},
+                                          {GgufType::kQ8_0, "q8_0", {32, 34}},
+                                          {GgufType::kQ4_K, "q4_K", {256, 144}},
+                                          {GgufType::kQ5_K, "q5_K", {256, 176}},
+                                          {GgufType::kQ6_K, "q6_K", {256, 210}},
+                                          {GgufType::kMXFP4, "mxfp4", {32, 17}}}};
+
+const TypeRow* find_type(std::uint32_t number) {
+  const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) {
+    return static_cast<std::uint32_t>(row.type) == number;
+  });
+  return found == kTypes.end() ? nullptr : found;
+}
+
+const TypeRow& row_of(GgufType type) { return *find_type(static_cast<std::uint32_t>(type)); }
+
+}  // namespace
+
+const char* name_of(GgufType type) { return row_of(type).name; }
+
+GgufBlock block_of(GgufType type) { return row_of(type).block; }
+
+std::optional<GgufType> gguf_type_of(std::uint32_t number) {
+  const TypeRow* row = find_type(number);
+  return row == nullptr ? std::nullopt : std::optional(row->type);
+}
+
+std::string gguf_types_text() {
+  std::string names;
+  for (const TypeRow& known : kTypes) names += concat(names.empty() ? "" : ", ", known.name);
+  return names;
+}
+
+}  // namespace hybrid_trainer
