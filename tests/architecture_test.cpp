@@ -35,7 +35,7 @@ const std::map<std::string, Names> kMayUse{
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},
     {"hugging_face", {"core", "files", "memory", "models", "data", "io"}},
-    {"gguf", {"core", "files", "models", "data", "hugging_face"}},
+    {"gguf", {"core", "files", "models", "data", "io", "hugging_face"}},
     {"generation", {"core", "files", "kernels", "nn", "models", "data"}},
     {"sharding", {"core", "kernels", "distributed", "nn", "optim", "io"}},
     {"config", {"core", "distributed", "models", "optim", "phases", "memory", "data", "io"}},

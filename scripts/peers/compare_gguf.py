@@ -8,6 +8,7 @@ log-probabilities over the whole vocabulary and those of transformers in f32, an
 Needs torch, transformers, tokenizers, gguf and xllamacpp from PyPI.
 """
 import json
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -133,7 +134,7 @@ def make_folder(case, folder, texts):
     return with_gelu_of_ggml(model), tokenizer
 
 
-def server_of(path):
+def server_of(path, adapter=None):
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = 256
@@ -141,6 +142,8 @@ def server_of(path):
     params.cpuparams.n_threads = 1
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if adapter:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(adapter), 1.0)]
     return xllamacpp.Server(params)
 
 
@@ -163,6 +166,30 @@ def token_ids(server, text):
                                      json.dumps({"content": text, "add_special": False, "parse_special": False}).encode(),
                                      {"Content-Type": "application/json"})
     return json.loads(urllib.request.urlopen(request).read())["tokens"]
+
+
+def compare_adapter(hybrid, folder, case, tokenizer):
+    """An adapter beside its base in llama.cpp, against both merged."""
+    rows, run = folder / "rows.jsonl", folder / f"{case}-run"
+    rows.write_text("".join(json.dumps({"prompt": f"Question {i}: ", "completion": f" the answer is {i * i}."}) + "\n"
+                            for i in range(12)))
+    adapter, merged = folder / f"{case}-adapter.gguf", folder / f"{case}-merged.gguf"
+    for path in (adapter, merged):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(run, ignore_errors=True)
+    settings = ["lora.base=fp32", "lora.variant=rslora", "data.sequence_length=128", "training.steps=6",
+                "optimizer.learning_rate=3e-2"]
+    quiet = {"check": True, "stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    subprocess.run([hybrid, "finetune", "--model", str(folder / case), "--data", str(rows), "--run", str(run), "--method", "lora"]
+                   + [part for setting in settings for part in ("--set", setting)], **quiet)
+    subprocess.run([hybrid, "export", str(run), "--format", "gguf", "--adapter", "--output", str(adapter)], **quiet)
+    subprocess.run([hybrid, "export", str(run), "--format", "gguf", "--merge", "--type", "f32", "--output", str(merged)], **quiet)
+    banned = not_characters(tokenizer)
+    ids = torch.randint(300, 900, (20,), generator=torch.Generator().manual_seed(1)).tolist()
+    found = [log_probabilities(server_of(path, beside), ids, tokenizer.get_vocab_size(), banned)
+             for path, beside in ((merged, None), (folder / f"{case}-f32.gguf", adapter))]
+    worst = max(abs(found[0][id] - found[1][id]) for id in found[0] if id in found[1])
+    print(f"{case} adapter: log-probabilities differ by {worst:.2e} from those of the merged file", flush=True)
 
 
 def compare(hybrid, folder, case, texts, lines):
@@ -190,6 +217,8 @@ def compare(hybrid, folder, case, texts, lines):
             other = [line for line in lines if token_ids(server, line) != tokenizer.encode(line, add_special_tokens=False).ids]
             print(f"{case}: {len(other)} of {len(lines)} lines have other tokens", *[repr(line)[:100] for line in other[:3]])
         print(f"{case} {kind}: log-probabilities differ by {worst:.2e}", flush=True)
+    if case in ("gpt2", "llama", "mistral", "qwen2", "qwen3"):
+        compare_adapter(hybrid, folder, case, tokenizer)
 
 
 def main():

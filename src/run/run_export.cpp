@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/gguf/gguf_model.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
@@ -115,6 +116,15 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
   const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(), base);
   return write_merged(run, probe_logits(*run.model, folder.string(), stream), output, dtype,
                       stream);
+}
+
+void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
+                              const Stream& stream) {
+  require_adapters(run);
+  OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
+  const std::filesystem::path folder = passing.create() / "adapter";
+  write_adapter(*run.model, run.config.lora, run.base.string(), folder, stream);
+  export_gguf_adapter(folder, run.model->config(), output);  // and nothing else stays
 }
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,

@@ -87,8 +87,12 @@ void write_gguf(const ExportOptions& asked) {
   const TrainedRun run = asked.merge
                              ? open_to_merge(asked, stream)
                              : open_model(asked.folder, stream, run_weights(asked.average), "fp32");
+  if (asked.adapter) {
+    export_gguf_adapter_file(run, asked.output, stream);
+    return tell_written(asked, run, ": adapters in f32, for llama.cpp's --lora");
+  }
   if (run.config.lora.is_on() && !asked.merge)
-    throw UsageError("export: the run has adapters (lora.rank); give --merge");
+    throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
   const GgufExport written = export_gguf_file(run, asked.type, asked.output, stream);
   std::cerr << "wrote " << asked.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
@@ -106,8 +110,8 @@ void check_gguf(const ExportOptions& asked) {
   if (asked.format == "gguf" && !(asked.dtype.empty() && asked.quantize.empty()))
     throw UsageError(
         "export: --dtype and --quantize are of folders; of --format gguf --type says it");
-  if (asked.format == "gguf" && asked.adapter)
-    throw UsageError("export: --format gguf has no adapters alone yet; give --merge");
+  if (asked.format == "gguf" && asked.adapter && !asked.type.empty())
+    throw UsageError("export: --type is of weights; adapters are written in f32");
   const std::vector<std::string>& types = gguf_type_names();
   if (!asked.type.empty() && std::ranges::count(types, asked.type) == 0)
     throw UsageError(choice_problem("export: --type", asked.type, types));

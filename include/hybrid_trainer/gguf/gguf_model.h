@@ -23,6 +23,12 @@ const std::vector<std::string>& gguf_type_names();
 void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::string& token_ids,
                  const std::string& type, const std::filesystem::path& path, const Stream& stream);
 
+/// Writes a folder of PEFT over a model of this shape as one file, which llama.cpp adds to the model's
+/// own (--lora). Throws DataError where such a file cannot tell of the adapter: DoRA, ranks or scales of
+/// their own, weights beside adapters; else as export_gguf.
+void export_gguf_adapter(const std::filesystem::path& folder, const ModelConfig& model,
+                         const std::filesystem::path& path);
+
 /// Takes the values of one weight, f32 on the host.
 using GgufWeightTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
 /// Reads the weights of a model that a file holds, one after the other; padding rows are 0. Throws

@@ -34,6 +34,11 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& output,
                                    std::optional<DType> dtype = {});
 
+/// Writes the adapters of a run as one file for llama.cpp, which it adds to a file of the base. Throws
+/// ConfigError where the run has none; as export_gguf_adapter.
+void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
+                              const Stream& stream);
+
 /// What was written as one GGUF file.
 struct GgufExport {
   std::string type{};
