@@ -160,10 +160,11 @@ void describe_gpt2_files(const TokenizerFiles& files, BpeDescription& found) {
 }
 
 /// Of a tokenizer.json; returns the text of its unknown token.
-std::string describe_file(const json::value& root, BpeDescription& found) {
+std::string describe_file(const json::value& root, const Tokenizer& tokenizer,
+                          BpeDescription& found) {
   const JsonPlace place(root, "tokenizer.json");
   const JsonPlace model = place.at("model");
-  const PreTokenizer pre = read_pre_tokenizer(place.find("pre_tokenizer"), {});
+  PreTokenizer pre = read_pre_tokenizer(place.find("pre_tokenizer"), {});
   const std::vector<NormalizerStep> normalizers = read_normalizer(place.find("normalizer"));
   for (const NormalizerStep& step : normalizers)
     found.composes = found.composes || step.kind == NormalizerStep::Kind::kNfc;
@@ -174,7 +175,11 @@ std::string describe_file(const json::value& root, BpeDescription& found) {
   found.ignores_merges = flag("ignore_merges");
   if (const auto steps = place.find("pre_tokenizer")) found.steps = json::serialize(steps->value());
   const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
-  if (pre.by_bytes && only_composes) found.words = words_of_bytes(pre.steps);
+  if (pre.by_bytes) {
+    std::erase_if(pre.steps, [](const auto& step) { return step.kind == Kind::kPrefixSpace; });
+    found.adds_prefix_space = tokenizer.adds_prefix_space();  // other files may say it
+    if (only_composes) found.words = words_of_bytes(pre.steps);
+  }
   if (!pre.by_bytes && flag("byte_fallback")) describe_whole_text(normalizers, pre.steps, found);
   read_vocabulary(model.at("vocab").object(), found);
   for (const json::value& merge : model.at("merges").value().as_array())
@@ -195,8 +200,9 @@ BpeDescription describe_bpe(const Tokenizer& tokenizer) {
   const json::value root = parsed(tokenizer.files(), "tokenizer.json");
   std::string unknown;
   if (root.is_object()) {
-    unknown = describe_file(root, found);
+    unknown = describe_file(root, tokenizer, found);
   } else {
+    found.adds_prefix_space = tokenizer.adds_prefix_space();
     describe_gpt2_files(tokenizer.files(), found);
   }
   read_added(tokenizer, root, unknown, found);

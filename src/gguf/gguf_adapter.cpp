@@ -69,11 +69,10 @@ void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const
   const LoraConfig& lora = adapter.config;
   // llama.cpp multiplies by alpha over the rank.
   const double root = has_root_scale(lora.variant) ? std::sqrt(static_cast<double>(lora.rank)) : 1;
-  const std::vector<GgufPair> values{gguf_text("general.architecture", gguf_architecture(model)),
-                                     gguf_text("general.type", "adapter"),
-                                     gguf_text("general.name", path.stem().string()),
-                                     gguf_text("adapter.type", "lora"),
-                                     gguf_number("adapter.lora.alpha", lora.alpha * root)};
+  const std::vector<GgufPair> values{
+      gguf_text("general.architecture", gguf_architecture(model)),
+      gguf_text("general.type", "adapter"), gguf_text("general.name", path.stem().string()),
+      gguf_text("adapter.type", "lora"), gguf_number("adapter.lora.alpha", lora.alpha * root)};
   const SafetensorsFile file((folder / kAdapterTensors).string());
   std::vector<Matrix> matrices;
   GgufPlan plan;
@@ -83,8 +82,7 @@ void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const
   }
   const Stream host(MemoryPool::create("host"));
   write_gguf(path, values, plan, [&](std::size_t i) {
-    const Tensor there =
-        Tensor::empty(plan[i].shape, DType::kF32, MemoryKind::kWorkspace, host);
+    const Tensor there = Tensor::empty(plan[i].shape, DType::kF32, MemoryKind::kWorkspace, host);
     file.read(matrices[i].in_folder, there);
     return to_gguf(there, matrices[i].name);
   });
