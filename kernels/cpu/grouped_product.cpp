@@ -15,9 +15,11 @@ namespace {
 /// Blocks of a product are cut alike whatever the number of threads, and however many groups a call
 /// has, so that neither changes a bit.
 constexpr std::int64_t kBlockRows = 256, kBlockColumns = 128;
+/// Of the gradient of x, whose weights lie by rows of these columns.
+constexpr std::int64_t kWideColumns = 256;
 /// Gradients of more elements are written past the caches: nobody reads them until the step's end.
 constexpr std::int64_t kStreamedElements = 1 << 18;
-static_assert(kBlockRows <= kMostBlockSide && kBlockColumns <= kMostBlockSide);
+static_assert(kBlockRows <= kMostBlockSide && kWideColumns <= kMostBlockSide);
 
 /// Rows [begin, end) of a group.
 struct GroupRange {
@@ -46,14 +48,15 @@ struct BlockOfMatrix {
 /// The blocks of all matrices, whose C has rows_of(matrix) rows and `columns` columns.
 template <class RowsOf>
 std::vector<BlockOfMatrix> blocks_of(std::size_t matrices, std::int64_t columns,
-                                     const RowsOf& rows_of) {
+                                     const RowsOf& rows_of,
+                                     std::int64_t block_columns = kBlockColumns) {
   std::vector<BlockOfMatrix> blocks;
   for (std::size_t i = 0; i < matrices; ++i) {
     const std::int64_t rows = rows_of(i);
     for (std::int64_t row = 0; row < rows; row += kBlockRows)
-      for (std::int64_t column = 0; column < columns; column += kBlockColumns)
+      for (std::int64_t column = 0; column < columns; column += block_columns)
         blocks.push_back({i, row, std::min(kBlockRows, rows - row), column,
-                          std::min(kBlockColumns, columns - column)});
+                          std::min(block_columns, columns - column)});
   }
   return blocks;
 }
@@ -133,8 +136,8 @@ void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRow
   const Tensor scratch = scratch_of(elements, stream);
   if (simulated(stream)) return;
   const std::int64_t inputs = dx.size(1), outputs = dy.size(1);
-  const auto blocks =
-      blocks_of(w.size(), inputs, [&](std::size_t i) { return range_of(rows, i).count(); });
+  const auto blocks = blocks_of(
+      w.size(), inputs, [&](std::size_t i) { return range_of(rows, i).count(); }, kWideColumns);
   run_blocks(blocks, scratch.data<float>(), elements,
              [&](const BlockOfMatrix& block, const BlockOfMatrix* next, float* of_thread) {
                const std::int64_t row = range_of(rows, block.matrix).begin + block.row;

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "data/temporary_folder.h"
 #include "hybrid_trainer/core/error.h"
 #include "support/test_files.h"
-#include "data/temporary_folder.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -18,14 +18,14 @@ class BpeDescriptionTest : public ::testing::Test {
     std::string vocabulary = R"("<unk>": 0, "a": 1, "b": 2, "ab": 3)";
     if (is_whole) vocabulary += R"(, "<0x0A>": 4, "▁": 5)";
     folder_.write("tokenizer.json",
-               concat(R"({"version": "1.0", "added_tokens": [
+                  concat(R"({"version": "1.0", "added_tokens": [
                  {"id": 0, "content": "<unk>", "special": true},
                  {"id": 9, "content": "<tool>", "special": false}],
                  "normalizer": )",
-                      normalizer, R"(, "pre_tokenizer": )", pre, R"(, "decoder": null,
+                         normalizer, R"(, "pre_tokenizer": )", pre, R"(, "decoder": null,
                  "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": )",
-                      is_whole ? "true" : "false", more, R"(, "vocab": {)", vocabulary,
-                      R"(}, "merges": [["a", "b"]]}})"));
+                         is_whole ? "true" : "false", more, R"(, "vocab": {)", vocabulary,
+                         R"(}, "merges": [["a", "b"]]}})"));
     if (!settings.empty()) folder_.write("tokenizer_config.json", settings);
     return describe_bpe(*load_tokenizer(folder_ / ""));
   }
@@ -54,14 +54,14 @@ TEST_F(BpeDescriptionTest, KnowsTheWordsOfATokenizerOfBytes) {
 }
 
 TEST_F(BpeDescriptionTest, APrefixSpaceThatAnotherFileAsksForCounts) {
-  const BpeDescription found =
-      described(kBytes, "null", "", R"({"add_prefix_space": true})");
+  const BpeDescription found = described(kBytes, "null", "", R"({"add_prefix_space": true})");
   EXPECT_EQ(found.words, BpeWords::kGpt2);
   EXPECT_TRUE(found.adds_prefix_space);
 }
 
 TEST_F(BpeDescriptionTest, KnowsWholeTextsWithAndWithoutABlankBefore) {
-  constexpr const char* kReplace = R"({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})";
+  constexpr const char* kReplace =
+      R"({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})";
   const BpeDescription gemma = described(
       R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false})",
       kReplace);
@@ -70,8 +70,9 @@ TEST_F(BpeDescriptionTest, KnowsWholeTextsWithAndWithoutABlankBefore) {
   EXPECT_EQ(gemma.uses[0], TokenUse::kUnknown);
   EXPECT_EQ(gemma.uses[4], TokenUse::kByte);
   const BpeDescription llama2 = described(
-      "null", concat(R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, )",
-                     kReplace, "]}"));
+      "null",
+      concat(R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, )",
+             kReplace, "]}"));
   EXPECT_EQ(llama2.words, BpeWords::kWholeText);
   EXPECT_TRUE(llama2.adds_prefix_space);
   const BpeDescription mistral = described(
