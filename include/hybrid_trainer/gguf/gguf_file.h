@@ -51,9 +51,9 @@ struct GgufTensor {
 /// A model file of llama.cpp: values by name, and tensors.
 class GgufFile {
  public:
-  /// Reads what stands before the tensors' data. Throws MissingInput, IoError, and DataError where the
-  /// file is none, is of another version or of the other byte order, holds a type that is not read
-  /// here, or is damaged: what it says must lie within it.
+  /// Reads what stands before the tensors' data. Throws MissingInput, IoError, and DataError of a file
+  /// that is none, or of another version, byte order or type than is read here. A damaged file is
+  /// refused, too: all that it tells of must lie within it.
   explicit GgufFile(const std::filesystem::path& path);
 
   /// Whether the file begins as one.
