@@ -59,9 +59,6 @@ struct AdaptedModules {
     // Last parts that some modules without an adapter have; of experts by themselves, since over
     // PEFT their names mean all experts and nothing else.
     std::set<std::string> partly, partly_of_experts;
-    const auto is_of_expert = [](const std::string& module) {
-      return module.find(".experts.") != std::string::npos;
-    };
     model.visit_linears([&](Linear& linear) {
       for (const AdapterPart& part : modules_of(linear, layout)) {
         if (part.experts > 1) continue;
@@ -70,7 +67,7 @@ struct AdaptedModules {
           adapted.erase(part.name);
           parameters.insert(last_part(router_over_peft(part.name)) + ".weight");
         } else if (!has_adapter) {
-          (is_of_expert(part.name) ? partly_of_experts : partly).insert(last_part(part.name));
+          (expert_of(part.name) >= 0 ? partly_of_experts : partly).insert(last_part(part.name));
         }
       }
     });
@@ -78,7 +75,7 @@ struct AdaptedModules {
     if (names_experts) parameters.insert({"experts.down_proj", "experts.gate_up_proj"});
     for (const std::string& module : adapted) {
       const bool is_one =
-          (is_of_expert(module) ? partly_of_experts : partly).contains(last_part(module));
+          (expert_of(module) >= 0 ? partly_of_experts : partly).contains(last_part(module));
       modules.insert(is_one ? module : last_part(module));
     }
   }
@@ -212,25 +209,15 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
       {"layers_pattern", nullptr}});
 }
 
-/// Whether the model has adapters of all experts' first maps, and of their last ones.
-struct FusedMaps {
-  bool first = false, last = false;
-};
-
-FusedMaps fused_maps(LanguageModel& model) {
-  FusedMaps maps;
-  for (const AdapterTensor& tensor : tensors_of_adapters(model))
-    if (tensor.is_fused) (tensor.is_last ? maps.last : maps.first) = true;
-  return maps;
-}
-
 /// The tensors of the file: of experts that are one module there all together.
 std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   std::vector<NamedTensor> tensors;
   std::map<std::string, Tensor> of_all;
-  const FusedMaps maps = fused_maps(model);
-  for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
+  const std::vector<AdapterTensor> adapters = tensors_of_adapters(model);
+  const bool has_last = std::ranges::any_of(
+      adapters, [](const AdapterTensor& tensor) { return tensor.is_fused && tensor.is_last; });
+  for (const AdapterTensor& tensor : adapters) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
     const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
                                   tensor.order, RowsTo::kFile);
@@ -238,7 +225,7 @@ std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& str
       tensors.push_back({router_over_peft(tensor.name), rows});
       continue;
     }
-    Tensor& whole = of_all[maps.last ? tensor.name : name_alone(tensor.name)];
+    Tensor& whole = of_all[has_last ? tensor.name : name_alone(tensor.name)];
     if (!whole)
       whole = Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host);
     write_expert(whole, tensor, rows);

@@ -14,15 +14,11 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_of_expert(const std::string& module) {
-  return module.find(".experts.") != std::string::npos;
-}
-
 /// The last parts of the names of experts' modules with adapters.
 std::set<std::string> modules_of_experts(const AdapterContents& contents) {
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks())
-    if (is_of_expert(module)) names.insert(module.substr(module.rfind('.') + 1));
+    if (expert_of(module) >= 0) names.insert(module.substr(module.rfind('.') + 1));
   return names;
 }
 
@@ -71,7 +67,7 @@ std::string targets_of(const AdapterContents& contents) {
   const bool has_experts = !modules_of_experts(contents).empty();
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks()) {
-    if (is_of_expert(module)) continue;
+    if (expert_of(module) >= 0) continue;
     const std::string name =
         are_names && !has_experts && !is_router(module) ? config.targets.name_of(module) : "";
     names.insert(is_router(module) ? router_target(module) : name.empty() ? module : name);
@@ -91,7 +87,7 @@ LoraConfig config_of(const AdapterContents& contents) {
                     .targets = targets_of(contents),
                     .variant = said.variant};
   for (const auto& [module, rank] : contents.ranks()) {
-    std::int64_t& most = is_of_expert(module) ? config.expert_rank : config.rank;
+    std::int64_t& most = expert_of(module) >= 0 ? config.expert_rank : config.rank;
     most = std::max(most, rank);
   }
   for (const auto& [module, rank] : contents.fused())
