@@ -171,7 +171,7 @@ CommandSyntax bench_syntax(BenchOptions& options) {
       "Tokens a sequence (data.sequence_length where --config or --set has it, else 256 or what "
       "the "
       "model's context has room for).");
-  add("precision", po::value(&options.precision)->value_name("P"),
+  add("precision", po::value(&options.precision)->value_name("fp32|bf16|fp16|fp8|auto"),
       "fp32, bf16, fp16, fp8, or auto: what training takes on this machine (fp32). With --generate "
       "not fp16 and fp8.");
   add("optimizer", po::value(&options.optimizer)->value_name("NAME"),

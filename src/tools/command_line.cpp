@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "src/tools/command_description.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -95,6 +96,7 @@ void print_help(const CommandSyntax& syntax, const po::options_description& visi
 
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments) {
+  if (arguments == std::vector<std::string>{"--describe"}) throw DescriptionAsked{describe(syntax)};
   po::options_description visible("Options", 100);
   for (const auto& option : syntax.options.options()) visible.add(option);
   visible.add_options()("help", "Print this text.");

@@ -10,12 +10,14 @@ namespace hybrid_trainer {
 /// else), everything else to standard error.
 int bench_command(const std::vector<std::string>& arguments);
 int compare_command(const std::vector<std::string>& arguments);
+int completion_command(const std::vector<std::string>& arguments);
 int config_command(const std::vector<std::string>& arguments);
 int doctor_command(const std::vector<std::string>& arguments);
 int eval_command(const std::vector<std::string>& arguments);
 int export_command(const std::vector<std::string>& arguments);
 int finetune_command(const std::vector<std::string>& arguments);
 int inspect_command(const std::vector<std::string>& arguments);
+int man_command(const std::vector<std::string>& arguments);
 int plan_command(const std::vector<std::string>& arguments);
 int prepare_command(const std::vector<std::string>& arguments);
 int rows_command(const std::vector<std::string>& arguments);

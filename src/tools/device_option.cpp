@@ -6,8 +6,8 @@
 namespace hybrid_trainer {
 
 void add_device_option(po::options_description& options, std::string& name) {
-  options.add_options()("device", po::value(&name)->value_name("DEVICE"),
-                        "cpu, cuda, cuda:N or auto: CUDA where there is one (auto).");
+  options.add_options()("device", po::value(&name)->value_name("cpu|cuda|cuda:N|auto"),
+                        "Where to compute; auto: CUDA where there is one (auto).");
 }
 
 const std::string& checked_device_name(const std::string& name) {

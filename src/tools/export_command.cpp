@@ -11,6 +11,7 @@
 #include "hybrid_trainer/run/run_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/modelfile.h"
 #include "src/tools/open_model.h"
 
 namespace hybrid_trainer {
@@ -41,7 +42,7 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, bool aver
 
 struct ExportOptions {
   std::string folder, output, base, dtype, quantize, format = "folder", type;
-  bool average = false, adapter = false, merge = false;
+  bool average = false, adapter = false, merge = false, modelfile = false;
 };
 
 bool is_adapter(const std::string& folder) {
@@ -83,6 +84,8 @@ TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
 }
 
 void write_gguf(const ExportOptions& asked) {
+  std::optional<Modelfile> modelfile;
+  if (asked.modelfile) modelfile.emplace(asked.output);
   const Stream stream(MemoryPool::create("device"));
   const TrainedRun run = asked.merge
                              ? open_to_merge(asked, stream)
@@ -99,6 +102,7 @@ void write_gguf(const ExportOptions& asked) {
   std::cerr << ": " << written.type << ", " << units::bytes(written.bytes)
             << "; logits changed by at most " << brief(written.largest_change)
             << ", the largest is " << brief(written.largest_logit) << "\n";
+  if (modelfile) modelfile->write(run);
   tell_of_better_step(asked.folder, run.step, asked.average);
 }
 
@@ -112,6 +116,10 @@ void check_gguf(const ExportOptions& asked) {
         "export: --dtype and --quantize are of folders; of --format gguf --type says it");
   if (asked.format == "gguf" && asked.adapter && !asked.type.empty())
     throw UsageError("export: --type is of weights; adapters are written in f32");
+  if (asked.modelfile && (asked.format == "folder" || asked.adapter))
+    throw UsageError(
+        "export: --modelfile is of a whole model in a GGUF file: give --format gguf, and of a run "
+        "with adapters --merge");
   const std::vector<std::string>& types = gguf_type_names();
   if (!asked.type.empty() && std::ranges::count(types, asked.type) == 0)
     throw UsageError(choice_problem("export: --type", asked.type, types));
@@ -165,21 +173,21 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   auto add = syntax.options.add_options();
   add("output", po::value(&asked.output)->required()->value_name("PATH"),
       "Folder or file to make.");
-  add("format", po::value(&asked.format)->value_name("FORMAT"),
-      "folder, of Hugging Face, or gguf, a file of llama.cpp (folder).");
-  add("type", po::value(&asked.type)->value_name("TYPE"),
-      "Of a GGUF file: f32, f16, bf16, q8_0 or q4_0. Else it is bf16 of weights in bf16, and f16 "
-      "of "
-      "others.");
+  add("format", po::value(&asked.format)->value_name("folder|gguf"),
+      "A folder of Hugging Face, or one file of llama.cpp (folder).");
+  add("type", po::value(&asked.type)->value_name("f32|f16|bf16|q8_0|q4_0"),
+      "Of a GGUF file. Else it is bf16 of weights in bf16, and f16 of others.");
   add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
   add("merge", po::bool_switch(&asked.merge),
       "Write the weights with the adapters merged into them, from the base's own files.");
   add("model", po::value(&asked.base)->value_name("HF_DIR"),
       "With --merge: base of a folder of PEFT, if not the one that it names.");
-  add("quantize", po::value(&asked.quantize)->value_name("FORM"),
-      "Write products as bitsandbytes has them: nf4, fp4 or int8.");
-  add("dtype", po::value(&asked.dtype)->value_name("DTYPE"),
-      "Round weights to fp32 or bf16. Else export.dtype says it, or the base: bf16 of a base in "
+  add("modelfile", po::bool_switch(&asked.modelfile),
+      "Write a Modelfile beside the GGUF file, for `ollama create`, with the chat template.");
+  add("quantize", po::value(&asked.quantize)->value_name("nf4|fp4|int8"),
+      "Write products in few bits, as bitsandbytes has them.");
+  add("dtype", po::value(&asked.dtype)->value_name("fp32|bf16"),
+      "Round weights. Else export.dtype says it, or the base: bf16 of a base in "
       "bf16, fp32 of any other, in f16 too.");
   add_average_option(syntax.options, asked.average);
   return syntax;

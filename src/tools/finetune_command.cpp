@@ -185,7 +185,7 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
       "Validation examples; else data.validation_fraction of the rows is held back.");
   add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
-  add("method", po::value(&asked.method)->value_name("METHOD"),
+  add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
       "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
       "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets, "

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -14,63 +15,54 @@
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/terminal_text.h"
 #include "hybrid_trainer/run/run_files.h"
-#include "src/tools/commands.h"
+#include "src/tools/command_description.h"
+#include "src/tools/command_table.h"
 #include "src/tools/waiting_threads.h"
 
 namespace hybrid_trainer {
 namespace {
 
-struct Command {
-  const char* name;
-  int (*run)(const std::vector<std::string>&);
-  const char* summary;
-  bool computes = false;  // on several threads that wait for one another
-};
-
-constexpr Command kCommands[] = {
-    {"plan", plan_command, "compute the memory of a run, and find settings that fit", true},
-    {"prepare", prepare_command, "turn text files and folders into tokens and a tokenizer"},
-    {"finetune", finetune_command, "train a Hugging Face folder's model on examples"},
-    {"rows", rows_command, "show what a model would learn from a file of examples"},
-    {"train", train_command, "train a model; resume a run", true},
-    {"compare", compare_command, "measure whether one way to train beats another", true},
-    {"eval", eval_command, "measure loss and perplexity over the whole validation split", true},
-    {"sample", sample_command, "continue a text, or hold a conversation", true},
-    {"inspect", inspect_command, "show what a run, checkpoint, model folder or data file holds"},
-    {"export", export_command, "write a run's model or adapter for transformers and PEFT"},
-    {"upcycle", upcycle_command, "make a mixture of experts of a dense Hugging Face folder"},
-    {"config", config_command,
-     "print the configuration, its essential keys, schema or documentation"},
-    {"bench", bench_command, "measure real training steps on this machine", true},
-    {"doctor", doctor_command, "show this machine: processor, speeds, libraries, memory, GPU",
-     true},
-};
-
 void print_help() {
   std::cout << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
                "usage: hybrid COMMAND [options]\n\nCommands:\n";
-  for (const Command& command : kCommands) {
-    std::cout << "  " << command.name << std::string(10 - std::strlen(command.name), ' ')
+  for (const Command& command : command_table()) {
+    std::cout << "  " << command.name << std::string(12 - std::strlen(command.name), ' ')
               << command.summary << "\n";
   }
   std::cout
       << "\nhybrid COMMAND --help says more about each; hybrid --version prints the version.\n";
 }
 
+/// What someone types first who has typed nothing.
+void print_first_steps() {
+  std::cerr << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
+               "What is this machine good for?      hybrid doctor\n"
+               "Does a model fit?                   hybrid plan --model FOLDER --method qlora\n"
+               "What will it learn from my file?    hybrid rows --model FOLDER --data FILE --show 1\n"
+               "Fine-tune a model on my examples:   hybrid finetune --model FOLDER --data FILE --run RUN\n"
+               "Talk to what came of it:            hybrid sample RUN --chat\n"
+               "Give it to other programs:          hybrid export RUN --output OUT --merge\n"
+               "Train from text of my own:          hybrid prepare TEXT... --output DATA\n"
+               "                                    hybrid train --preset tiny --data DATA --run RUN\n\n"
+               "FOLDER is a model of Hugging Face, FILE has one JSON object a line:\n"
+               "  {\"prompt\": \"...\", \"completion\": \"...\"}\n"
+               "hybrid --help lists all commands, hybrid COMMAND --help its options.\n";
+}
+
 bool computes(const std::vector<std::string>& arguments) {
-  return !arguments.empty() &&
-         std::any_of(std::begin(kCommands), std::end(kCommands), [&](const Command& command) {
+  return !arguments.empty() && std::ranges::any_of(command_table(), [&](const Command& command) {
            return command.computes && arguments.front() == command.name;
          });
 }
 
 int dispatch(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) throw UsageError("a command is missing; hybrid --help lists them");
+  if (arguments.empty()) return print_first_steps(), static_cast<int>(ExitCode::kUsage);
   const std::string& name = arguments.front();
   if (name == "--help" || name == "-h" || name == "help") return print_help(), 0;
+  if (name == "--describe") return std::cout << description_of_all() << "\n", 0;
   if (name == "--version") return std::cout << "hybrid " << project_version() << "\n", 0;
   std::vector<std::string> names;
-  for (const Command& command : kCommands) {
+  for (const Command& command : command_table()) {
     if (name == command.name) return command.run({arguments.begin() + 1, arguments.end()});
     names.emplace_back(command.name);
   }
@@ -99,6 +91,9 @@ int run(const std::vector<std::string>& arguments) {
     if (!std::cout)
       throw IoError("standard output could not be written: its disk is full, or it was closed");
     return code;
+  } catch (const DescriptionAsked& asked) {
+    std::cout << boost::json::serialize(json_of(asked.description)) << std::endl;
+    return 0;
   } catch (const Error& error) {
     print_error(error.what());
     return static_cast<int>(error.code());

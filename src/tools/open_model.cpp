@@ -24,7 +24,7 @@ TrainedRun with_windows(TrainedRun opened) {
 
 void add_precision_option(po::options_description& options, std::string& precision) {
   options.add_options()(
-      "precision", po::value(&precision)->value_name("P"),
+      "precision", po::value(&precision)->value_name("fp32|bf16|int8|fp4|nf4|mxfp4"),
       "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base "
       "says by int8, fp4, nf4 or mxfp4 (fp32).");
 }
@@ -36,7 +36,7 @@ void add_average_option(po::options_description& options, bool& average) {
 
 void add_weights_option(po::options_description& options, std::string& home) {
   options.add_options()(
-      "weights", po::value(&home)->value_name("PLACE"),
+      "weights", po::value(&home)->value_name("device|host|file"),
       "Where a Hugging Face folder's matrices lie: device, host or file, a scratch "
       "file in TMPDIR of which only what is multiplied is read, such as the experts "
       "that a token chooses (device).");

@@ -291,7 +291,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("model", po::value(&asked.model)->value_name("HF_DIR"),
       "Take the model from a Hugging Face folder.");
-  add("method", po::value(&asked.method)->value_name("METHOD"),
+  add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
       "With --model: plan what `hybrid finetune` does, by full, lora or qlora.");
   add_device_option(syntax.options, asked.device);
   add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),

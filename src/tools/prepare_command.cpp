@@ -93,7 +93,7 @@ int prepare_command(const std::vector<std::string>& arguments) {
       .operands = {"INPUT..."}};
   auto add = syntax.options.add_options();
   add("output", po::value(&output)->required()->value_name("DATA"), "Folder to make.");
-  add("tokenizer", po::value(&settings.tokenizer)->value_name("KIND"),
+  add("tokenizer", po::value(&settings.tokenizer)->value_name("bpe|bytes|characters|PATH"),
       "bpe (trained on the text), bytes, characters, or a tokenizer's folder or file (bpe).");
   add("vocab-size", po::value(&settings.vocabulary_size)->value_name("N"),
       "Tokens of a bpe that is trained (4096).");

@@ -1,0 +1,57 @@
+#include "src/tools/command_table.h"
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/run/run_files.h"
+#include "src/tools/commands.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"plan", plan_command, "compute the memory of a run, and find settings that fit", true},
+    {"prepare", prepare_command, "turn text files and folders into tokens and a tokenizer"},
+    {"finetune", finetune_command, "train a Hugging Face folder's model on examples"},
+    {"rows", rows_command, "show what a model would learn from a file of examples"},
+    {"train", train_command, "train a model; resume a run", true},
+    {"compare", compare_command, "measure whether one way to train beats another", true},
+    {"eval", eval_command, "measure loss and perplexity over the whole validation split", true},
+    {"sample", sample_command, "continue a text, or hold a conversation", true},
+    {"inspect", inspect_command, "show what a run, checkpoint, model folder or data file holds"},
+    {"export", export_command, "write a run's model or adapter for transformers and PEFT"},
+    {"upcycle", upcycle_command, "make a mixture of experts of a dense Hugging Face folder"},
+    {"config", config_command,
+     "print the configuration, its essential keys, schema or documentation"},
+    {"completion", completion_command, "print what completes commands in bash, zsh or fish"},
+    {"man", man_command, "print a command's manual page"},
+    {"bench", bench_command, "measure real training steps on this machine", true},
+    {"doctor", doctor_command, "show this machine: processor, speeds, libraries, memory, GPU",
+     true},
+};
+
+}  // namespace
+
+std::span<const Command> command_table() { return kCommands; }
+
+CommandDescription describe(const Command& command) {
+  try {
+    command.run({"--describe"});
+  } catch (DescriptionAsked& asked) {
+    return std::move(asked.description);
+  }
+  throw Error(ExitCode::kInternal, concat(command.name, " does not say what it takes"));
+}
+
+std::string description_of_all() {
+  boost::json::array all;
+  for (const Command& command : kCommands) {
+    boost::json::object one = json_of(describe(command));
+    one["summary"] = command.summary;
+    all.push_back(std::move(one));
+  }
+  return boost::json::serialize(
+      boost::json::object{{"version", project_version()}, {"commands", std::move(all)}});
+}
+
+}  // namespace hybrid_trainer
