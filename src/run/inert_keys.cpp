@@ -186,9 +186,9 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
        !config.lora.is_on(),
        "lora.rank is 0, which trains the weights themselves"},
       {{"mask_share"}, !config.masks(), "it is for objective masked"},
-      {{"data.validation_fraction", "checkpoint.every_epochs"},
+      {{"data.validation_fraction", "data.columns", "checkpoint.every_epochs"},
        !config.data.is_rows(),
-       "it is for files of examples (`hybrid finetune`)"},
+       "it is for examples (`hybrid finetune`)"},
       {{"checkpoint.every_minutes"},
        config.checkpoint.every_minutes > 0 && !config.saves_by_time(),
        "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "

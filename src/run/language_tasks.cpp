@@ -10,6 +10,7 @@
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "hybrid_trainer/tables/row_files.h"
 #include "src/config/stretches.h"
 #include "src/run/language_task.h"
 #include "src/run/run_base.h"
@@ -81,7 +82,7 @@ class Pretraining final : public LanguageTask {
   std::string checksum_;
 };
 
-/// On the rows of a file of examples.
+/// On the rows of examples.
 class FineTuning final : public LanguageTask {
  public:
   explicit FineTuning(const TrainingRunSettings& settings)
@@ -130,9 +131,9 @@ class FineTuning final : public LanguageTask {
   }
   std::vector<std::string> notes_of_data() const override {
     std::vector<std::string> notes = told_of_refused(data_, files_);
-    notes.insert(notes.begin(),
-                 concat("the data has ", data_.rows, " rows: ", data_.train.size(),
-                        " to train on, ", data_.validation.size(), " to measure on"));
+    notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
+                                       " to train on, ", data_.validation.size(),
+                                       " to measure on (", data_.form, ")"));
     notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
     const auto known = end_token_ids_in(files_.tokenizer);
     for (const std::int32_t id : end_tokens_) {
@@ -142,6 +143,7 @@ class FineTuning final : public LanguageTask {
                              "config.json; this run and what is exported of it stop there too"));
     }
     const bool same_rows = files_.validation.empty() &&  // else each line is in one of the two
+                           data_.train.front().file == data_.validation.front().file &&
                            data_.train.front().line == data_.validation.front().line;
     const std::vector<ExampleRow> none;
     const std::string cut =
@@ -186,8 +188,9 @@ class FineTuning final : public LanguageTask {
 
 }  // namespace
 
-/// Whether a file begins as JSON does.
+/// Whether a file begins as JSON or parquet does, or has a name of rows.
 bool may_hold_examples(const std::filesystem::path& path) {
+  if (has_name_of_rows(path)) return true;
   std::ifstream in(path, std::ios::binary);
   char first = 0;
   while (in.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
@@ -196,28 +199,30 @@ bool may_hold_examples(const std::filesystem::path& path) {
 
 std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
   const TrainingRunSettings settings = with_base(given);
-  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const std::string data = settings.data.string();
   const bool wants_rows = settings.config.data.is_rows();
+  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const bool are_rows = may_be_examples(settings.data);
   if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
-    const std::string file = settings.data.string();
     throw ConfigError(
-        {concat("--data: ", file,
+        {concat("--data: ", data,
                 " is text, which training reads as tokens; run hybrid prepare first: "
                 "`hybrid prepare ",
-                file, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
+                data, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
                 settings.data.stem().string(), "-data")});
   }
-  if (settings.config.data.is_rows() != is_file && std::filesystem::exists(settings.data)) {
+  if (wants_rows != are_rows && std::filesystem::exists(settings.data)) {
     throw ConfigError({concat(
-        "data.layout: got ", settings.config.data.layout, ", but ", settings.data.string(),
-        is_file
-            ? " is a file of examples; `hybrid finetune --model HF_DIR --data FILE` trains on it"
-            : " is a folder; want windows, or a file of examples")});
+        "data.layout: got ", settings.config.data.layout, ", but ", data,
+        are_rows ? (is_file ? " is a file of examples" : " is a folder of examples")
+                 : " is a folder",
+        are_rows ? "; `hybrid finetune --model HF_DIR --data FILE` trains on it"
+                 : " without .jsonl, .json, .csv or .parquet files; want windows, or examples")});
   }
-  if (is_file) return std::make_unique<FineTuning>(settings);
+  if (are_rows) return std::make_unique<FineTuning>(settings);
   if (wants_rows)
     throw MissingInput(
-        concat(settings.data.string(), ": want a file of examples, one JSON object a line"));
+        concat(data, ": want a file of examples, one JSON object a line, or CSV or parquet"));
   return std::make_unique<Pretraining>(settings);
 }
 

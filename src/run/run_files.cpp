@@ -75,13 +75,20 @@ void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (!is_there || after != before) replace_file(file, after);
 }
 
+/// By its name alone where it lies in the run's folder, which may move.
+std::string place_of_data(const RunPaths& paths, const fs::path& data) {
+  const fs::path absolute = fs::absolute(data).lexically_normal();
+  const bool is_inside = absolute.parent_path() == fs::absolute(paths.root).lexically_normal();
+  return is_inside ? absolute.filename().string() : absolute.string();
+}
+
 }  // namespace
 
 std::string project_version() { return HT_VERSION; }
 
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                      const RunData& data) {
-  boost::json::object source{{"folder", fs::absolute(data.folder).lexically_normal().string()},
+  boost::json::object source{{"folder", place_of_data(paths, data.folder)},
                              {"train_tokens", data.train_tokens}};
   if (!data.checksum.empty()) source["checksum"] = data.checksum;
   if (data.now != 0) source["now"] = data.now;
@@ -126,7 +133,8 @@ RunData data_of_run(const RunPaths& paths) {
     const auto* found = value.get_object().if_contains(key);
     return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
   };
-  return {.folder = std::string(folder->get_string()),
+  const fs::path place(std::string(folder->get_string()));
+  return {.folder = place.is_relative() ? paths.root / place : place,
           .train_tokens = number("train_tokens"),
           .checksum = text("checksum"),
           .validation = text("validation"),

@@ -10,11 +10,13 @@
 #include "hybrid_trainer/generation/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "src/tools/columns_option.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
 #include "src/tools/device_option.h"
 #include "src/tools/open_model.h"
+#include "src/tools/standard_input.h"
 
 namespace hybrid_trainer {
 
@@ -27,9 +29,10 @@ void check_length(std::int64_t length, std::int64_t context) {
 }
 
 struct EvalOptions {
-  std::string data, device = "auto", precision = "fp32", home = "device", control_tokens;
+  std::string data, device = "auto", precision = "fp32", home = "device", control_tokens, columns;
   std::int64_t length = 0;  // 0: not given
   std::optional<std::int64_t> factor_rank{};
+  std::string called;  // the name of `data` in messages, where that is not its path
   bool json = false, average = false;
 };
 
@@ -55,12 +58,14 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
   DataConfig config = run.config.data;
   if (options.length > 0) config.sequence_length = options.length;
   if (!options.control_tokens.empty()) config.control_tokens = options.control_tokens;
+  if (!options.columns.empty()) config.columns = options.columns;
   if (!is_own) config.validation_fraction = 0;
   const ExampleFiles files{.examples = file,
                            .validation = own.validation,
                            .tokenizer = run.tokenizer_folder,
                            .now = own.now,
-                           .vocabulary = run.config.model.vocabulary};
+                           .vocabulary = run.config.model.vocabulary,
+                           .called = options.called};
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, *run.tokenizer, longest);
@@ -85,11 +90,11 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
                               "say where they are or what else to measure on: hybrid eval ", folder,
                               " --data DATA"));
-  if (run.config.masks() && std::filesystem::is_regular_file(data))
-    throw DataError(concat(data.string(), " is a file, and ", folder,
+  if (run.config.masks() && may_be_examples(data))
+    throw DataError(concat(data.string(), " holds examples, and ", folder,
                            " tells masked tokens of windows of text (objective masked); give a "
                            "folder that hybrid prepare made"));
-  if (std::filesystem::is_regular_file(data)) return rows_of(run, folder, data, options, host);
+  if (may_be_examples(data)) return rows_of(run, folder, data, options, host);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
@@ -126,7 +131,10 @@ int eval_command(const std::vector<std::string>& arguments) {
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),
-      "Another data folder than the run's, of the same tokenizer, or a file of examples.");
+      "Another data folder than the run's, of the same tokenizer; or examples, as finetune takes "
+      "them: "
+      "a file, a folder of files, or -.");
+  add_columns_option(syntax.options, options.columns);
   add("sequence-length", po::value(&options.length)->value_name("N"),
       "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
       "of "
@@ -145,6 +153,11 @@ int eval_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
 
   const std::string& folder = operands->front();
+  std::optional<StandardInput> input;
+  if (options.data == StandardInput::kOption) {
+    options.data = input.emplace().path().string();
+    options.called = StandardInput::kCalled;
+  }
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const TrainedRun run =
       open_model(folder, stream, run_weights(options.average), options.precision, options.home);

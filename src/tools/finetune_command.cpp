@@ -8,10 +8,12 @@
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/tools/adapter_option.h"
+#include "src/tools/columns_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
+#include "src/tools/kept_examples.h"
 #include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
@@ -24,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct FineTuning {
   ConfigArguments source;
-  std::string model, adapter, data, validation, run, device, method, export_to;
+  std::string model, adapter, data, validation, columns, run, device, method, export_to;
   std::optional<double> epochs;
   std::optional<int> ranks;
   bool resume = false, json = false;
@@ -128,10 +130,15 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   if (asked.model.empty() || asked.data.empty())
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
-  if (!fs::is_regular_file(asked.data))
+  if (!may_be_examples(asked.data))
     throw MissingInput(concat(asked.data,
-                              fs::exists(asked.data) ? ": is no file" : ": does not exist",
-                              "; want a file of examples, one JSON object a line"));
+                              !fs::exists(asked.data) ? ": does not exist"
+                              : fs::is_directory(asked.data)
+                                  ? ": is a folder without files of examples"
+                                  : ": is no file",
+                              "; want examples: a file of JSON, CSV or parquet, a folder of such "
+                              "files, or - for standard ",
+                              "input"));
   refuse_run(asked.model);
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
@@ -175,15 +182,20 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
           "--model HF_DIR --data EXAMPLES --run RUN [options]\n"
           "       hybrid finetune --resume --run RUN [--set KEY=VALUE]",
       .description =
-          "Trains a Hugging Face folder's model on JSON lines of text, prompt and completion, or\n"
-          "messages. RUN gets what `hybrid train` leaves; `hybrid export` makes a folder of it.",
+          "Trains a Hugging Face folder's model on examples: text, prompt and completion, "
+          "messages,\n"
+          "alpaca or sharegpt, in JSON, CSV or parquet. RUN gets what `hybrid train` leaves;\n"
+          "`hybrid export` makes a folder of it.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("model", po::value(&asked.model)->value_name("HF_DIR"),
       "Model, tokenizer and chat template.");
-  add("data", po::value(&asked.data)->value_name("EXAMPLES"), "File of examples.");
+  add("data", po::value(&asked.data)->value_name("EXAMPLES"),
+      "File of examples (.jsonl, .json, .csv, .parquet), a folder of such files, or - for standard "
+      "input, which is kept in RUN.");
   add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
       "Validation examples; else data.validation_fraction of the rows is held back.");
+  add_columns_option(syntax.options, asked.columns);
   add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
   add("method", po::value(&asked.method)->value_name("METHOD"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
@@ -214,6 +226,9 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
   asked.resume = goes_on(asked.resume);
   check(asked);
+  if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
+  KeptExamples examples(asked.run, asked.data, asked.resume);
+  asked.data = examples.data();
   check_model_is_not_set("finetune", asked.source.settings);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
   TrainingRunSettings settings{
@@ -233,7 +248,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
-  const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
+  const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,
+                            settings.config);
   const auto report = [&](const TrainingRunResult& result) {
     return report_training(result, asked.run, asked.json);
   };

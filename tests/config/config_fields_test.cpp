@@ -306,8 +306,8 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
 bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
-         path == "predict_aware_memory.async_restore_lookahead" ||
-         path == "data.control_tokens" ||  // in example_rows_test.cpp
+         path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
+         path == "data.columns" ||  // in example_rows_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "data.layout" ||           // all three in fine_tuning_run_test.cpp
          path == "export.dtype" ||          // in lora_run_test.cpp and fine_tuning_run_test.cpp

@@ -1,4 +1,4 @@
-#include "src/fine_tuning/row_texts.h"
+#include "src/tables/json_rows.h"
 
 #include <algorithm>
 
@@ -15,8 +15,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
 }
 
-std::vector<RowText> lines_of(std::string_view content) {
-  std::vector<RowText> rows;
+std::vector<JsonRow> lines_of(std::string_view content) {
+  std::vector<JsonRow> rows;
   std::int64_t line = 0;
   for (std::string_view rest = content; !rest.empty();) {
     const std::string_view text = rest.substr(0, rest.find('\n'));
@@ -51,8 +51,8 @@ std::size_t end_of_element(std::string_view text, std::size_t begin, char closin
   return text.npos;
 }
 
-std::vector<RowText> elements_of(std::string_view array, const std::string& path) {
-  std::vector<RowText> rows;
+std::vector<JsonRow> elements_of(std::string_view array, const std::string& path) {
+  std::vector<JsonRow> rows;
   for (std::size_t begin = 1;;) {
     const std::size_t end = end_of_element(array, begin, ']');
     if (end == array.npos)
@@ -75,20 +75,6 @@ std::vector<RowText> elements_of(std::string_view array, const std::string& path
   }
 }
 
-void refuse_table(const std::vector<RowText>& lines, const std::filesystem::path& path) {
-  const auto is_object = [](const RowText& row) { return trimmed(row.text).starts_with('{'); };
-  if (lines.empty() || std::ranges::any_of(lines, is_object)) return;
-  const bool has_name = path.extension() == ".csv" || path.extension() == ".tsv";
-  const char separator = lines.front().text.find('\t') != std::string_view::npos ? '\t' : ',';
-  if (!has_name && lines.front().text.find(separator) == std::string_view::npos) return;
-  throw DataError(
-      concat(path.native(),
-             ": is a table, as CSV or TSV files are, and no JSON; name its columns text, or ",
-             "prompt and completion, and write it as JSON lines: python3 -c \"import pandas; ",
-             "pandas.read_csv('", path.native(), "', sep='", separator == '\t' ? "\\t" : ",",
-             "').to_json('", path.native(), ".jsonl', orient='records', lines=True)\""));
-}
-
 /// Where the object that begins at `begin` ends: behind its brace. npos: nowhere.
 std::size_t end_of_object(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
@@ -102,8 +88,8 @@ std::size_t end_of_object(std::string_view text, std::size_t begin) {
 
 /// Objects that stand behind one another, the first of them over several lines; none where that is
 /// not what the file is.
-std::vector<RowText> objects_of(std::string_view content) {
-  std::vector<RowText> rows;
+std::vector<JsonRow> objects_of(std::string_view content) {
+  std::vector<JsonRow> rows;
   std::int64_t line = 1;
   for (std::size_t at = 0;;) {
     const std::size_t begin = std::min(content.find_first_not_of(kBlank, at), content.size());
@@ -149,7 +135,7 @@ bool is_of_example(std::string_view key) {
 
 /// The examples in the only list of objects that a file's one object holds; nothing where there is
 /// none.
-RowTexts wrapped_rows(std::string_view object, const std::string& path) {
+JsonRows wrapped_rows(std::string_view object, const std::string& path) {
   std::vector<Member> lists;
   for (const Member& member : members_of(object)) {
     if (is_of_example(member.key)) return {};
@@ -170,17 +156,20 @@ RowTexts wrapped_rows(std::string_view object, const std::string& path) {
 
 }  // namespace
 
-RowTexts row_texts(std::string_view content, const std::filesystem::path& path) {
-  if (trimmed(content).starts_with('['))
-    return {elements_of(trimmed(content), path.native()), true, {}};
-  RowTexts texts{objects_of(content), false, {}};
-  if (texts.rows.empty()) texts.rows = lines_of(content);
-  if (texts.rows.size() == 1 && trimmed(texts.rows[0].text).starts_with('{')) {
-    RowTexts wrapped = wrapped_rows(trimmed(texts.rows[0].text), path.native());
+bool JsonRows::holds_objects() const {
+  return std::ranges::any_of(rows,
+                             [](const JsonRow& row) { return trimmed(row.text).starts_with('{'); });
+}
+
+JsonRows json_rows(std::string_view content, const std::string& path) {
+  if (trimmed(content).starts_with('[')) return {elements_of(trimmed(content), path), true, {}};
+  JsonRows found{objects_of(content), false, {}};
+  if (found.rows.empty()) found.rows = lines_of(content);
+  if (found.rows.size() == 1 && trimmed(found.rows[0].text).starts_with('{')) {
+    JsonRows wrapped = wrapped_rows(trimmed(found.rows[0].text), path);
     if (wrapped.are_of_array) return wrapped;
   }
-  refuse_table(texts.rows, path);
-  return texts;
+  return found;
 }
 
 }  // namespace hybrid_trainer
