@@ -32,7 +32,7 @@ const std::map<std::string, Names> kMayUse{
     {"memory", {"core", "kernels", "nn"}},
     {"parquet", {"core", "files"}},
     {"tables", {"core", "files", "parquet"}},
-    {"data", {"core", "files"}},
+    {"data", {"core", "files", "tables"}},
     {"fine_tuning", {"core", "files", "chat", "data", "tables"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},

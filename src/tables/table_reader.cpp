@@ -151,8 +151,9 @@ class TableRows {
   void check_columns(const std::vector<std::string>& columns) const {
     for (const auto& [name, column] : reading_.columns.names()) {
       if (column.empty() || seen_.contains(column)) continue;
-      throw DataError(concat(called_, ": has no column \"", column, "\", which is to be read as ",
-                             name, "; its columns are ", join(columns).substr(0, 300)));
+      throw MissingColumn(concat(called_, ": has no column \"", column,
+                                 "\", which is to be read as ", name, "; its columns are ",
+                                 join(columns).substr(0, 300)));
     }
   }
 

@@ -1,4 +1,5 @@
-"""Writes parquet/: one table in several ways that pyarrow knows, and table.json with its rows.
+"""Writes parquet/: one table in several ways that pyarrow knows, and table.json with its rows; and examples/: 200 examples in three
+shapes, each in parquet in two ways, and alpaca.jsonl with the same.
 
 usage: python make_parquet_golden.py          (pyarrow 26.0.1)
 """
@@ -54,3 +55,28 @@ for name, way in WAYS.items():
 assert all(dict(r["map"]) == w["map"] if w["map"] is not None else r["map"] is None
            for r, w in zip(pyarrow.parquet.read_table(FOLDER / "delta.parquet").to_pylist(), ROWS))
 (FOLDER / "table.json").write_text("\n".join(json.dumps(r, ensure_ascii=False) for r in ROWS) + "\n")
+
+WORDS = ["quick", "brown", "Fuß,", "\"jumps\"", "over\n", "the", "lazy", "dog;", "\t1", ""]
+
+
+def text(i, count):
+    return " ".join(WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(count)) + str(i)
+
+
+ALPACA = [{"instruction": text(i, 3), "input": text(i, 2) if i % 2 else "", "output": text(i + 1, 4)} for i in range(200)]
+asked = [f"{r['instruction']}\n\n{r['input']}" if r["input"] else r["instruction"] for r in ALPACA]
+SHAPES = {
+    "alpaca": ALPACA,
+    "messages": [{"messages": [{"role": "user", "content": a}, {"role": "assistant", "content": r["output"]}]}
+                 for a, r in zip(asked, ALPACA)],
+    "sharegpt": [{"conversations": [{"from": "human", "value": a}, {"from": "gpt", "value": r["output"]}]} for a, r in zip(asked, ALPACA)],
+}
+EXAMPLES = FOLDER.parent / "examples"
+EXAMPLES.mkdir(exist_ok=True)
+codecs = iter(["snappy", "zstd", "gzip", "snappy", "zstd", "none"])
+for shape, rows in SHAPES.items():
+    for version in "1.0", "2.0":
+        codec = next(codecs)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), EXAMPLES / f"{shape}_{codec}_v{version[0]}.parquet",
+                                    compression=codec, data_page_version=version)
+(EXAMPLES / "alpaca.jsonl").write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in ALPACA))

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdlib>
+#include <iostream>
 #include <random>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/strict_json.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/tables/allocations.h"
 
@@ -37,29 +39,54 @@ std::vector<json::value> read(const fs::path& path, const std::vector<std::strin
   return rows;
 }
 
-/// What pyarrow wrote in several ways is what it read.
-TEST(ParquetRows, AreWhatWasWritten) {
-  std::vector<json::value> expected;
-  std::ifstream in(kTables / "table.json");
-  for (std::string line; std::getline(in, line);) expected.push_back(json::parse(line));
-  ASSERT_EQ(expected.size(), 40u);
-  ASSERT_EQ(golden_files().size(), 7u);
-  for (const fs::path& path : golden_files()) {
-    const std::vector<json::value> rows = read(path);
-    ASSERT_EQ(rows.size(), expected.size()) << path;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_EQ(rows[i].get_object().size(), expected[i].get_object().size());
-      for (const auto& [key, value] : expected[i].get_object()) {
-        const json::value& got = rows[i].at(key);
-        if (value.is_double() || got.is_double()) {
-          EXPECT_EQ(got.to_number<double>(), value.to_number<double>()) << path << " row " << i;
-        } else {
-          EXPECT_EQ(json::serialize(got), json::serialize(value))
-              << path << " row " << i << " " << key;
-        }
-      }
+std::vector<json::value> lines_of(const fs::path& path) {
+  std::vector<json::value> rows;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);)
+    rows.push_back(parse_json_text(line, path.native()));
+  return rows;
+}
+
+/// Compares with what a program of others read of the file.
+void expect_rows(const fs::path& path, const std::vector<json::value>& expected) {
+  const std::vector<json::value> rows = read(path);
+  ASSERT_EQ(rows.size(), expected.size()) << path;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].get_object().size(), expected[i].get_object().size()) << path;
+    for (const auto& [key, value] : expected[i].get_object()) {
+      const json::value& got = rows[i].at(key);
+      const bool are_numbers = value.is_double() && got.is_double();
+      EXPECT_TRUE(are_numbers ? got.get_double() == value.get_double()
+                              : json::serialize(got) == json::serialize(value))
+          << path << " row " << i << " " << key << ": " << got << ", want " << value;
     }
   }
+}
+
+/// What pyarrow wrote in several ways is what it read.
+TEST(ParquetRows, AreWhatWasWritten) {
+  const std::vector<json::value> expected = lines_of(kTables / "table.json");
+  ASSERT_EQ(expected.size(), 40u);
+  ASSERT_EQ(golden_files().size(), 7u);
+  for (const fs::path& path : golden_files()) expect_rows(path, expected);
+}
+
+/// Tables that scripts/peers/compare_parquet.py makes.
+TEST(ParquetRows, OfManyTablesAreWhatPyarrowReads) {
+  const char* const folder = std::getenv("HT_PARQUET_TABLES");
+  if (folder == nullptr) GTEST_SKIP() << "scripts/peers/compare_parquet.py sets HT_PARQUET_TABLES";
+  int tables = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".parquet") continue;
+    ++tables;
+    try {
+      expect_rows(entry.path(), lines_of(fs::path(entry.path()).replace_extension(".jsonl")));
+    } catch (const DataError& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+  EXPECT_GT(tables, 0);
+  std::cout << tables << " tables\n";
 }
 
 TEST(ParquetRows, HaveTheColumnsThatAreWanted) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace boost::json {
@@ -16,6 +17,7 @@ class ColumnNames {
     std::string name, column;  // no column: nothing goes by the name
   };
   ColumnNames() = default;
+  explicit ColumnNames(std::vector<Name> names) : names_(std::move(names)) {}
   /// Of "prompt=question,completion=answer,text=". Throws ConfigError, which names `key`, where a name
   /// is missing or stands twice.
   explicit ColumnNames(const std::string& text, const std::string& key = "data.columns");

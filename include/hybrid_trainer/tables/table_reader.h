@@ -7,10 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/python_json.h"
 #include "hybrid_trainer/tables/column_names.h"
 
 namespace hybrid_trainer {
+
+/// A file has no column of a name that is to be read.
+class MissingColumn : public DataError {
+ public:
+  using DataError::DataError;
+};
 
 /// How rows stand in a file.
 enum class RowContainer { kJsonLines, kJsonArray, kCsv, kParquet };
@@ -44,7 +51,7 @@ struct TableVisitor {
 /// or a parquet table. Numbers count from 1: lines, elements of an array, or rows below the names.
 /// Cells of a CSV table are texts, or null where they are empty without quotes. Memory: the whole
 /// text, or of parquet a page of each column. Throws MissingInput, DataError where the file holds
-/// something else or lacks a column that reading.columns names, IoError.
+/// something else, MissingColumn where it lacks one that reading.columns names, IoError.
 TableForm visit_rows(const std::filesystem::path& path, const TableReading& reading,
                      const TableVisitor& visitor);
 
