@@ -98,17 +98,22 @@ def write_table(rng, path):
         write_batch_size=rng.choice([None, 3]), dictionary_pagesize_limit=rng.choice([None, 60]),
         row_group_size=rng.choice([None, 5, 33]), write_statistics=rng.random() < 0.5, write_page_checksum=rng.random() < 0.5,
         use_compliant_nested_type=rng.random() < 0.7)
-    rows = pyarrow.parquet.read_table(path).to_pylist()
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowInvalid:  # it does not read all that it writes
+        path.unlink()
+        return False
     lines = [json.dumps({field.name: plain(row[field.name], field.type) for field in schema}, ensure_ascii=False) for row in rows]
     path.with_suffix(".jsonl").write_text("".join(line + "\n" for line in lines))
+    return True
 
 
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     count, seed = [int(given) for given in sys.argv[3:5]] + [3000, 1][len(sys.argv[3:5]):]
     folder.mkdir(parents=True)
-    for i in range(count):
-        write_table(random.Random(seed * 1_000_003 + i), folder / f"{i}.parquet")
+    written = sum(write_table(random.Random(seed * 1_000_003 + i), folder / f"{i}.parquet") for i in range(count))
+    print(f"{written} tables, and {count - written} that pyarrow writes and does not read")
     command = [program, "--gtest_brief=1", "--gtest_filter=ParquetRows.OfManyTablesAreWhatPyarrowReads"]
     sys.exit(subprocess.run(command, env={**os.environ, "HT_PARQUET_TABLES": str(folder)}).returncode)
 

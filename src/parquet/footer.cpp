@@ -157,6 +157,7 @@ ColumnChunk Footer::chunk(std::size_t group, const ParquetColumn& column) const 
     });
     return true;
   });
+  if (groups_.at(group).rows == 0 && chunk.values == 0) return {chunk.codec};
   const bool begins_with_dictionary = dictionary > 0 && dictionary < data;
   const std::int64_t begin = begins_with_dictionary ? dictionary : data;
   const auto end = static_cast<std::int64_t>(pages_end_);

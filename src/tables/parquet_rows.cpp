@@ -116,14 +116,22 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
       throw DataError(concat("column ", node.name, " is ", node.problem, ", which is not read"));
     nodes.push_back(&node);
   }
-  if (nodes.empty())
-    throw DataError(concat("has the columns ", join(file.columns()).substr(0, 300),
-                           ", and none of ", join(wanted).substr(0, 120),
-                           ", …; --columns prompt=COLUMN,completion=COLUMN names them"));
+  if (nodes.empty()) throw DataError(no_wanted_column(file.columns(), wanted));
   return nodes;
 }
 
 }  // namespace
+
+std::string no_wanted_column(const std::vector<std::string>& columns,
+                             const std::vector<std::string>& wanted) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::string> first(
+      wanted.begin(),
+      wanted.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, wanted.size())));
+  if (wanted.size() > kNamed) first.emplace_back("…");
+  return concat("has the columns ", join(columns).substr(0, 300), ", and none of ", join(first),
+                "; --columns prompt=COLUMN,completion=COLUMN names ", "them");
+}
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, json::object&)>& f) {

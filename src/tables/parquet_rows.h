@@ -10,6 +10,10 @@
 
 namespace hybrid_trainer {
 
+/// "has the columns a, b, and none of text, …; …".
+std::string no_wanted_column(const std::vector<std::string>& columns,
+                             const std::vector<std::string>& wanted);
+
 /// Calls f(number, row) for each row of a table, from 1 on; of its columns those that are wanted, or
 /// all where `wanted` is empty. A struct becomes an object, a map whose keys are texts too; what
 /// cannot be read inside a column is left out. Throws DataError, which names the file: where a wanted

@@ -68,9 +68,7 @@ class TableRows {
     if (rows.rows.empty() || rows.holds_objects()) return false;
     const std::vector<std::string> names = CsvRows(rows.rows.front().text, called_).names();
     const std::vector<std::string> wanted = wanted_columns();
-    return std::ranges::any_of(names, [&](const std::string& name) {
-      return std::ranges::find(wanted, name) != wanted.end();
-    });
+    return std::ranges::find_first_of(names, wanted) != names.end();
   }
 
   TableForm read_json(const JsonRows& rows) {
@@ -98,6 +96,7 @@ class TableRows {
     const std::vector<std::string>& names = rows.names();
     seen_.insert(names.begin(), names.end());
     check_columns(names);
+    require_wanted(names);
     std::vector<CsvRows::Cell> cells;
     for (std::int64_t number = 1; rows.next(cells); ++number) {
       count_progress();
@@ -132,6 +131,14 @@ class TableRows {
       give(number, row, {});
     });
     return {RowContainer::kParquet};
+  }
+
+  /// Throws DataError where no column is looked for, so that not each row is refused by itself.
+  void require_wanted(const std::vector<std::string>& names) const {
+    const std::vector<std::string> wanted = wanted_columns();
+    if (wanted.empty() || names.empty()) return;
+    if (std::ranges::find_first_of(names, wanted) != names.end()) return;
+    throw DataError(concat(called_, ": ", no_wanted_column(names, wanted)));
   }
 
   void give(std::int64_t number, json::object& row, const WideIntegers& wide) {

@@ -64,6 +64,11 @@ TEST_F(TableReader, RenamesColumnsAndNamesThoseThatAreMissing) {
                  {name, "no column \"body\"", "text, b"});
 }
 
+TEST_F(TableReader, SaysOnceThatATableHasNoneOfTheColumns) {
+  expect_words(message_of<DataError>([&] { read("a.csv", "q,a\nx,y\n", {.wanted = {"text"}}); }),
+               {"a.csv", "columns q, a", "none of text", "--columns"});
+}
+
 TEST_F(TableReader, FindsFilesOfAFolder) {
   folder_.write("d/b.CSV", "");
   folder_.write("d/a.parquet", "");
