@@ -119,7 +119,9 @@ class ShapeReader {
     std::string keys;
     for (const auto& [key, value] : row_) {
       if (keys.size() > 200) break;
-      keys += concat(keys.empty() ? "" : ", ", '"', std::string_view(key), '"');
+      const bool is_nothing = value.is_null() || (value.is_array() && value.get_array().empty());
+      keys += concat(keys.empty() ? "" : ", ", '"', std::string_view(key), '"',
+                     is_nothing ? " (empty)" : "");
     }
     throw DataError(
         concat("want \"text\", or \"prompt\" with \"completion\", or \"messages\", a list of "

@@ -25,7 +25,7 @@ struct DataConfig {
   std::string layout = "windows";
   double validation_fraction = 0.1;
   std::string control_tokens = "tokens";
-  std::string columns;
+  std::string columns{};
 
   /// Whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }

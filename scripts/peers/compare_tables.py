@@ -1,10 +1,12 @@
-"""Compares the parquet reader with pyarrow on random tables.
+"""Compares the readers of parquet and CSV with pyarrow and Python's csv on random tables.
 
-usage: compare_parquet.py TEST_TABLES FOLDER [COUNT] [SEED]
+usage: compare_tables.py TEST_TABLES FOLDER [COUNT] [SEED]
 
-Writes COUNT (3000) tables into FOLDER, in every encoding, codec and page version that pyarrow has of those that are read, with what
-pyarrow reads of each beside it; then TEST_TABLES (build/tests/test_tables) compares. Needs pyarrow from PyPI.
+Writes COUNT (3000) parquet tables into FOLDER, in every encoding, codec and page version that pyarrow has of those that are read, and
+as many CSV tables, with what pyarrow and csv read of each beside it; then TEST_TABLES (build/tests/test_tables) compares. Needs
+pyarrow from PyPI.
 """
+import csv
 import json
 import os
 import pathlib
@@ -108,14 +110,29 @@ def write_table(rng, path):
     return True
 
 
+def write_csv(rng, path):
+    pieces = ["", "a", "ä", " ", ",", ";", "\t", "\"", "\"\"", "\n", "\r\n", "\r", "x y", "[1, {}]", "'"]
+    names = [f"c{i}" for i in range(rng.randint(1, 4))]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, quoting=rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), lineterminator=rng.choice(["\n", "\r\n"]))
+        writer.writerow(names)
+        for _ in range(rng.choice([0, 1, 2, 20])):
+            writer.writerow(["".join(rng.choice(pieces) for _ in range(rng.randint(0, 5))) for _ in names])
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    path.with_suffix(".jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     count, seed = [int(given) for given in sys.argv[3:5]] + [3000, 1][len(sys.argv[3:5]):]
     folder.mkdir(parents=True)
     written = sum(write_table(random.Random(seed * 1_000_003 + i), folder / f"{i}.parquet") for i in range(count))
+    for i in range(count):
+        write_csv(random.Random(seed * 1_000_003 + i), folder / f"csv{i}.csv")
     print(f"{written} tables, and {count - written} that pyarrow writes and does not read")
-    command = [program, "--gtest_brief=1", "--gtest_filter=ParquetRows.OfManyTablesAreWhatPyarrowReads"]
-    sys.exit(subprocess.run(command, env={**os.environ, "HT_PARQUET_TABLES": str(folder)}).returncode)
+    command = [program, "--gtest_brief=1", "--gtest_filter=ParquetRows.OfManyTablesAreWhatOthersRead"]
+    sys.exit(subprocess.run(command, env={**os.environ, "HT_TABLES": str(folder)}).returncode)
 
 
 main()
