@@ -111,10 +111,12 @@ def write_table(rng, path):
 
 
 def write_csv(rng, path):
-    pieces = ["", "a", "ä", " ", ",", ";", "\t", "\"", "\"\"", "\n", "\r\n", "\r", "x y", "[1, {}]", "'"]
+    pieces = ["", "a", "ä", " ", ",", ";", "\t", "\"", "\"\"", "\n", "\r\n", "x y", "[1, {}]", "'"]
+    quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+    pieces += ["\r"] if quoting == csv.QUOTE_ALL else []  # else csv writes a CR that it reads as the end of a row
     names = [f"c{i}" for i in range(rng.randint(1, 4))]
     with path.open("w", newline="") as file:
-        writer = csv.writer(file, quoting=rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), lineterminator=rng.choice(["\n", "\r\n"]))
+        writer = csv.writer(file, quoting=quoting, lineterminator=rng.choice(["\n", "\r\n"]))
         writer.writerow(names)
         for _ in range(rng.choice([0, 1, 2, 20])):
             writer.writerow(["".join(rng.choice(pieces) for _ in range(rng.randint(0, 5))) for _ in names])

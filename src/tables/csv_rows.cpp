@@ -10,7 +10,7 @@ namespace {
 /// Bytes of the line break at the start of a text; 0: there is none.
 std::size_t break_bytes(std::string_view text) {
   if (text.starts_with("\r\n")) return 2;
-  return text.starts_with('\n') ? 1 : 0;
+  return text.starts_with('\n') || text.starts_with('\r') ? 1 : 0;
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ char csv_separator(std::string_view line) {
   for (const char c : line) {
     if (c == '"') is_quoted = !is_quoted;
     if (is_quoted) continue;
-    if (c == '\n') break;
+    if (c == '\n' || c == '\r') break;
     if (c == ',') return ',';
     has_tab = has_tab || c == '\t';
     has_semicolon = has_semicolon || c == ';';

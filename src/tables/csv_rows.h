@@ -11,9 +11,9 @@ namespace hybrid_trainer {
 /// where the line has no comma outside of quotes.
 char csv_separator(std::string_view line);
 
-/// Reads a table by RFC 4180: the first line has the names, cells in quotes may have separators,
-/// line breaks and doubled quotes, and lines end with LF or CRLF. A quote inside a cell that does not
-/// begin with one is text. Empty lines are skipped.
+/// Reads a table by RFC 4180: the first line has the names; cells in quotes may have separators,
+/// line breaks and doubled quotes; lines end with LF, CRLF or, in old files, CR. A quote inside a cell
+/// that does not begin with one is text. Empty lines are skipped.
 class CsvRows {
  public:
   struct Cell {

@@ -25,6 +25,7 @@ std::string read(std::string_view content) {
 TEST(CsvRows, AreReadAsTheStandardSays) {
   EXPECT_EQ(read("a,b\n1,2\n3,4"), "[a][b] [1][2] [3][4]");
   EXPECT_EQ(read("a,b\r\n1,2\r\n"), "[a][b] [1][2]");
+  EXPECT_EQ(read("a,b\r1,\"2\r\"\r"), "[a][b] [1][2\r]");
   EXPECT_EQ(read("a,b\n\"1,\n\"\"x\"\"\",\n,\"\"\n"), "[a][b] [1,\n\"x\"]- -[]");
   EXPECT_EQ(read("a,b\n5\" disk, \"q\"\n"), "[a][b] [5\" disk][ \"q\"]");
   EXPECT_EQ(read("a,b\n\n1\n1,2,3\n\n"), "[a][b] [1] [1][2][3]");
