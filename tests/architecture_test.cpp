@@ -34,6 +34,7 @@ const std::map<std::string, Names> kMayUse{
     {"fine_tuning", {"core", "files", "chat", "data"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},
+    {"watch", {"core", "files", "io", "observability"}},
     {"hugging_face", {"core", "files", "memory", "models", "data", "io"}},
     {"gguf", {"core", "files", "models", "data", "io", "hugging_face"}},
     {"generation", {"core", "files", "kernels", "nn", "models", "data"}},
@@ -58,7 +59,7 @@ const std::map<std::string, Names> kMayUse{
     {"tools",
      {"core", "kernels", "distributed", "files", "chat", "data", "fine_tuning", "io",
       "observability", "hugging_face", "gguf", "generation", "config", "planning", "run",
-      "benchmark", "compare"}},
+      "benchmark", "compare", "watch"}},
 };
 
 /// The layers that a trainer is made of: they use each other's private headers, along the arrows.
@@ -74,7 +75,8 @@ const std::map<std::string, Names> kLibraries{
     {"utf8proc", {"data"}},
     {"boost/json",
      {"files", "chat", "data", "fine_tuning", "io", "observability", "hugging_face", "gguf", "run",
-      "compare", "tools"}},
+      "compare", "tools", "watch"}},
+    {"boost/beast", {"watch"}},
     {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},
     {"boost/regex", {"hugging_face"}},
