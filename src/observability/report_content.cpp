@@ -102,7 +102,7 @@ std::string phase_rows(const RunSummary& s) {
     out += cell("Tokens/s", units::count(rate(use.sum.tokens, use.sum.seconds)));
     out += cell("Cost", std::isnan(use.cost) ? "–" : units::fixed(use.cost, 1));
     out += cell("Peak", units::bytes(use.peak_bytes));
-    out += cell("Precision", use.precision) + "</tr>\n";
+    out += cell("Precision", use.precision.empty() ? "–" : use.precision) + "</tr>\n";
   }
   return out;
 }

@@ -42,7 +42,8 @@ void BraillePlot::draw(const std::vector<std::optional<double>>& values, double 
           x == from ? 1 : static_cast<double>(i - from) / static_cast<double>(x - from);
       const auto here =
           static_cast<std::size_t>(std::lround(was + share * (static_cast<double>(y) - was)));
-      for (std::size_t dot = std::min(last, here); dot <= std::max(last, here); ++dot) set(i, dot);
+      const std::size_t next = here > last ? last + 1 : here < last ? last - 1 : here;
+      for (std::size_t dot = std::min(next, here); dot <= std::max(next, here); ++dot) set(i, dot);
       last = here;
     }
     before = x;

@@ -144,8 +144,8 @@ std::string address_of(const std::string& name) {
   return out;
 }
 
-std::string data_cell(const char* label, const std::string& html) {
-  return concat("<td data-label=\"", label, "\">", html, "</td>");
+std::string data_cell(const char* label, const std::string& html, const char* kind = "") {
+  return concat("<td class=\"", kind, "\" data-label=\"", label, "\">", html, "</td>");
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ std::string live_rows(const WatchedFolder& folder) {
     const bool has = run->has_steps();
     const StepRecord& last = run->last();
     out += data_cell("State", state_badge(*run));
-    out += data_cell("Loss over steps", has ? svg_sparkline(*run) : "");
+    out += data_cell("Loss over steps", has ? svg_sparkline(*run) : "", "curve");
     out += data_cell("Loss", has ? units::fixed(last.loss, 4) : "–");
     const auto& validation = run->summary().final_validation_loss;
     out += data_cell("Validation", validation ? units::fixed(*validation, 4) : "–");

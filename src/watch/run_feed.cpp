@@ -78,7 +78,7 @@ std::string RunFeed::page() const {
       "watch</code>; trying again …</p>\n<script type=\"application/json\" id=\"feed\">",
       json_line(start), "</script>\n");
   return run_.content().page(run_.summary(), {.title = run_.name(),
-                                              .kind = "live",
+                                              .kind = "training, live",
                                               .settings = run_.settings(),
                                               .sample = "",
                                               .top_html = top,

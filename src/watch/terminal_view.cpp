@@ -182,8 +182,11 @@ class Frame {
     for (const PhaseRun& band : run_.content().curves().bands()) {
       const std::size_t begin = curve.column(band.first_step, columns);
       for (std::size_t i = begin; i <= curve.column(band.last_step, columns); ++i)
-        cells[i] = band.phase;
+        if (!cells[i] || band.phase > Phase::kFull)
+          cells[i] = band.phase;  // the rare ones are seen
     }
+    for (std::size_t i = 1; i < columns; ++i)
+      if (!cells[i]) cells[i] = cells[i - 1];
     StyledLine& one = line();
     one.add(window_.colors ? "" : "phase", kSoft).pad_to(kLabelColumns);
     for (const std::optional<Phase>& phase : cells) {

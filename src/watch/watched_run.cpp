@@ -136,9 +136,8 @@ std::string WatchedRun::state_now() const {
   const double patience = std::max(kSecondsOfSilence, 5 * mean_seconds_);
   const double silence =
       std::min(seconds_since_change(paths_.metrics()), seconds_since_change(paths_.config()));
-  const bool is_alive = is_locked(paths_.lock()) || (command_of_holder(paths_.lock()).empty() &&
-                                                     silence < patience && command_.empty());
-  if (!is_alive) return "gone";
+  const bool may_be_elsewhere = command_.empty() && silence < patience;
+  if (!is_locked_ && !may_be_elsewhere) return "killed";
   return has_steps() ? "running" : "waiting";
 }
 
@@ -158,7 +157,8 @@ WatchedRun::Change WatchedRun::refresh(const Visit& visit) {
   for (const Phase phase : kAllPhases)
     summary_.phase(phase).precision = given_.phase(phase).precision;
   summary_.effective_batch = last_.effective_batch;
-  const std::string command = end_.empty() ? command_of_holder(paths_.lock()) : given_.command;
+  is_locked_ = end_.empty() && is_locked(paths_.lock());
+  const std::string command = is_locked_ ? command_of_holder(paths_.lock()) : given_.command;
   if (!command.empty()) command_ = command;
   summary_.command = command_;
   const std::string state = state_now();

@@ -31,7 +31,7 @@ TEST_F(TerminalViewTest, ShowsWhereTheRunIs) {
   const std::string frame = view(run);
   for (const char* text :
        {"mine", "correct step 30/40", "75 %", "loss 1.0000", "validation 3.5000", "◆", "pppppp",
-        "wwwwww", "of 1.00 MB", "optimizer state", "learning rate 0.001", "gradient norm 0.7",
+        "wwwwww", "of 1.00 MB", "master weights", "learning rate 0.001", "gradient norm 0.7",
         "confidence 0.50", "step 24 correct accepted: loss 3.2 -> 3.1"})
     EXPECT_NE(frame.find(text), std::string::npos) << text << " is missing in\n" << frame;
 }
@@ -108,7 +108,7 @@ TEST(BraillePlot, BridgesWhatIsAbsentAndKeepsToItsRange) {
   std::string text;
   for (const auto& row : plot.rows())
     for (const std::string& cell : row) text += cell;
-  EXPECT_EQ(text, "⠈⡆ ⢇");
+  EXPECT_EQ(text, "⠈⡆ ⢸");
   plot.mark(0, 0.9, 0, 1);
   EXPECT_EQ(plot.rows()[0][0], "◆");
   plot.mark(7, 0.9, 0, 1);  // outside

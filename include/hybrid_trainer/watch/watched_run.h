@@ -33,8 +33,8 @@ class WatchedRun {
   const ReportContent& content() const { return content_; }
   /// Of the records so far, with what summary.json says once there is one.
   const RunSummary& summary() const { return summary_; }
-  /// "running", "waiting" (no step yet), "finished", "interrupted", "diverged", "failed", or "gone"
-  /// where it ended without a summary, as one that was killed.
+  /// "running", "waiting" (no step yet), "finished", "interrupted", "diverged", "failed", or "killed"
+  /// where it ended without a summary.
   const std::string& state() const { return state_; }
   bool is_active() const { return state_ == "running" || state_ == "waiting"; }
   /// As it was typed, or as the system knows it; "" where neither is known.
@@ -66,7 +66,8 @@ class WatchedRun {
   MetricsTail tail_;
   Stamp config_stamp_, summary_stamp_;
   std::string settings_, summary_text_, state_, command_;
-  std::string end_;  // as summary.json has it
+  std::string end_;         // as summary.json has it
+  bool is_locked_ = false;  // by a process of this machine
   std::int64_t planned_steps_ = 0;
   std::size_t device_budget_ = 0;
   StepRecord last_;

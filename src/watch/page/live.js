@@ -6,12 +6,18 @@
   const phases = ['warmup', 'full', 'predict', 'correct'];
   let feed = JSON.parse(document.getElementById('feed').textContent);
   let source = null, due = false;
+  let pending = [];  // records that are not drawn yet
 
   // Drawing many steps at once costs as much as drawing one.
   function drawSoon() {
     if (due) return;
     due = true;
-    setTimeout(() => requestAnimationFrame(() => { due = false; window.report.changed(); }), 250);
+    setTimeout(() => requestAnimationFrame(() => {
+      due = false;
+      pending.forEach(add);
+      pending = [];
+      window.report.changed();
+    }), 250);
   }
 
   const last = (list) => list[list.length - 1];
@@ -94,7 +100,7 @@
     const connection = document.getElementById('connection');
     source.onopen = () => { connection.hidden = true; };
     source.onmessage = (event) => {
-      add(JSON.parse(event.data));
+      pending.push(JSON.parse(event.data));
       feed.step = Number(event.lastEventId);
       drawSoon();
     };
@@ -102,6 +108,7 @@
     source.addEventListener('reset', (event) => {
       const next = JSON.parse(event.data), isOther = next.generation !== feed.generation;
       feed = { generation: next.generation, step: next.step };
+      pending = [];
       window.report.take(next.curves);
       if (!isOther) return;
       source.close();  // what it asks for when it connects again is of the records before
