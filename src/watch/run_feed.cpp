@@ -42,14 +42,13 @@ bool RunFeed::refresh() {
   if (change == WatchedRun::Change::kNone) return false;
   if (change == WatchedRun::Change::kAnew) {
     ++generations_;
-    ++epoch_;
     first_message_ += messages_.size();
     messages_.clear();
   }
   const std::int64_t steps_per_point = run_.content().curves().steps_per_point();
   if (steps_per_point != steps_per_point_) {  // a page does not merge points itself
     steps_per_point_ = steps_per_point;
-    ++epoch_;
+    ++curves_version_;
   }
   for (Message& message : fresh) messages_.push_back(std::move(message));
   while (messages_.size() > kMostMessages) messages_.pop_front(), ++first_message_;
@@ -77,13 +76,14 @@ std::string RunFeed::page() const {
       "</section>\n<p class=\"card bad\" id=\"connection\" hidden>No connection to <code>hybrid "
       "watch</code>; trying again …</p>\n<script type=\"application/json\" id=\"feed\">",
       json_line(start), "</script>\n");
-  return run_.content().page(run_.summary(), {.title = run_.name(),
-                                              .kind = "training, live",
-                                              .settings = run_.settings(),
-                                              .sample = "",
-                                              .top_html = top,
-                                              .style = k_live_css,
-                                              .script = k_live_js});
+  return run_.content().page(run_.summary(),
+                             {.title = run_.name(),
+                              .kind = run_.is_active() ? "training, live" : "training",
+                              .settings = run_.settings(),
+                              .sample = "",
+                              .top_html = top,
+                              .style = k_live_css,
+                              .script = k_live_js});
 }
 
 FeedPlace RunFeed::place_after(const std::string& mine, std::int64_t after) const {
@@ -91,12 +91,13 @@ FeedPlace RunFeed::place_after(const std::string& mine, std::int64_t after) cons
   if (!mine.empty() && mine != generation()) return anew;
   if (after > run_.last().step || after < 0) return anew;
   const std::uint64_t end = first_message_ + messages_.size();
-  if (after == run_.last().step) return {epoch_, end, 0};
+  if (after == run_.last().step) return {generations_, curves_version_, end, 0};
   const auto next =
       std::ranges::find_if(messages_, [&](const Message& message) { return message.step > after; });
   const bool has_gap = next == messages_.begin() && next->step != after + 1 && first_message_ > 0;
   if (next == messages_.end() || has_gap) return anew;
-  return {epoch_, first_message_ + static_cast<std::uint64_t>(next - messages_.begin()), 0};
+  return {generations_, curves_version_,
+          first_message_ + static_cast<std::uint64_t>(next - messages_.begin()), 0};
 }
 
 std::string RunFeed::reset_event() const {
@@ -110,12 +111,16 @@ std::string RunFeed::reset_event() const {
 
 std::string RunFeed::news(FeedPlace& place) const {
   std::string text;
-  if (place.epoch != epoch_ || place.message < first_message_) {
-    text = reset_event();
-    place = {epoch_, first_message_ + messages_.size(), 0};
+  const std::uint64_t end = first_message_ + messages_.size();
+  const bool goes_on = place.generation == generations_ && place.message >= first_message_;
+  if (goes_on) {
+    for (; place.message < end; ++place.message)
+      text += messages_[place.message - first_message_].text;
   }
-  for (; place.message < first_message_ + messages_.size(); ++place.message)
-    text += messages_[place.message - first_message_].text;
+  if (!goes_on || place.curves != curves_version_) {
+    text += reset_event();
+    place = {generations_, curves_version_, end, goes_on ? place.parts : 0};
+  }
   json::object changed;
   for (const auto& [name, part] : parts_)
     if (part.version > place.parts) changed[name] = part.html;

@@ -12,15 +12,17 @@ namespace hybrid_trainer {
 
 /// What was sent to one viewer of a feed.
 struct FeedPlace {
-  std::uint64_t epoch = 0;    // 0: nothing yet, so all is to be sent anew
-  std::uint64_t message = 0;  // the next one
-  std::uint64_t parts = 0;    // version of the parts that it has
+  std::uint64_t generation = 0;  // of the records that it has; 0: none, so all is to be sent anew
+  std::uint64_t curves = 0;      // version of the curves that its own go on from
+  std::uint64_t message = 0;     // the next one
+  std::uint64_t parts = 0;       // version of the parts that it has
 };
 
 /// A run as server-sent events, for any number of viewers. Each step is a message of its own, whose id
 /// is the step and whose data is its line of metrics.jsonl. An event `reset` holds all curves so far:
 /// for a viewer that cannot go on from what it has, as where the run went back. An event `parts` holds
-/// HTML by the ids of the page's elements.
+/// HTML by the ids of the page's elements. When the curves become so long that neighboring points are
+/// merged, all viewers get a `reset` after the steps before it.
 class RunFeed {
  public:
   /// Steps that a viewer may miss and still get one by one.
@@ -52,9 +54,9 @@ class RunFeed {
 
   WatchedRun& run_;
   std::deque<Message> messages_;
-  std::uint64_t first_message_ = 0;  // the number of messages_.front()
-  std::uint64_t epoch_ = 1;          // changes where viewers must begin anew
-  std::uint64_t generations_ = 1;    // times that the run's records began anew
+  std::uint64_t first_message_ = 0;   // the number of messages_.front()
+  std::uint64_t generations_ = 1;     // times that the run's records began
+  std::uint64_t curves_version_ = 1;  // changes where points are merged
   std::int64_t steps_per_point_ = 1;
   std::map<std::string, Part> parts_;
   std::uint64_t parts_version_ = 0;

@@ -187,6 +187,26 @@ TEST_F(WatchServerTest, SaysThatAPortIsTaken) {
   EXPECT_THROW(WatchServer(*folder_, server_->port()), InUse);
 }
 
+TEST_F(WatchServerTest, SendsTheStepsBeforeTheCurvesWherePointsAreMerged) {
+  const auto run = begin_run("mine");
+  constexpr auto kMost = static_cast<std::int64_t>(Curves::kMostPoints);
+  write_steps(run, 1, kMost);
+  WatchedRun watched(run, "mine");
+  RunFeed feed(watched);
+  feed.refresh();
+  FeedPlace place = feed.place_after("", kMost);
+  feed.news(place);
+  write_steps(run, kMost + 1, kMost + 2);
+  feed.refresh();
+  const std::string news = feed.news(place);
+  EXPECT_EQ(ids_of(news), (Steps{kMost + 1, kMost + 2}));
+  EXPECT_NE(news.find("event: reset"), std::string::npos);
+  EXPECT_NE(news.find("\"stepsPerPoint\":2,"), std::string::npos);
+  write_steps(run, kMost + 3, kMost + 3);
+  feed.refresh();
+  EXPECT_EQ(feed.news(place).find("event: reset"), std::string::npos);
+}
+
 TEST_F(WatchServerTest, SendsAllCurvesToAViewerThatMissedTooManySteps) {
   const auto run = begin_run("mine");
   constexpr auto kMost = static_cast<std::int64_t>(RunFeed::kMostMessages);
