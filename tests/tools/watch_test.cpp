@@ -77,9 +77,9 @@ TEST(TensorBoard, IsMadeOfARunThatWroteNone) {
   EXPECT_FALSE(fs::exists(trained_folder() / "run/tensorboard"));
   EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "run", "--tensorboard", "events"}).exit_code,
             static_cast<int>(ExitCode::kCannotCreate));
-  EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "data", "--tensorboard", "other"}).exit_code,
+  EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "data", "--tensorboard", "unmade"}).exit_code,
             static_cast<int>(ExitCode::kData));
-  EXPECT_FALSE(fs::exists(trained_folder() / "other"));
+  EXPECT_FALSE(fs::exists(trained_folder() / "unmade"));
 }
 
 }  // namespace
