@@ -68,7 +68,7 @@ def main():
     pictures = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)[:1600]
     assert len(lines) == 1600, f"{run} has fewer than 1,600 steps"
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         copy = pathlib.Path(scratch) / "copy"
         copy.mkdir()
         shutil.copy(run / "config.json", copy / "config.json")
@@ -109,7 +109,8 @@ def main():
                 if pictures:
                     pictures.mkdir(parents=True, exist_ok=True)
                     page.picture(pictures / f"{width}-{scheme}.png", width, scheme)
-        page.process.kill()
+        page.call("Browser.close")
+        page.process.wait()
         server.kill()
     return 0 if all(good) else 1
 

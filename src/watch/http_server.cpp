@@ -1,14 +1,18 @@
 #include "src/watch/http_server.h"
 
+#include <sys/socket.h>
+
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
@@ -23,6 +27,7 @@ namespace {
 
 constexpr std::uint32_t kMostHeader = 16384;
 constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kBetweenChecks{1};  // whether the reader of a stream is still there
 
 int digit_of(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -70,6 +75,13 @@ bool is_local(std::string_view host) {
   if (host.starts_with("[::1]")) return true;
   const std::string_view name = host.substr(0, host.find(':'));
   return name == "localhost" || name == "127.0.0.1";
+}
+
+/// Whether the other side has ended the connection.
+bool is_closed(beast::tcp_stream& stream) {
+  char byte = 0;
+  const ssize_t got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 template <class Message>
@@ -218,22 +230,27 @@ class HttpServer::Engine {
     Timer timer(context_);
     const Listed listed(streams_, timer);
     std::string text = "retry: 1000\n\n";
-    for (std::uint64_t seen = 0;;) {
-      seen = news_;
+    for (auto wrote = Clock::now();;) {
+      const std::uint64_t seen = news_;
       text += events.news();
-      if (text.empty()) text = ": still here\n\n";
-      stream.expires_after(kPatience);
-      if (in_chunks) {
-        co_await asio::async_write(stream, http::make_chunk(asio::buffer(text)), use_awaitable);
-      } else {
-        co_await asio::async_write(stream, asio::buffer(text), use_awaitable);
+      if (text.empty() && seconds_since(wrote) >= kSecondsBetweenComments)
+        text = ": still here\n\n";
+      if (!text.empty()) {
+        stream.expires_after(kPatience);
+        if (in_chunks) {
+          co_await asio::async_write(stream, http::make_chunk(asio::buffer(text)), use_awaitable);
+        } else {
+          co_await asio::async_write(stream, asio::buffer(text), use_awaitable);
+        }
+        text.clear();
+        wrote = Clock::now();
+        stream.expires_never();
       }
-      text.clear();
       if (seen != news_) continue;  // while it was writing
-      stream.expires_never();
-      timer.expires_after(std::chrono::seconds(kSecondsBetweenComments));
+      timer.expires_after(kBetweenChecks);
       error_code ignored;
       co_await timer.async_wait(asio::redirect_error(use_awaitable, ignored));
+      if (is_closed(stream)) co_return;
     }
   }
 

@@ -1,8 +1,10 @@
 #include "hybrid_trainer/watch/watch_server.h"
 
 #include <boost/json.hpp>
+#include <memory>
 #include <regex>
 #include <thread>
+#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/watch/run_feed.h"
@@ -180,6 +182,26 @@ TEST_F(WatchServerTest, ListsTheRunsOfAFolderAndFindsNewOnes) {
   list.forget();
   write_steps(file("all/one"), 13, 14);
   EXPECT_TRUE(list.waits_for("14 / 40"));
+}
+
+TEST_F(WatchServerTest, HasRoomAgainOnceItsViewersAreGone) {
+  const auto run = begin_run("mine");
+  write_steps(run, 1, 3);
+  serve(run);
+  {
+    std::vector<std::unique_ptr<HttpClient>> viewers;
+    for (int i = 0; i < 140; ++i)
+      viewers.push_back(
+          std::make_unique<HttpClient>(server_->port(), HttpClient::get("/events?after=3")));
+    ASSERT_TRUE(viewers.front()->waits_for("event: parts"));
+    EXPECT_EQ(get("/metrics"), "") << "more connections than it takes are closed at once";
+  }
+  std::string metrics;
+  for (int i = 0; i < 50 && metrics.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    metrics = get("/metrics");
+  }
+  EXPECT_NE(metrics.find("hybrid_step"), std::string::npos);
 }
 
 TEST_F(WatchServerTest, SaysThatAPortIsTaken) {
