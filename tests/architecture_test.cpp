@@ -36,11 +36,13 @@ const std::map<std::string, Names> kMayUse{
     {"fine_tuning", {"core", "files", "chat", "data", "tables"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},
+    {"watch", {"core", "files", "io", "observability"}},
     {"hugging_face", {"core", "files", "memory", "models", "data", "io"}},
     {"gguf", {"core", "files", "models", "data", "io", "hugging_face"}},
     {"generation", {"core", "files", "kernels", "nn", "models", "data"}},
     {"sharding", {"core", "kernels", "distributed", "nn", "optim", "io"}},
-    {"config", {"core", "distributed", "models", "optim", "phases", "memory", "data", "io"}},
+    {"config",
+     {"core", "distributed", "models", "optim", "phases", "memory", "data", "io", "observability"}},
     {"step",
      {"core", "kernels", "distributed", "nn", "optim", "phases", "memory", "sharding", "config"}},
     {"trainer",
@@ -59,7 +61,7 @@ const std::map<std::string, Names> kMayUse{
     {"tools",
      {"core", "kernels", "distributed", "files", "chat", "data", "tables", "fine_tuning", "io",
       "observability", "hugging_face", "gguf", "generation", "config", "planning", "run",
-      "benchmark", "compare"}},
+      "benchmark", "compare", "watch"}},
 };
 
 /// The layers that a trainer is made of: they use each other's private headers, along the arrows.
@@ -77,7 +79,8 @@ const std::map<std::string, Names> kLibraries{
     {"zstd", {"parquet"}},
     {"boost/json",
      {"files", "chat", "tables", "data", "fine_tuning", "io", "observability", "hugging_face",
-      "gguf", "run", "compare", "tools"}},
+      "gguf", "run", "compare", "tools", "watch"}},
+    {"boost/beast", {"watch"}},
     {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},
     {"boost/regex", {"hugging_face"}},

@@ -49,6 +49,7 @@ constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "predict_aware_memory.",
                                       "checkpoint.",
                                       "export.",
+                                      "observability.",
                                       "distributed.",
                                       "device"};
 

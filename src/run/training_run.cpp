@@ -235,6 +235,8 @@ TrainingRunResult TrainingRun::train_or_resume() {
     return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMostSummaryBytes)};
   }
   records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
+  if (config_.observability.tensorboard && ranks_.lead())
+    records.write_tensorboard(config_json(config_));
   describe(model, trainer, records);
   if (resumed) records.tell(concat("goes on after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);

@@ -213,6 +213,7 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
       "Train as N processes of this machine, as `hybrid train` does.");
   add_setting_options(syntax.options, asked.source);
+  add_tensorboard_option(syntax.options, asked.source);
   add_device_option(syntax.options, asked.device);
   add_export_option(syntax.options, asked.export_to);
   add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");

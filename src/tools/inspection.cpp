@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
@@ -21,6 +22,7 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/observability/tensorboard_sink.h"
 #include "src/tools/gguf_inspection.h"
 #include "src/tools/json_as_text.h"
 
@@ -326,11 +328,29 @@ Inspection inspect_digest(const fs::path& path) {
   return {pretty_json(found), std::move(text)};
 }
 
-Inspection inspect_experts(const fs::path& path) {
+/// Throws MissingInput, or DataError where the folder holds no run.
+static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
-  const RunPaths run{path.string()};
-  if (!run.hold_a_run())
-    throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
+  RunPaths run{path.string()};
+  if (run.hold_a_run()) return run;
+  throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
+}
+
+Inspection write_events_of(const fs::path& path, const fs::path& folder) {
+  const RunPaths run = run_at(path);
+  const std::string settings = read_file(run.config(), std::size_t{1} << 24);
+  const std::int64_t steps = write_tensorboard(folder, run.metrics(), settings);
+  const json::object found{{"kind", "tensorboard"},
+                           {"path", path.string()},
+                           {"folder", folder.string()},
+                           {"steps", steps}};
+  return {pretty_json(found),
+          concat("wrote ", steps, steps == 1 ? " step" : " steps", " to ", folder.string(),
+                 "; show them with: tensorboard --logdir ", folder.string(), "\n")};
+}
+
+Inspection inspect_experts(const fs::path& path) {
+  const RunPaths run = run_at(path);
   StepRecord last;
   RoutingFlips flips;
   for_each_record(run.metrics(), [&](const StepRecord& record) {

@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"finetune", finetune_command, "train a Hugging Face folder's model on examples"},
     {"rows", rows_command, "show what a model would learn from a file of examples"},
     {"train", train_command, "train a model; resume a run", true},
+    {"watch", watch_command, "show a run while it trains: in the terminal, or as a live page"},
     {"compare", compare_command, "measure whether one way to train beats another", true},
     {"eval", eval_command, "measure loss and perplexity over the whole validation split", true},
     {"sample", sample_command, "continue a text, or hold a conversation", true},

@@ -190,6 +190,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
       {"checkpoint.every_minutes", {{"checkpoint.every_minutes", "1e-9"}}},
       {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
+      {"observability.tensorboard", {{"observability.tensorboard", "true"}}},
       {"device", {{"device", "cuda"}}},
   };
   return table;

@@ -14,6 +14,7 @@
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
 #include "hybrid_trainer/models/lora_config.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/observability/observability_config.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "hybrid_trainer/phases/divergence_config.h"
@@ -47,6 +48,7 @@ struct HybridTrainerConfig {
   DivergenceConfig divergence;
   CheckpointConfig checkpoint;
   ExportConfig exported;
+  ObservabilityConfig observability;
   std::vector<StretchConfig> stretches;
   std::string device = "auto";
   std::string objective = "next_token";
@@ -74,6 +76,7 @@ struct HybridTrainerConfig {
                 "When a run counts as diverging, and what is then done."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
     visit(Field{"export", self.exported, "How the model is exported."});
+    visit(Field{"observability", self.observability, "What else the run writes about itself."});
     visit(Field{"stretches", self.stretches,
                 "Schedule stages: short sequences or small batches at the start of a run."});
     visit(Field{"device", self.device,

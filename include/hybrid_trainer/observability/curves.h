@@ -65,12 +65,17 @@ class Curves {
   void add(const StepRecord& record);
   /// One JSON object for report.js; see its top for the keys.
   std::string to_json() const;
-  std::size_t points() const { return points_.size(); }
+  const std::vector<CurvePoint>& points() const { return points_; }
+  std::int64_t steps_per_point() const { return steps_per_point_; }
+  const std::vector<CurveMark>& validation() const { return validation_.kept; }
+  /// The last ones.
+  const std::deque<CurveEvent>& events() const { return events_; }
+  /// The exact runs of phases if they are few, otherwise those of points.
+  std::vector<PhaseRun> bands() const;
 
  private:
   void put_pairs_together();
   void add_to_runs(const StepRecord& record);
-  std::vector<PhaseRun> bands() const;
   std::vector<CurvePoint> points_;
   std::int64_t steps_per_point_ = 1;
   std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false
