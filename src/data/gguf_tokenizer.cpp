@@ -205,7 +205,7 @@ class GgufTokenizer {
   json::object vocabulary() const {
     json::object vocab(tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id)
-      if (is_there(id)) vocab.emplace(tokens_[id], id);
+      if (is_there(id)) vocab.emplace(tokens_[id], static_cast<std::int64_t>(id));
     return vocab;
   }
   json::array added_tokens() const {
@@ -213,7 +213,7 @@ class GgufTokenizer {
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const bool is_special = uses_[id] == TokenType::kControl || uses_[id] == TokenType::kUnknown;
       if (!is_special && uses_[id] != TokenType::kUserDefined) continue;
-      added.push_back(json::object{{"id", id},
+      added.push_back(json::object{{"id", static_cast<std::int64_t>(id)},
                                    {"content", tokens_[id]},
                                    {"single_word", false},
                                    {"lstrip", false},
