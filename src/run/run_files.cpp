@@ -97,14 +97,14 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
        {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
     if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
   replace_file(data_file(paths), json_line(source) + "\n");
-  for (const char* name : kTokenizerFiles) {
-    const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
-    if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;
-    fs::create_directories(tokenizer_folder(paths));
-    replace_file(tokenizer_folder(paths) + "/" + name,
-                 read_file(from.string(), std::size_t{1} << 28));
+  if (data.tokenizer != tokenizer_folder(paths)) {
+    const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
+    for (const auto& [name, content] : read_tokenizer_files(from)) {
+      fs::create_directories(tokenizer_folder(paths));
+      replace_file(tokenizer_folder(paths) + "/" + name, content);
+    }
+    write_end_tokens(paths, data);
   }
-  if (data.tokenizer != tokenizer_folder(paths)) write_end_tokens(paths, data);
   write_run_config(paths, config);
 }
 

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/gguf/gguf_model.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"

@@ -12,6 +12,7 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
@@ -289,7 +290,7 @@ json::object inspect_any(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
   if (fs::is_directory(path)) return inspect_folder(path);
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
-  if (path.extension() == ".gguf") return inspect_gguf(path);
+  if (path.extension() == ".gguf" || GgufFile::is_one(path)) return inspect_gguf(path);
   if (path.extension() == ".bin") return inspect_shard(path);
   if (path.filename() == "oom.json") return inspect_shortage(path);
   throw DataError(

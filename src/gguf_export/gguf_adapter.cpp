@@ -4,12 +4,12 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/gguf/gguf_model.h"
+#include "hybrid_trainer/gguf/gguf_writer.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "src/gguf/gguf_layout.h"
-#include "src/gguf/gguf_writer.h"
+#include "src/gguf_export/gguf_model_values.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -51,7 +51,7 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const fs::
     std::string module = tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - end.size());
     const std::string& prefix = find_family(model.family).hugging_face.prefix;
     if (module.starts_with(prefix)) module.erase(0, prefix.size());
-    Matrix matrix{tensor, gguf_name(model, module + ".weight"), is_b};
+    Matrix matrix{tensor, name_of_tensor(model, module + ".weight"), is_b};
     matrix.name.name += is_b ? ".lora_b" : ".lora_a";
     if (!is_b) matrix.name.change = GgufChange::kNone;
     return matrix;

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/gguf/gguf_model.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/data/bpe_description.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
@@ -78,10 +79,11 @@ TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
   model->visit_parameters(
       [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
   std::size_t read = 0;
-  read_gguf_weights(
-      GgufFile(folder_ / "a/model.gguf"), *other, [&](Parameter& parameter, const Tensor& values) {
-        EXPECT_LT(relative_error(values_of(values), values_of(wanted.at(parameter.name()))),
-                  1e-6)  // 1 was added to some, and taken away
+  visit_gguf_weights(
+      folder_ / "a/model.gguf", *other, [&](Parameter& parameter, const FolderWeight& weight) {
+        EXPECT_LT(
+            relative_error(values_of(weight.values()), values_of(wanted.at(parameter.name()))),
+            1e-6)  // 1 was added to some, and taken away
             << parameter.name();
         ++read;
       });

@@ -1,4 +1,4 @@
-#include "src/gguf/gguf_vocabulary.h"
+#include "src/gguf_export/gguf_vocabulary.h"
 
 #include <algorithm>
 #include <boost/json.hpp>

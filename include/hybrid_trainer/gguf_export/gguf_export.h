@@ -29,10 +29,4 @@ void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::st
 void export_gguf_adapter(const std::filesystem::path& folder, const ModelConfig& model,
                          const std::filesystem::path& path);
 
-/// Takes the values of one weight, f32 on the host.
-using GgufWeightTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
-/// Reads the weights of a model that a file holds, one after the other; padding rows are 0. Throws
-/// DataError where one is missing or of another shape, IoError.
-void read_gguf_weights(const GgufFile& file, LanguageModel& model, const GgufWeightTaker& take);
-
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/gguf/gguf_model.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 
 #include <algorithm>
 #include <array>
@@ -6,12 +6,12 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/gguf/block_formats.h"
+#include "hybrid_trainer/gguf/gguf_writer.h"
 #include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/models/lora.h"
-#include "src/gguf/block_formats.h"
-#include "src/gguf/gguf_layout.h"
-#include "src/gguf/gguf_vocabulary.h"
-#include "src/gguf/gguf_writer.h"
+#include "src/gguf_export/gguf_model_values.h"
+#include "src/gguf_export/gguf_vocabulary.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -66,7 +66,7 @@ std::vector<Part> parts_of(LanguageModel& model) {
     std::int64_t row = 0;
     for (const FileTensor& given : parameter.in_files()) {
       const FileTensor tensor = outputs_first(given);
-      parts.push_back({&parameter, tensor, row, gguf_name(model.config(), tensor.name)});
+      parts.push_back({&parameter, tensor, row, name_of_tensor(model.config(), tensor.name)});
       row += tensor.rows();
     }
   });
@@ -77,21 +77,6 @@ Tensor values_of(const Part& part, const Stream& stream) {
   const Tensor value = wait_for_host(part.parameter->acquire_master(stream), stream);
   const Tensor rows = value.rows(part.row, part.row + part.in_folder.rows());
   return to_gguf(in_file_layout(rows, part.in_folder), part.name);
-}
-
-/// As the folder's rows have them, outputs first.
-Tensor values_in(const GgufFile& file, const Part& part) {
-  const GgufTensor& tensor = file.tensor(part.name.name);
-  if (tensor.shape != part.in_folder.shape)
-    throw DataError(concat(file.path().string(), ": the tensor ", tensor.name, " is of shape ",
-                           tensor.shape.text(), "; the model wants ", part.in_folder.shape.text()));
-  const Stream host(MemoryPool::create("host"));
-  const Tensor values = Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
-  std::vector<std::byte> bytes(tensor.bytes());
-  InputFile(file.path()).read_at(bytes.data(), bytes.size(), tensor.offset);
-  decode_blocks(tensor.type, bytes.data(),
-                {values.data<float>(), static_cast<std::size_t>(values.elements())});
-  return from_gguf(values, part.name);
 }
 
 constexpr const char* kRotaryDivisors = "rope_freqs.weight";
@@ -144,21 +129,6 @@ void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::st
   write_gguf(path, values, plan, [&](std::size_t i) {
     return i < parts.size() ? values_of(parts[i], stream) : vector_of(divisors);
   });
-}
-
-void read_gguf_weights(const GgufFile& file, LanguageModel& model, const GgufWeightTaker& take) {
-  const Stream host(MemoryPool::create("host"));
-  const std::vector<Part> parts = parts_of(model);
-  for (std::size_t i = 0; i < parts.size();) {
-    Parameter& parameter = *parts[i].parameter;
-    const Tensor values =
-        Tensor::zeros(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
-    for (; i < parts.size() && parts[i].parameter == &parameter; ++i) {
-      const Tensor rows = values.rows(parts[i].row, parts[i].row + parts[i].in_folder.rows());
-      take_from_file(rows, values_in(file, parts[i]), parts[i].in_folder);
-    }
-    take(parameter, values);
-  }
 }
 
 }  // namespace hybrid_trainer

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "src/gguf/gguf_writer.h"
+#include "hybrid_trainer/gguf/gguf_writer.h"
 
 namespace hybrid_trainer {
 
