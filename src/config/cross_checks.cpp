@@ -72,6 +72,14 @@ void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) 
   refuse(config.training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
 }
 
+void collect_patience_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.training.patience == 0 || config.training.evaluate_every_steps > 0) return;
+  found.push_back(
+      concat("training.patience: got ", config.training.patience,
+             ", but training.evaluate_every_steps is 0, so the run is evaluated only at "
+             "its end; want evaluations, such as training.evaluate_every_steps=50"));
+}
+
 void collect_finder_problems(const HybridTrainerConfig& config, Problems& found) {
   if (!config.learning_rate_finder.is_on()) return;
   const std::int64_t interval = config.learning_rate_finder.interval,
@@ -117,6 +125,7 @@ void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::
   collect_objective_problems(config, found);
   collect_stretch_problems(config, found);
   collect_carry_problems(config, found);
+  collect_patience_problems(config, found);
   collect_finder_problems(config, found);
   collect_place_problems(config, found);
   collect_bias_problems(config, found);

@@ -61,6 +61,9 @@ std::string tiles(const RunSummary& s) {
   if (s.final_average_validation_loss)
     out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
                 "validation loss");
+  if (s.best)
+    out += tile("Best validation loss", units::fixed(s.best->validation_loss, 4),
+                concat("at step ", s.best->step, ", which is kept"));
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }

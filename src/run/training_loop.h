@@ -41,7 +41,8 @@ class TrainingLoop {
 
  private:
   void evaluate(std::optional<double>& loss, std::optional<double>& of_average);
-  bool evaluates_after(std::int64_t step, std::int64_t undecided_before) const;
+  bool evaluates_after(std::int64_t step, std::int64_t undecided_before);
+  bool judge(const StepRecord& record);
   Batch next_batch();
   StepRecord step();
   StepWish agree();
@@ -49,6 +50,7 @@ class TrainingLoop {
   void go_back(const StepRecord& failed);
   void compare_weights();
   void save_if_due(const StepRecord& record, bool by_steps, bool is_due);
+  std::string patience_text() const;
   RunEnd end();
 
   Run run_;

@@ -30,7 +30,8 @@ struct EvalOptions {
   std::string data, device = "auto", precision = "fp32", home = "device", control_tokens;
   std::int64_t length = 0;  // 0: not given
   std::optional<std::int64_t> factor_rank{};
-  bool json = false, average = false;
+  RunWeightsOption weights;
+  bool json = false;
 };
 
 /// Makes room for the longest row, in batches of as many tokens.
@@ -138,7 +139,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   add_precision_option(syntax.options, options.precision);
   add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
-  add_average_option(syntax.options, options.average);
+  add_run_weights_options(syntax.options, options.weights);
   add("json", po::bool_switch(&options.json),
       "Print {\"loss\", \"perplexity\", \"tokens\", \"objective\"}.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -147,7 +148,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   const std::string& folder = operands->front();
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const TrainedRun run =
-      open_model(folder, stream, run_weights(options.average), options.precision, options.home);
+      open_model(folder, stream, run_weights(options.weights), options.precision, options.home);
   if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
   const DType dtype = compute_in(*run.model, options.precision, stream);
   if (options.data.empty() && run.data.empty())

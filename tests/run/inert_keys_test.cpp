@@ -72,6 +72,8 @@ const std::vector<Inert>& inert() {
       {"lora.alpha", "3", {}},
       {"data.validation_fraction", "0.5", {}},
       {"checkpoint.every_epochs", "3", {}},
+      {"checkpoint.keep_best", "1", {}},
+      {"training.min_improvement", "0.5", {}},
       {"distributed.zero", "2", {}},
       {"divergence.horizon_factor", "0.1", {}},
       {"divergence.recovery_steps", "1", {}},
