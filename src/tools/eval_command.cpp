@@ -10,6 +10,7 @@
 #include "hybrid_trainer/generation/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "src/tools/choice_evaluation.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
@@ -27,12 +28,27 @@ void check_length(std::int64_t length, std::int64_t context) {
 }
 
 struct EvalOptions {
-  std::string data, device = "auto", precision = "fp32", home = "device", control_tokens;
+  std::string data, choices, against, device = "auto", precision = "fp32", home = "device",
+                                      control_tokens;
   std::int64_t length = 0;  // 0: not given
   std::optional<std::int64_t> factor_rank{};
   RunWeightsOption weights;
   bool json = false;
 };
+
+void check_choices(const EvalOptions& options) {
+  if (options.choices.empty() && !options.against.empty())
+    throw UsageError("hybrid eval: --against goes with --choices");
+  if (options.choices.empty()) return;
+  const char* const other = !options.data.empty()             ? "--data"
+                            : options.length != 0             ? "--sequence-length"
+                            : options.factor_rank             ? "--factor-rank"
+                            : !options.control_tokens.empty() ? "--control-tokens"
+                                                              : nullptr;
+  if (other != nullptr)
+    throw UsageError(concat("hybrid eval: --choices and ", other,
+                            " are both given; questions are measured without it"));
+}
 
 /// Makes room for the longest row, in batches of as many tokens.
 void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
@@ -118,16 +134,25 @@ int eval_command(const std::vector<std::string>& arguments) {
   EvalOptions options;
   CommandSyntax syntax{
       .name = "eval",
-      .usage = "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]",
+      .usage =
+          "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]\n"
+          "       hybrid eval RUN|HF_DIR --choices FILE [--against RUN|HF_DIR] [--json]",
       .description =
           "Loss and perplexity of a run's newest checkpoint, or of a Hugging Face folder's\n"
           "model, over the whole validation split, in windows that do not overlap; or over\n"
           "the target tokens of a file of examples. Of a run with objective masked, over the\n"
-          "same masked tokens for all runs.",
+          "same masked tokens for all runs. With --choices: how often the model finds the right\n"
+          "answer of multiple-choice questions the likeliest.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),
       "Another data folder than the run's, of the same tokenizer, or a file of examples.");
+  add("choices", po::value(&options.choices)->value_name("FILE"),
+      "Questions, one JSON object a line: {\"prompt\": …, \"choices\": [\"…\", …], \"answer\": "
+      "0}.");
+  add("against", po::value(&options.against)->value_name("RUN|HF_DIR"),
+      "With --choices: another model to answer the same questions, and the difference with its "
+      "interval.");
   add("sequence-length", po::value(&options.length)->value_name("N"),
       "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
       "of "
@@ -147,6 +172,18 @@ int eval_command(const std::vector<std::string>& arguments) {
 
   const std::string& folder = operands->front();
   const Stream stream(make_device_pool(device_of_option(options.device)));
+  check_choices(options);
+  if (!options.choices.empty()) {
+    evaluate_choices({.model = folder,
+                      .file = options.choices,
+                      .against = options.against,
+                      .weights = run_weights(options.weights),
+                      .precision = options.precision,
+                      .home = options.home,
+                      .json = options.json},
+                     stream);
+    return 0;
+  }
   const TrainedRun run =
       open_model(folder, stream, run_weights(options.weights), options.precision, options.home);
   if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
