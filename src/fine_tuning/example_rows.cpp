@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/python_json.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "src/fine_tuning/preference_rows.h"
 #include "src/fine_tuning/row_texts.h"
 #include "src/fine_tuning/row_tokens.h"
 
@@ -20,10 +21,11 @@ namespace {
 constexpr std::size_t kLargestFile = std::size_t{16} << 30;
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
-ExampleRow row_of_line(std::string_view text, RowMaker& maker) {
+ExampleRow row_of_line(std::string_view text, const ExampleFormat& format, RowMaker& maker) {
   WideIntegers wide;
   const auto value = parse_noted_json(text, "the line", kLongestLine, wide);
   if (!value.is_object()) throw DataError("it is no JSON object");
+  if (format.pairs) return preference_row(value.get_object(), wide, format, maker);
   return maker.make(value.get_object(), wide);
 }
 
@@ -101,7 +103,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   for (const auto& [line, text] : texts.rows) {
     count_progress();
     try {
-      examples.rows.push_back(row_of_line(text, maker));
+      examples.rows.push_back(row_of_line(text, format, maker));
       examples.rows.back().line = line;
     } catch (const DataError& error) {
       examples.refused.push_back({line, error.what()});

@@ -72,8 +72,8 @@ class RowReader {
   [[noreturn]] void refuse() const {
     if (held("chosen") != nullptr && held("rejected") != nullptr)
       throw DataError(
-          "it is a pair of \"chosen\" and \"rejected\", which want another way to train; want "
-          "\"prompt\" with \"completion\"");
+          "it is a pair of \"chosen\" and \"rejected\": train on such pairs with `hybrid finetune "
+          "--objective dpo`, or give \"prompt\" with \"completion\"");
     std::string keys;
     for (const auto& [key, value] : example_) {
       if (keys.size() > 200) break;

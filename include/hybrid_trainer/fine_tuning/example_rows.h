@@ -22,7 +22,14 @@ struct ExampleRow {
   std::int64_t left_out = 0;                // tokens behind the longest length
   std::int64_t answers_left_out = 0;        // answers whose tokens cannot be told, so not learnt
   std::optional<std::int32_t> end_token{};  // that ends what is learnt last
-  std::int64_t targets() const;             // tokens that are learnt
+  /// Of a pair of answers: where the tokens of the rejected text begin, behind all of the chosen one;
+  /// 0 of a row that is no pair.
+  std::int64_t rejected_at = 0;
+  /// Places that it takes in a sequence: a text's last token takes none.
+  std::int64_t places() const {
+    return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
+  }
+  std::int64_t targets() const;  // tokens that are learnt
 };
 
 /// Remarks on examples that are used.
@@ -63,6 +70,7 @@ struct ExampleFormat {
   /// What texts, prompts and completions make of a special token that they spell. Chats have their
   /// tokens.
   ControlText control = ControlText::kAsTokens;
+  bool pairs = false;  // rows are pairs of answers (objective dpo or orpo)
 };
 
 /// Reads examples, JSON objects one a line or in one array, which count as its lines. The array may
@@ -71,6 +79,8 @@ struct ExampleFormat {
 ///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
 ///   {"messages": […]}                 what the assistant says is learnt
 ///   {"conversations": […]}, {"instruction": …, "input": …, "output": …}    read as messages
+/// and, where they are wanted, pairs of answers (src/fine_tuning/preference_rows.h):
+///   {"prompt": …, "chosen": …, "rejected": …}    texts or lists of messages; both answers are learnt
 /// with "tools" and "chat_template_kwargs" beside messages. Texts and prompts begin with
 /// Tokenizer::template_start, where they do not spell it; texts and completions end with the
 /// end-of-text token, which is added where it is missing; messages end as their template ends them.
