@@ -52,13 +52,26 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
                            ", and files of examples teach answers; want next_token, or a data "
                            "folder (windows)"));
   }
+  if (config.prefers() && !config.data.is_rows()) {
+    found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
+                           config.data.layout,
+                           ", and pairs of answers are a file of examples; use `hybrid finetune "
+                           "--objective ",
+                           config.objective, " --data FILE`"));
+  }
+  if (config.prefers() && config.memory.segment_length > 0) {
+    found.push_back(concat("memory.segment_length: got ", config.memory.segment_length,
+                           ", but with objective ", config.objective,
+                           " sequences go whole; want 0"));
+  }
   if (config.masks() == config.model.two_way) return;
   found.push_back(
       config.masks()
           ? "objective: got masked, but the model sees earlier tokens alone (model.two_way is "
             "false); want next_token, or an encoder, such as --preset bk-tiny"
-          : "objective: got next_token, but the model is an encoder (model.two_way) and sees "
-            "the tokens that it would tell; want masked, or model.two_way=false");
+          : "objective: got " + config.objective +
+                ", but the model is an encoder (model.two_way) and sees "
+                "the tokens that it would tell; want masked, or model.two_way=false");
 }
 
 void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {

@@ -53,7 +53,13 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 
 std::string tiles(const RunSummary& s) {
   std::string out;
-  if (s.final_validation_loss) {
+  if (s.final_validation_loss && s.sum.validation_preference_accuracy) {
+    out +=
+        tile("Validation loss", units::fixed(*s.final_validation_loss, 4), "of pairs of answers");
+    out += tile("Preference accuracy",
+                concat(units::fixed(100 * *s.sum.validation_preference_accuracy, 1), " %"),
+                concat("mean margin ", brief(s.sum.validation_reward_margin.value_or(0))));
+  } else if (s.final_validation_loss) {
     out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
                 concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
                        s.masked ? " of masked tokens" : ""));

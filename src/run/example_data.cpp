@@ -46,7 +46,8 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .longest = config.sequence_length + 1,
                              .now = files.now,
                              .vocabulary = files.vocabulary,
-                             .control = control_text_of(config.control_tokens)};
+                             .control = control_text_of(config.control_tokens),
+                             .pairs = files.pairs};
   ExampleData data;
   std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
   const auto count = static_cast<std::uint64_t>(rows.size());
@@ -77,7 +78,7 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   lines.resize(kShown);
   lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
                          files.examples.string(), " --json --model ", files.tokenizer.string(),
-                         " names them"));
+                         files.pairs ? " --objective dpo" : "", " names them"));
   return lines;
 }
 

@@ -186,6 +186,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
        !config.lora.is_on(),
        "lora.rank is 0, which trains the weights themselves"},
       {{"mask_share"}, !config.masks(), "it is for objective masked"},
+      {{"preference_beta"}, !config.prefers(), "it is for objective dpo or orpo"},
       {{"data.validation_fraction", "checkpoint.every_epochs"},
        !config.data.is_rows(),
        "it is for files of examples (`hybrid finetune`)"},

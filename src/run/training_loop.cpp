@@ -7,14 +7,25 @@ namespace hybrid_trainer {
 TrainingLoop::TrainingLoop(const Run& run)
     : run_(run), schedule_(run.config, run.loader.source()), saved_at_(run.trainer.steps_done()) {}
 
-void TrainingLoop::evaluate(std::optional<double>& loss, std::optional<double>& of_average) {
+TrainingLoop::Evaluated TrainingLoop::evaluate() {
+  Evaluated found;
   run_.trainer.hold_weights(false);  // no rank's own pass is to send them
   const auto read_out = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
-  run_.trainer.with_exact_weights([&] { loss = read_out(); });
-  run_.trainer.with_average([&] { of_average = read_out(); });
+  run_.trainer.with_exact_weights([&] { found.of_weights = read_out(); });
+  run_.trainer.with_average([&] { found.loss_of_average = read_out().loss; });
   run_.trainer.hold_weights(true);
+  return found;
+}
+
+void TrainingLoop::evaluate(StepRecord& record) {
+  const Evaluated found = evaluate();
+  record.validation_loss = found.of_weights.loss;
+  record.average_validation_loss = found.loss_of_average;
+  if (!found.of_weights.preference) return;
+  record.validation_reward_margin = found.of_weights.preference->margin();
+  record.validation_preference_accuracy = found.of_weights.preference->accuracy;
 }
 
 /// An evaluation that falls due in Predict waits until the prediction is decided.
@@ -48,8 +59,7 @@ StepRecord TrainingLoop::step() {
     if (run_.trainer.must_go_back() || !evaluates_after(record.step, undecided_before))
       return record;
     if (run_.trainer.judges()) run_.trainer.settle();  // what is judged is what is saved
-    if (!run_.trainer.must_go_back())
-      evaluate(record.validation_loss, record.average_validation_loss);
+    if (!run_.trainer.must_go_back()) evaluate(record);
     return record;
   } catch (const DivergedStep& error) {
     run_.records.write_failed(error.record);
@@ -125,8 +135,11 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   if (run_.ranks.lead())
     run_.interruption.let_steps_finish("ended at once, without saving; " + run_.saving.way_on());
   RunSummary& summary = run_.records.summary();
-  if (saved_at_ >= steps)
-    evaluate(summary.final_validation_loss, summary.final_average_validation_loss);
+  if (saved_at_ >= steps) {
+    const Evaluated found = evaluate();
+    summary.final_validation_loss = found.of_weights.loss;
+    summary.final_average_validation_loss = found.loss_of_average;
+  }
   run_.trainer.hold_weights(true);
   if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
   while (run_.trainer.steps_done() < steps && !run_.trainer.is_out_of_patience()) {

@@ -40,7 +40,13 @@ class TrainingLoop {
   RunEnd step_to_end(bool saves_first);
 
  private:
-  void evaluate(std::optional<double>& loss, std::optional<double>& of_average);
+  /// Losses of an evaluation.
+  struct Evaluated {
+    EvaluationResult of_weights;
+    std::optional<double> loss_of_average;
+  };
+  Evaluated evaluate();
+  void evaluate(StepRecord& record);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before);
   bool judge(const StepRecord& record);
   Batch next_batch();

@@ -203,8 +203,17 @@ TrainingRunResult TrainingRun::train_or_resume() {
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto made = task_->make_model(config_, *places_);
   LossModel& model = *made;
-  HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   std::vector<std::string> early = planned_;  // events from before the console's records exist
+  task_->prepare({.config = config_,
+                  .model = model,
+                  .run = run_,
+                  .goes_on = resumes_ && has_checkpoint(run_),
+                  .stream = stream_,
+                  .ranks = ranks_.communicator(),
+                  .tell = [&](const std::string& text) {
+                    if (!settings_.quiet) console_ << text << std::endl;  // it may take long
+                  }});
+  HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
   check_same_start(ranks_, trainer.steps_done(), model, stream_);

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/generation/factor_truncation.h"
@@ -53,7 +54,7 @@ void check_choices(const EvalOptions& options) {
 /// Makes room for the longest row, in batches of as many tokens.
 void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   std::int64_t longest = 0;
-  for (const ExampleRow& row : rows) longest = std::max(longest, std::ssize(row.tokens) - 1);
+  for (const ExampleRow& row : rows) longest = std::max(longest, row.places());
   if (longest <= config.sequence_length) return;
   config.batch_size =
       std::max<std::int64_t>(1, config.batch_size * config.sequence_length / longest);
@@ -77,7 +78,8 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
                            .validation = own.validation,
                            .tokenizer = run.tokenizer_folder,
                            .now = own.now,
-                           .vocabulary = run.config.model.vocabulary};
+                           .vocabulary = run.config.model.vocabulary,
+                           .pairs = is_own && run.config.prefers()};
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, *run.tokenizer, longest);
@@ -89,8 +91,10 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
       whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
   if (!cut.empty()) std::cerr << "warning: " << cut << "\n";
   if (whole) fit_longest(config, data.validation);
-  return std::make_unique<EvaluationRows>(
-      std::move(data.validation), packing_of(config, config.batch_size, 0, *run.tokenizer), host);
+  PackedRows::Settings packing = packing_of(config, config.batch_size, 0, *run.tokenizer);
+  if (files.pairs && run.config.objective == "dpo")
+    packing.references = validation_references(RunPaths{folder}, data);
+  return std::make_unique<EvaluationRows>(std::move(data.validation), packing, host);
 }
 
 /// `shards`: receives what the batches read from.
@@ -115,7 +119,27 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
                            host);
 }
 
+/// Of pairs of answers, of which there is no perplexity.
+void print_pairs(const EvaluationResult& result, const HybridTrainerConfig& config, bool json) {
+  if (!json) {
+    std::cout << "loss " << result.loss << " over " << result.tokens
+              << " pairs; the chosen answer has "
+              << "the larger reward in " << units::fixed(100 * result.preference->accuracy, 1)
+              << " %, mean margin " << brief(result.preference->margin()) << "\n";
+    return;
+  }
+  const boost::json::object line{{"loss", result.loss},
+                                 {"pairs", result.tokens},
+                                 {"preference_accuracy", result.preference->accuracy},
+                                 {"reward_margin", result.preference->margin()},
+                                 {"reward_chosen", result.preference->reward_chosen},
+                                 {"reward_rejected", result.preference->reward_rejected},
+                                 {"objective", config.objective}};
+  std::cout << json_line(line) << "\n";
+}
+
 void print(const EvaluationResult& result, const HybridTrainerConfig& config, bool json) {
+  if (result.preference) return print_pairs(result, config, json);
   if (!json) {
     std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
               << result.tokens << (config.masks() ? " masked tokens\n" : " tokens\n");

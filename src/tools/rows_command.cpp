@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
@@ -42,6 +43,7 @@ void print_refusals(const std::vector<ExampleRows::Refusal>& refused) {
 struct RowPart {
   std::string text;
   bool learned = false;
+  const char* answer = nullptr;  // of a pair: "chosen" or "rejected"
 };
 
 /// The row of a line, cut where learning begins and ends.
@@ -50,22 +52,35 @@ std::vector<RowPart> parts_of_row(const ExampleRows& examples, std::int64_t line
   const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
   if (row == examples.rows.end()) throw DataError(concat("line ", line, " gives no row"));
   std::vector<RowPart> parts;
+  const auto middle = static_cast<std::size_t>(row->rejected_at);
   for (std::size_t begin = 0, end = 0; begin < row->tokens.size(); begin = end) {
-    while (end < row->tokens.size() && row->learnt[end] == row->learnt[begin]) ++end;
+    while (end < row->tokens.size() && row->learnt[end] == row->learnt[begin] &&
+           (end == begin || end != middle))
+      ++end;
     const std::span<const std::int32_t> tokens(row->tokens);
     parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row->learnt[begin]});
+    if (middle > 0) parts.back().answer = begin < middle ? "chosen" : "rejected";
   }
   return parts;
 }
 
 void print_row(const std::vector<RowPart>& parts) {
-  for (const auto& [text, learned] : parts) std::cout << (learned ? concat("⟦", text, "⟧") : text);
+  const char* answer = nullptr;
+  for (const RowPart& part : parts) {
+    if (part.answer != answer) std::cout << (answer ? "\n" : "") << part.answer << ": ";
+    answer = part.answer;
+    std::cout << (part.learned ? concat("⟦", part.text, "⟧") : part.text);
+  }
   std::cout << "\n";
 }
 
 void print_row_as_json(const std::vector<RowPart>& parts, std::int64_t line) {
   boost::json::array texts;
-  for (const auto& [text, learned] : parts) texts.push_back({{"text", text}, {"learned", learned}});
+  for (const RowPart& part : parts) {
+    boost::json::object one{{"text", part.text}, {"learned", part.learned}};
+    if (part.answer != nullptr) one["answer"] = part.answer;
+    texts.push_back(std::move(one));
+  }
   std::cout << json_line({{"line", line}, {"parts", texts}}) << "\n";
 }
 
@@ -101,13 +116,13 @@ void print_text(const ExampleRows& examples, const PackedRows& packed, std::int6
 }  // namespace
 
 int rows_command(const std::vector<std::string>& arguments) {
-  std::string model, control_tokens = "tokens";
+  std::string model, control_tokens = "tokens", objective = "next_token";
   std::int64_t longest = 1024;
   std::optional<std::int64_t> shown;
   bool json = false;
   CommandSyntax syntax{
       .name = "rows",
-      .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE] [--json]",
+      .usage = "EXAMPLES --model FOLDER [--objective WHAT] [--length N] [--show LINE] [--json]",
       .description =
           "Shows what a model would learn from a file of examples (JSON lines of text, prompt and\n"
           "completion, or messages): rows used and refused, tokens, and packed sequences.",
@@ -120,6 +135,9 @@ int rows_command(const std::vector<std::string>& arguments) {
   add("show",
       po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) { shown = line; }),
       "Print the row of this line, its target tokens between ⟦ and ⟧.");
+  add("objective", po::value(&objective)->value_name("WHAT"),
+      "That of the run to come: next_token, or dpo or orpo, whose rows are pairs of answers "
+      "(next_token).");
   add_control_tokens_option(syntax.options, control_tokens);
   add("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -127,6 +145,9 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (longest < 2 || longest > 1 << 24)
     throw UsageError(concat("hybrid rows: --length: got ", longest, ", want 2 … ", 1 << 24));
 
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  if (std::ranges::count(objectives, objective) == 0)
+    throw UsageError(choice_problem("hybrid rows: --objective", objective, objectives));
   if (shown && *shown < 1)
     throw UsageError(concat("hybrid rows: --show: got ", *shown, ", want a line, 1 or more"));
 
@@ -137,7 +158,8 @@ int rows_command(const std::vector<std::string>& arguments) {
                                             .chat = chat,
                                             .longest = longest + 1,
                                             .now = std::time(nullptr),
-                                            .control = control_text_of(control_tokens)});
+                                            .control = control_text_of(control_tokens),
+                                            .pairs = objective != "next_token"});
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
     std::cerr << "the chat template writes today's date into the rows\n";

@@ -316,6 +316,7 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" ||
          path == "data.control_tokens" ||  // in example_rows_test.cpp
+         path == "preference_beta" ||      // in preference_run_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "data.layout" ||           // all three in fine_tuning_run_test.cpp
          path == "export.dtype" ||          // in lora_run_test.cpp and fine_tuning_run_test.cpp

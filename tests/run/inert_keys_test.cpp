@@ -74,6 +74,7 @@ const std::vector<Inert>& inert() {
       {"checkpoint.every_epochs", "3", {}},
       {"checkpoint.keep_best", "1", {}},
       {"training.min_improvement", "0.5", {}},
+      {"preference_beta", "0.5", {}},
       {"distributed.zero", "2", {}},
       {"divergence.horizon_factor", "0.1", {}},
       {"divergence.recovery_steps", "1", {}},

@@ -2,11 +2,13 @@
 
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
 
@@ -17,6 +19,7 @@ struct ExampleFiles {
   std::filesystem::path tokenizer;     // folder of tokenizer and chat template
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
+  bool pairs = false;                  // they hold pairs of answers
 };
 
 /// Examples as a run takes them.
@@ -34,6 +37,11 @@ struct ExampleData {
 /// DataError where every line of a file is refused.
 ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
                               const DataConfig& config);
+
+/// What the reference model of a run with objective dpo gives for its validation rows, from the run's
+/// folder. Throws DataError where it has none for these rows.
+std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
+                                                            const ExampleData& data);
 
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
