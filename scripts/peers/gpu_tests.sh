@@ -64,7 +64,7 @@ declare -A suites_of=(
   [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
   [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaMicroScaling CudaWeightDecomposition"
   [checks]="Kernels/CheckDevice Layers/CheckDevice Scans/CheckDevice Semiseparable/CheckDevice Mixtures/CheckDevice AlgorithmCache MemorySimulation"
-  [training]="CudaTraining CudaOffload"
+  [training]="CudaTraining CudaPreferenceTraining CudaOffload"
   [ranks]="NcclRanks NcclRankAlone All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
   [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
 

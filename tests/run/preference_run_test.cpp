@@ -9,6 +9,7 @@
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/run/run_export.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"
 
@@ -139,6 +140,26 @@ TEST_F(PreferenceRun, OfDpoBeginsWithoutRewardsAndWithTheLossOfAToss) {
   }
   train(config("orpo"), "orpo");
   EXPECT_FALSE(fs::exists(scratch_ / "orpo/reference.bin"));
+}
+
+/// The reference is the base: adapters that the run begins with have rewards already.
+TEST_F(PreferenceRun, GoesOnFromAdaptersWithTheBaseAsReference) {
+  HybridTrainerConfig config = PreferenceRun::config();
+  config.lora.rank = 4;
+  config.optimizer.learning_rate = 1e-2;
+  train(config, "first");
+  const double margin = *records_of(scratch_ / "first").back().validation_reward_margin;
+  ASSERT_GT(margin, 1e-2);
+  const Stream stream(MemoryPool::create("device"));
+  export_adapter(load_trained_run(scratch_ / "first", stream), scratch_ / "adapter", stream);
+  config.training.steps = 1;
+  config.optimizer.learning_rate = 1e-12;
+  TrainingRunSettings given = settings(config, "second");
+  given.adapter = scratch_ / "adapter";
+  run_training(given, console_);
+  EXPECT_NEAR(*records_of(scratch_ / "second").back().validation_reward_margin, margin, 1e-4);
+  EXPECT_EQ(read_text(scratch_ / "second/reference.bin"),
+            read_text(scratch_ / "first/reference.bin"));
 }
 
 TEST_F(PreferenceRun, DependsOnBeta) {
