@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/tables/row_files.h"
+#include "src/fine_tuning/pair_row.h"
 #include "src/fine_tuning/row_tokens.h"
 
 namespace hybrid_trainer {
@@ -54,7 +55,13 @@ class ExampleReader {
     ++examples_.files.back().shapes[made.shape];
     made.row.file = examples_.files.size() - 1;
     made.row.line = line;
-    if (!made.rejected) {
+    if (made.rejected && format_.pairs)
+      made.row = pair_row(std::move(made.row), *made.rejected, format_);
+    if (format_.pairs && !made.rejected)
+      throw DataError(
+          "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
+          "of messages");
+    if (!made.rejected || format_.pairs) {
       examples_.rows.push_back(std::move(made.row));
       return;
     }

@@ -49,7 +49,13 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 
 std::string tiles(const RunSummary& s) {
   std::string out;
-  if (s.final_validation_loss) {
+  if (s.final_validation_loss && s.sum.validation_preference_accuracy) {
+    out +=
+        tile("Validation loss", units::fixed(*s.final_validation_loss, 4), "of pairs of answers");
+    out += tile("Preference accuracy",
+                concat(units::fixed(100 * *s.sum.validation_preference_accuracy, 1), " %"),
+                concat("mean margin ", brief(s.sum.validation_reward_margin.value_or(0))));
+  } else if (s.final_validation_loss) {
     out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
                 concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
                        s.masked ? " of masked tokens" : ""));
@@ -57,6 +63,9 @@ std::string tiles(const RunSummary& s) {
   if (s.final_average_validation_loss)
     out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
                 "validation loss");
+  if (s.best)
+    out += tile("Best validation loss", units::fixed(s.best->validation_loss, 4),
+                concat("at step ", s.best->step, ", which is kept"));
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }

@@ -17,12 +17,12 @@ constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
 void refuse_preferences(const ExampleRows& read) {
   if (read.pairs.empty()) return;
   const ExampleRow& first = read.pairs.front().chosen;
-  throw DataError(concat(
-      read.place(first.file, first.line, true),
-      " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ", read.pairs.size(),
-      " of ", read.pairs.size() + read.rows.size(),
-      " rows; fine-tuning learns one answer to a prompt: --columns completion=chosen takes the ",
-      "chosen ones"));
+  throw DataError(concat(read.place(first.file, first.line, true),
+                         " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ",
+                         read.pairs.size(), " of ", read.pairs.size() + read.rows.size(),
+                         " rows; train on them with --objective dpo, or learn the chosen answers "
+                         "alone with --columns ",
+                         "completion=chosen"));
 }
 
 std::string checksum_of_file(const std::filesystem::path& path) {
@@ -78,7 +78,9 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .vocabulary = files.vocabulary,
                              .control = control_text_of(config.control_tokens),
                              .columns = ColumnNames(config.columns),
-                             .called = files.called};
+                             .called = files.called,
+
+                             .pairs = files.pairs};
   ExampleData data;
   std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
   const auto count = static_cast<std::uint64_t>(rows.size());
@@ -109,7 +111,7 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   lines.resize(kShown);
   lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
                          files.examples.string(), " --json --model ", files.tokenizer.string(),
-                         " names them"));
+                         files.pairs ? " --objective dpo" : "", " names them"));
   return lines;
 }
 

@@ -186,6 +186,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
        !config.lora.is_on(),
        "lora.rank is 0, which trains the weights themselves"},
       {{"mask_share"}, !config.masks(), "it is for objective masked"},
+      {{"preference_beta"}, !config.prefers(), "it is for objective dpo or orpo"},
       {{"data.validation_fraction", "data.columns", "checkpoint.every_epochs"},
        !config.data.is_rows(),
        "it is for examples (`hybrid finetune`)"},
@@ -193,6 +194,11 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
        config.checkpoint.every_minutes > 0 && !config.saves_by_time(),
        "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "
        "phases.method is asynchronous_gradients or local_sgd), and none may depend on the clock"},
+      {{"checkpoint.keep_best"},
+       config.training.evaluate_every_steps == 0,
+       "the run is evaluated only at its end, whose checkpoint stays anyway; set "
+       "training.evaluate_every_steps"},
+      {{"training.min_improvement"}, config.training.patience == 0, "training.patience is 0"},
       {{"distributed."}, run.ranks == 1, "this run has one rank; --ranks N has more"},
       {{"distributed.imitated_latency_microseconds"},
        imitated_link_text(config.distributed).empty(),

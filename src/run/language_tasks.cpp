@@ -4,7 +4,9 @@
 #include <fstream>
 #include <numeric>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
@@ -13,6 +15,7 @@
 #include "hybrid_trainer/tables/row_files.h"
 #include "src/config/stretches.h"
 #include "src/run/language_task.h"
+#include "src/run/pair_reference.h"
 #include "src/run/run_base.h"
 #include "src/run/run_ranks.h"
 #include "src/run/run_tokenizer.h"
@@ -90,16 +93,18 @@ class FineTuning final : public LanguageTask {
         files_(files_of(settings)),
         tokenizer_(load_tokenizer(files_.tokenizer)),
         data_(read_example_data(files_, *tokenizer_, settings.config.data)),
+        init_from_(settings.init_from),
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
 
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<PackedRows>(data_.train, packing(config, config.effective_batch()));
+    return std::make_unique<PackedRows>(
+        data_.train, packing(config, config.effective_batch(), train_references_));
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    return std::make_unique<EvaluationRows>(data_.validation,
-                                            packing(config, config.data.batch_size), stream);
+    return std::make_unique<EvaluationRows>(
+        data_.validation, packing(config, config.data.batch_size, validation_references_), stream);
   }
 
  private:
@@ -116,6 +121,44 @@ class FineTuning final : public LanguageTask {
             .validation = files_.validation,
             .now = files_.now,
             .end_tokens = end_tokens_};
+  }
+  /// Of objective dpo: takes the reference from the run's folder, or computes it of the base.
+  void prepare_data(const Beginning& beginning) override {
+    if (beginning.config.objective != "dpo") return;
+    const std::string file = reference_file(beginning.run);
+    const ReferenceKey key =
+        reference_key(data_, init_from_ ? identity_of_base(*init_from_) : std::string());
+    std::optional<PairReferences> known = read_reference(file, key);
+    if (!known && beginning.goes_on)
+      throw DataError(concat(file,
+                             ": is not there, or of other pairs; it holds what the model gave "
+                             "for the pairs when the run began, and the run cannot go on "
+                             "without it; bring it back, or begin another run"));
+    if (!known) known = computed_reference(beginning, file, key);
+    const auto middle = known->begin() + std::ssize(data_.train);
+    train_references_->assign(known->begin(), middle);
+    validation_references_->assign(middle, known->end());
+  }
+  PairReferences computed_reference(const Beginning& beginning, const std::string& file,
+                                    const ReferenceKey& key) const {
+    const RunRanks ranks(beginning.ranks);
+    const auto began = Clock::now();
+    beginning.tell(concat("reference: computing what the model gives for the answers of ",
+                          key.pairs, " pairs, before it is trained"));
+    PairReferences all;
+    for (const auto* rows : {&data_.train, &data_.validation}) {
+      const PackedRows packed(*rows,
+                              packing(beginning.config, beginning.config.data.batch_size, {}));
+      const PairReferences some = compute_reference(
+          beginning.model, packed, beginning.config.data.batch_size, ranks, beginning.stream);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    if (ranks.lead()) write_reference(file, key, all);
+    beginning.stream.synchronize();
+    beginning.stream.pool()->trim();  // for training, which uses other blocks
+    beginning.tell(concat("reference: took ", units::duration(seconds_since(began)),
+                          ", kept in reference.bin; the model that it is of takes no memory now"));
+    return all;
   }
   void check_data(const HybridTrainerConfig& config) const override {
     std::vector<std::string> problems;
@@ -167,7 +210,8 @@ class FineTuning final : public LanguageTask {
                        .validation = settings.validation,
                        .tokenizer = tokenizer_folder(settings),
                        .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
-                       .vocabulary = settings.config.model.vocabulary};
+                       .vocabulary = settings.config.model.vocabulary,
+                       .pairs = settings.config.prefers()};
     const RunPaths paths{settings.run.string()};
     if (!settings.resume || !paths.hold_a_run()) return files;
     const RunData before = data_of_run(paths);
@@ -175,13 +219,20 @@ class FineTuning final : public LanguageTask {
     if (files.validation.empty()) files.validation = before.validation;
     return files;
   }
-  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size) const {
-    return packing_of(config.data, batch_size, static_cast<std::uint64_t>(config.training.seed),
-                      *tokenizer_);
+  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size,
+                               std::shared_ptr<const PairReferences> references) const {
+    PackedRows::Settings settings = packing_of(
+        config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_);
+    if (config.objective == "dpo") settings.references = std::move(references);
+    return settings;
   }
   ExampleFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;
   ExampleData data_;
+  std::optional<std::filesystem::path> init_from_;
+  // Of pairs of answers, filled before the first batch is read.
+  const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
+                                        validation_references_ = std::make_shared<PairReferences>();
   std::vector<std::int32_t> end_tokens_;
   std::int64_t sequence_length_;
 };

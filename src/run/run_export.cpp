@@ -96,7 +96,7 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
 }
 
 MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
-                           RunWeights weights, std::optional<DType> dtype) {
+                           const RunWeights& weights, std::optional<DType> dtype) {
   const ModelRegistry& registry = model_families();
   const Stream stream(MemoryPool::create("device"));
   std::vector<float> before;

@@ -12,11 +12,11 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
-#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/weight_average.h"
 #include "src/run/run_base.h"
 #include "src/trainer/frozen_weights.h"
+#include "src/trainer/loss_judge.h"
 #include "src/trainer/run_model.h"
 #include "src/trainer/selection_biases.h"
 
@@ -52,10 +52,22 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
 }
 
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
-const Tensor& accepted_weight(const State& state, const std::string& name, RunWeights weights) {
-  if (weights == RunWeights::kAverage) return state.tensor(average_name(name));
+const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
+  if (is_average) return state.tensor(average_name(name));
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
+}
+
+/// Step of the checkpoint that the run's newest one names as its best.
+std::int64_t best_step_of(const RunPaths& paths) {
+  if (const auto newest = find_newest_whole_checkpoint(paths.checkpoints())) {
+    const Stream host(MemoryPool::create("host"));
+    if (const auto best = best_in(load_checkpoint(*newest, host, CheckpointPart::kNumbers)))
+      return best->step;
+  }
+  throw MissingInput(concat(paths.root, " has no best checkpoint: none is kept for its validation ",
+                            "loss; resume or train it with checkpoint.keep_best=1 and ",
+                            "training.evaluate_every_steps, or give --checkpoint STEP"));
 }
 
 bool holds_average(const State& state) {
@@ -163,20 +175,28 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
+FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
+  const std::string folder = paths.checkpoints();
+  if (weights.checkpoint == RunWeights::Checkpoint::kStep)
+    return {.checkpoint = find_checkpoint(folder, weights.step), .warnings = {}};
+  if (weights.checkpoint == RunWeights::Checkpoint::kBest)
+    return {.checkpoint = find_checkpoint(folder, best_step_of(paths)), .warnings = {}};
+  FoundCheckpoint found = find_newest_checkpoint(folder);
+  if (found.checkpoint) return found;
+  throw MissingInput(concat(paths.root,
+                            " holds no checkpoint yet; train it first (hybrid train --run ",
+                            paths.root, ")"));
+}
+
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
-                            const ModelRegistry& registry, RunWeights weights,
+                            const ModelRegistry& registry, const RunWeights& weights,
                             const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
   run.config = config_of_run(paths);
   run.config.validate(registry);
-  const FoundCheckpoint found = find_newest_checkpoint(paths.checkpoints());
+  const FoundCheckpoint found = find_run_checkpoint(paths, weights);
   run.warnings = found.warnings;
-  if (!found.checkpoint) {
-    throw MissingInput(concat(root.string(),
-                              " holds no checkpoint yet; train it first (hybrid train --run ",
-                              root.string(), ")"));
-  }
   run.step = found.checkpoint->step;
   const RunData data = data_of_run(paths);
   run.data = data.folder;
@@ -190,7 +210,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.model = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
-  const bool is_average = weights == RunWeights::kAverage;
+  const bool is_average = weights.is_average();
   const State state =
       load_checkpoint(*found.checkpoint, in_place ? stream : host,
                       is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
@@ -200,7 +220,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   }
   run.model->visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;  // as it was made
-    const Tensor& saved = accepted_weight(state, parameter.name(), weights);
+    const Tensor& saved = accepted_weight(state, parameter.name(), is_average);
     if (saved.shape() != parameter.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
                              saved.shape().text(), ", the run's config wants ",

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
 #include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/run_files.h"
@@ -26,7 +28,8 @@ namespace fs = std::filesystem;
 
 struct FineTuning {
   ConfigArguments source;
-  std::string model, adapter, data, validation, columns, run, device, method, export_to;
+  std::string model, adapter, data, validation, columns, run, device, method, objective, export_to;
+  std::optional<double> beta;
   std::optional<double> epochs;
   std::optional<int> ranks;
   bool resume = false, json = false;
@@ -35,6 +38,9 @@ struct FineTuning {
 /// Steps that a run has at least, unless the user says how many: one epoch of a small file would
 /// teach next to nothing.
 constexpr std::int64_t kLeastSteps = 60;
+
+/// Learning rates where pairs of answers are learned: those of fine-tuning are too high for them.
+constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
 
 /// How many steps the rows make.
 struct EpochLength {
@@ -77,6 +83,31 @@ void check(const FineTuning& asked) {
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
 
+void check_objective_of_run(const FineTuning& asked, const HybridTrainerConfig& begun) {
+  if (!asked.objective.empty() && asked.objective != begun.objective)
+    throw UsageError(concat("hybrid finetune: --objective: got ", asked.objective,
+                            ", but the run trains ", begun.objective,
+                            "; leave --objective out to go on with the run"));
+  if (asked.beta && *asked.beta != begun.preference_beta)
+    throw UsageError(concat("hybrid finetune: --beta: got ", *asked.beta,
+                            ", but the run trains with ", begun.preference_beta,
+                            "; leave --beta out to go on with the run"));
+}
+
+/// What --objective and --beta say, in the configuration of a run that begins.
+void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
+  if (!asked.objective.empty()) config.objective = asked.objective;
+  if (asked.beta) config.preference_beta = *asked.beta;
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  if (!asked.objective.empty() && std::ranges::count(objectives, asked.objective) == 0)
+    throw UsageError(choice_problem("hybrid finetune: --objective", asked.objective, objectives));
+  if (asked.beta && !config.prefers())
+    throw UsageError("hybrid finetune: --beta goes with --objective dpo or orpo");
+  if (config.prefers() && !asked.source.sets("optimizer.learning_rate"))
+    config.optimizer.learning_rate =
+        config.lora.is_on() ? kPreferenceRateOfAdapters : kPreferenceRate;
+}
+
 /// A run that goes on: its own configuration, data and model stand in for what the command line
 /// leaves out, and keep its method.
 HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) {
@@ -85,6 +116,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
                          asked.data, asked.validation},
                         begun);
   check_method_of_run(asked.method, begun, asked.source.sets("lora.base"));
+  check_objective_of_run(asked, begun);
   const RunData data = data_of_run(paths);
   asked.source.file = paths.config();
   const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base);
@@ -143,6 +175,7 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
   check_method(method, config, asked.model);
+  set_objective(asked, config);
   return config;
 }
 
@@ -153,7 +186,8 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
                      .validation = asked.validation,
                      .tokenizer = asked.model,
                      .now = now,
-                     .vocabulary = config.model.vocabulary};
+                     .vocabulary = config.model.vocabulary,
+                     .pairs = config.prefers()};
   if (goes_on_with_a_run(asked)) {
     if (!asked.epochs) return;
     const RunPaths paths{asked.run};
@@ -202,6 +236,14 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
       "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets, "
       "lora.base, optimizer.learning_rate.");
+  add("objective", po::value(&asked.objective)->value_name("WHAT"),
+      "next_token (default); or, of pairs of a better and a worse answer ({\"prompt\", \"chosen\", "
+      "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
+      "Their "
+      "learning rates are 1e-6, of adapters 2e-5.");
+  add("beta",
+      po::value<double>()->value_name("B")->notifier([&](double beta) { asked.beta = beta; }),
+      "How much the preference weighs in dpo and orpo (0.1).");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",

@@ -233,6 +233,15 @@ json::array checkpoints_in(const fs::path& folder) {
   return checkpoints;
 }
 
+/// The checkpoint that a run keeps as its best, as checkpoints/best names it; null where it keeps none.
+json::value best_checkpoint_in(const fs::path& folder) {
+  const fs::path file = folder / "best";
+  if (!fs::is_regular_file(file)) return nullptr;
+  std::string name = read_file(file.string(), 1 << 8);
+  name.erase(name.find_last_not_of(" \n") + 1);
+  return json::string((folder / name).string());
+}
+
 /// A run's oom.json.
 json::object inspect_shortage(const fs::path& path) {
   json::object found{{"kind", "out_of_memory"}, {"path", path.string()}};
@@ -270,6 +279,7 @@ json::object inspect_run(const RunPaths& paths) {
           {"optimizer", config.optimizer.name},
           {"model", model_object(config.model)},
           {"phases", std::move(phases)},
+          {"best_checkpoint", best_checkpoint_in(paths.checkpoints())},
           {"checkpoints", checkpoints_in(paths.checkpoints())}};
 }
 

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
@@ -47,15 +48,20 @@ void print_refusals(const ExampleRows& examples) {
 struct RowPart {
   std::string text;
   bool learned = false;
+  const char* answer = nullptr;  // of a pair: "chosen" or "rejected"
 };
 
 /// A row, cut where learning begins and ends.
 std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer) {
   std::vector<RowPart> parts;
+  const auto middle = static_cast<std::size_t>(row.rejected_at);
   for (std::size_t begin = 0, end = 0; begin < row.tokens.size(); begin = end) {
-    while (end < row.tokens.size() && row.learnt[end] == row.learnt[begin]) ++end;
+    while (end < row.tokens.size() && row.learnt[end] == row.learnt[begin] &&
+           (end == begin || end != middle))
+      ++end;
     const std::span<const std::int32_t> tokens(row.tokens);
     parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row.learnt[begin]});
+    if (middle > 0) parts.back().answer = begin < middle ? "chosen" : "rejected";
   }
   return parts;
 }
@@ -79,13 +85,22 @@ ShownRow row_of_line(const ExampleRows& examples, std::int64_t line, const Token
 }
 
 void print_row(const std::vector<RowPart>& parts) {
-  for (const auto& [text, learned] : parts) std::cout << (learned ? concat("⟦", text, "⟧") : text);
+  const char* answer = nullptr;
+  for (const RowPart& part : parts) {
+    if (part.answer != answer) std::cout << (answer ? "\n" : "") << part.answer << ": ";
+    answer = part.answer;
+    std::cout << (part.learned ? concat("⟦", part.text, "⟧") : part.text);
+  }
   std::cout << "\n";
 }
 
 boost::json::array parts_as_json(const std::vector<RowPart>& parts) {
   boost::json::array texts;
-  for (const auto& [text, learned] : parts) texts.push_back({{"text", text}, {"learned", learned}});
+  for (const RowPart& part : parts) {
+    boost::json::object one{{"text", part.text}, {"learned", part.learned}};
+    if (part.answer != nullptr) one["answer"] = part.answer;
+    texts.push_back(std::move(one));
+  }
   return texts;
 }
 
@@ -178,13 +193,13 @@ void tell_form(const ExampleRows& examples, const std::string& name) {
 }  // namespace
 
 int rows_command(const std::vector<std::string>& arguments) {
-  std::string model, columns, control_tokens = "tokens";
+  std::string model, columns, control_tokens = "tokens", objective = "next_token";
   std::int64_t longest = 1024;
   std::optional<std::int64_t> shown;
   bool json = false;
   CommandSyntax syntax{
       .name = "rows",
-      .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE] [--json]",
+      .usage = "EXAMPLES --model FOLDER [--objective WHAT] [--length N] [--show LINE] [--json]",
       .description =
           "Shows what a model would learn from examples (JSON, CSV, parquet, a folder of them, or "
           "-\n"
@@ -199,6 +214,9 @@ int rows_command(const std::vector<std::string>& arguments) {
       po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) { shown = line; }),
       "Print the row of this line, its target tokens between ⟦ and ⟧.");
   add_columns_option(syntax.options, columns);
+  add("objective", po::value(&objective)->value_name("WHAT"),
+      "That of the run to come: next_token, or dpo or orpo, whose rows are pairs of answers "
+      "(next_token).");
   add_control_tokens_option(syntax.options, control_tokens);
   add("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -206,6 +224,9 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (longest < 2 || longest > 1 << 24)
     throw UsageError(concat("hybrid rows: --length: got ", longest, ", want 2 … ", 1 << 24));
 
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  if (std::ranges::count(objectives, objective) == 0)
+    throw UsageError(choice_problem("hybrid rows: --objective", objective, objectives));
   if (shown && *shown < 1)
     throw UsageError(concat("hybrid rows: --show: got ", *shown, ", want a line, 1 or more"));
 
@@ -217,14 +238,15 @@ int rows_command(const std::vector<std::string>& arguments) {
     path = input.emplace().path().string();
     called = StandardInput::kCalled;
   }
-  const ExampleRows examples =
+  ExampleRows examples =
       read_example_rows(path, {.tokenizer = *tokenizer,
                                .chat = chat,
                                .longest = longest + 1,
                                .now = std::time(nullptr),
                                .control = control_text_of(control_tokens),
                                .columns = ColumnNames(columns, "hybrid rows: --columns"),
-                               .called = called});
+                               .called = called,
+                               .pairs = objective != "next_token"});
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
     std::cerr << "the chat template writes today's date into the rows\n";

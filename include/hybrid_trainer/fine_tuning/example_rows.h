@@ -25,7 +25,14 @@ struct ExampleRow {
   std::int64_t left_out = 0;                // tokens behind the longest length
   std::int64_t answers_left_out = 0;        // answers whose tokens cannot be told, so not learnt
   std::optional<std::int32_t> end_token{};  // that ends what is learnt last
-  std::int64_t targets() const;             // tokens that are learnt
+  /// Of a pair of answers: where the tokens of the rejected text begin, behind all of the chosen one;
+  /// 0 of a row that is no pair.
+  std::int64_t rejected_at = 0;
+  /// Places that it takes in a sequence: a text's last token takes none.
+  std::int64_t places() const {
+    return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
+  }
+  std::int64_t targets() const;  // tokens that are learnt
 };
 
 /// Remarks on examples that are used.
@@ -86,6 +93,7 @@ struct ExampleFormat {
   ControlText control = ControlText::kAsTokens;
   ColumnNames columns{};  // by which examples are read
   std::string called{};   // the file's name in messages, where that is not its path
+  bool pairs = false;     // rows are pairs of answers (objective dpo or orpo)
 };
 
 /// Reads a file of examples, or the files of a folder in order of their names (row_files,
@@ -94,7 +102,8 @@ struct ExampleFormat {
 ///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
 ///   {"messages": […]}                 what the assistant says is learnt
 ///   {"conversations": […]}, {"instruction": …, "input": …, "output": …}    read as messages
-///   {"prompt": …, "chosen": …, "rejected": …}    a pair; both answers are learnt
+///   {"prompt": …, "chosen": …, "rejected": …}    a pair; both answers are learnt, in one row where
+///                                     format.pairs asks for them
 /// with "tools" and "chat_template_kwargs" beside messages; src/fine_tuning/shaped_row.h converts
 /// them. Texts and prompts begin with Tokenizer::template_start, where they do not spell it; texts and
 /// completions end with the end-of-text token, which is added where it is missing; messages end as

@@ -2,11 +2,13 @@
 
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
 
@@ -18,6 +20,7 @@ struct ExampleFiles {
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
   std::string called{};  // the name of `examples` in messages, where that is not its path
+  bool pairs = false;    // they hold pairs of answers
 };
 
 /// Examples as a run takes them.
@@ -40,6 +43,11 @@ bool may_be_examples(const std::filesystem::path& path);
 /// DataError where every line of a file is refused, or some are pairs of a preference.
 ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
                               const DataConfig& config);
+
+/// What the reference model of a run with objective dpo gives for its validation rows, from the run's
+/// folder. Throws DataError where it has none for these rows.
+std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
+                                                            const ExampleData& data);
 
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
