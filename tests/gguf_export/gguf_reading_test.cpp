@@ -113,9 +113,9 @@ TEST_F(GgufReading, GivesTheScalingOfLlama3) {
   config.rope_theta = 5e5;
   config.rope_scaling = {.type = "llama3",
                          .factor = 8,
+                         .original_context = 32,
                          .low_frequency = 1,
-                         .high_frequency = 4,
-                         .original_context = 32};
+                         .high_frequency = 4};
   const ModelConfig read = read_hugging_face_model_config(written(config), 0);
   EXPECT_EQ(read.rope_scaling.type, "llama3");
   EXPECT_EQ(read.rope_scaling.factor, 8);
