@@ -9,8 +9,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-programs=(test_trainer test_cuda test_run test_planning test_sharding test_config test_step test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_data
-  test_observability test_files test_hugging_face test_gguf test_chat test_fine_tuning test_generation test_benchmark test_compare test_tools)
+programs=(test_trainer test_cuda test_run test_planning test_sharding test_config test_step test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_parquet test_tables test_data
+  test_observability test_watch test_files test_hugging_face test_gguf test_gguf_export test_chat test_fine_tuning test_generation test_benchmark test_compare test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 begin=$SECONDS
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }

@@ -59,12 +59,12 @@ groups=(attention products rows elementwise updates compressed checks training r
 declare -A suites_of=(
   [attention]="CudaAttention CudaStateSpaceScan CudaDeltaRuleScan CudaScanSteps CudaSemiseparable CudaResolvent CudaTokenTaps CudaBatchDecoder CudaHostTensors"
   [products]="CudaMatmul CudaGroupedProduct CudaLinear CudaBias CudaDiagonalBlocks"
-  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaClampedGate CudaCap CudaLoss CudaEmbedding CudaRouting"
+  [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaClampedGate CudaCap CudaLoss CudaPreference CudaEmbedding CudaRouting"
   [elementwise]="CudaElementwise CudaReductions CudaColumns CudaProductRounding"
   [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
   [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaMicroScaling CudaWeightDecomposition"
   [checks]="Kernels/CheckDevice Layers/CheckDevice Scans/CheckDevice Semiseparable/CheckDevice Mixtures/CheckDevice AlgorithmCache MemorySimulation"
-  [training]="CudaTraining CudaOffload"
+  [training]="CudaTraining CudaPreferenceTraining CudaOffload"
   [ranks]="NcclRanks NcclRankAlone All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
   [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
 

@@ -6,6 +6,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/gguf/gguf_special_tokens.h"
 
 namespace hybrid_trainer {
 
@@ -91,7 +93,31 @@ std::string ChatFiles::special_token(const std::string& name) const {
   return "";
 }
 
+namespace {
+
+std::vector<std::pair<std::string, std::string>> special_tokens_of(const GgufFile& file) {
+  std::vector<std::pair<std::string, std::string>> tokens;
+  for (const auto& token : read_gguf_special_tokens(file).tokens)
+    tokens.emplace_back(token.role + "_token", token.text);
+  return tokens;
+}
+
+ChatFiles chat_files_of(const GgufFile& file) {
+  ChatFiles files;
+  files.special_tokens = special_tokens_of(file);
+  if (const auto text = file.text("tokenizer.chat_template")) {
+    if (text->size() > kLargestTemplate)
+      throw DataError(concat(file.path().string(), ": its chat template has ", text->size(),
+                             " bytes; want at most ", kLargestTemplate));
+    files.chat_template.emplace(*text, file.path().string());
+  }
+  return files;
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return special_tokens_of(GgufFile(folder));
   std::vector<std::pair<std::string, std::string>> tokens;
   const auto add = [&](std::string_view name, const json::value& value) {
     const json::string* text = token_text(value);
@@ -118,6 +144,7 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::p
 }
 
 ChatFiles read_chat_files(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return chat_files_of(GgufFile(folder));
   if (!fs::is_directory(folder)) throw MissingInput(concat("there is no folder ", folder.string()));
   ChatFiles files;
   files.special_tokens = read_special_tokens(folder);

@@ -16,6 +16,8 @@ namespace {
 constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "training.steps",
                                       "training.evaluate_every_steps",
+                                      "training.patience",
+                                      "training.min_improvement",
                                       "training.threads",
                                       "training.cuda_graphs",
                                       "optimizer.learning_rate",
@@ -49,6 +51,7 @@ constexpr const char* kMayChange[] = {"data.prefetch_depth",
                                       "predict_aware_memory.",
                                       "checkpoint.",
                                       "export.",
+                                      "observability.",
                                       "distributed.",
                                       "device"};
 

@@ -52,13 +52,26 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
                            ", and files of examples teach answers; want next_token, or a data "
                            "folder (windows)"));
   }
+  if (config.prefers() && !config.data.is_rows()) {
+    found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
+                           config.data.layout,
+                           ", and pairs of answers are a file of examples; use `hybrid finetune "
+                           "--objective ",
+                           config.objective, " --data FILE`"));
+  }
+  if (config.prefers() && config.memory.segment_length > 0) {
+    found.push_back(concat("memory.segment_length: got ", config.memory.segment_length,
+                           ", but with objective ", config.objective,
+                           " sequences go whole; want 0"));
+  }
   if (config.masks() == config.model.two_way) return;
   found.push_back(
       config.masks()
           ? "objective: got masked, but the model sees earlier tokens alone (model.two_way is "
             "false); want next_token, or an encoder, such as --preset bk-tiny"
-          : "objective: got next_token, but the model is an encoder (model.two_way) and sees "
-            "the tokens that it would tell; want masked, or model.two_way=false");
+          : "objective: got " + config.objective +
+                ", but the model is an encoder (model.two_way) and sees "
+                "the tokens that it would tell; want masked, or model.two_way=false");
 }
 
 void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -70,6 +83,14 @@ void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) 
          "rows of examples are texts of their own; want data.layout windows");
   refuse(!config.stretches.empty(), "stretches change the rows of a batch; want none");
   refuse(config.training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
+}
+
+void collect_patience_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.training.patience == 0 || config.training.evaluate_every_steps > 0) return;
+  found.push_back(
+      concat("training.patience: got ", config.training.patience,
+             ", but training.evaluate_every_steps is 0, so the run is evaluated only at "
+             "its end; want evaluations, such as training.evaluate_every_steps=50"));
 }
 
 void collect_finder_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -117,6 +138,7 @@ void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::
   collect_objective_problems(config, found);
   collect_stretch_problems(config, found);
   collect_carry_problems(config, found);
+  collect_patience_problems(config, found);
   collect_finder_problems(config, found);
   collect_place_problems(config, found);
   collect_bias_problems(config, found);

@@ -71,7 +71,8 @@ json::array merges_of_lines(const std::string& text) {
   return merges;
 }
 
-/// The files in a tokenizer's folder that belong to it.
+}  // namespace
+
 TokenizerFiles read_companions(const fs::path& folder) {
   TokenizerFiles files;
   for (const char* name : kTokenizerFiles) {
@@ -79,8 +80,6 @@ TokenizerFiles read_companions(const fs::path& folder) {
   }
   return files;
 }
-
-}  // namespace
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model) {
   const ByteSymbolCoder coder;

@@ -15,6 +15,8 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model);
 std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& vocab,
                                            const std::filesystem::path& merges);
 
+/// The files in a tokenizer's folder that belong to it. Throws IoError.
+TokenizerFiles read_companions(const std::filesystem::path& folder);
 /// Hugging Face's `tokenizer.json` of a BPE. Throws DataError.
 std::unique_ptr<Tokenizer> load_hugging_face_file(const boost::json::object& object,
                                                   const std::filesystem::path& file);

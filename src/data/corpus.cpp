@@ -13,6 +13,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
+#include "src/data/table_texts.h"
 #include "src/data/text_cuts.h"
 
 namespace hybrid_trainer {
@@ -49,6 +50,14 @@ std::int64_t mark_bytes(const fs::path& path) {
 /// Collects files in the order given, each once, whatever names and links lead to it.
 class CorpusFinder {
  public:
+  explicit CorpusFinder(TableTexts* tables) : tables_(tables) {}
+
+  void add_named_file(const fs::path& path) {
+    if (add_table(path)) return;
+    require_text(path);
+    add_file(path);
+  }
+
   void add_file(const fs::path& path) {
     const struct stat file = status_of(path);
     const std::int64_t begin = mark_bytes(path);
@@ -58,7 +67,8 @@ class CorpusFinder {
       ++corpus_.repeated_files;
       return;
     }
-    corpus_.documents.push_back({path, begin, file.st_size, begin});
+    corpus_.documents.push_back(
+        {std::make_shared<const fs::path>(path), begin, file.st_size, begin});
     corpus_.bytes += file.st_size - begin;
   }
 
@@ -74,6 +84,8 @@ class CorpusFinder {
     }
     std::ranges::sort(paths);
     for (const fs::path& path : paths) {
+      if (tables_ != nullptr && tables_->is_own(path)) continue;
+      if (add_table(path)) continue;
       const Key key = key_of(status_of(path));
       if (taken_.contains(key) || !is_binary(path)) {
         add_file(path);
@@ -89,6 +101,22 @@ class CorpusFinder {
   }
 
  private:
+  /// Takes a file of rows as documents; false where it is none.
+  bool add_table(const fs::path& path) {
+    if (tables_ == nullptr) return false;
+    const Key key = key_of(status_of(path));
+    if (tables_taken_.contains(key)) {
+      ++corpus_.repeated_files;
+      return true;
+    }
+    const std::size_t before = corpus_.documents.size();
+    if (!tables_->add(path, corpus_.documents)) return false;
+    tables_taken_.insert(key);
+    for (std::size_t i = before; i < corpus_.documents.size(); ++i)
+      corpus_.bytes += corpus_.documents[i].bytes();
+    return true;
+  }
+
   using Key = std::pair<dev_t, ino_t>;
   static Key key_of(const struct stat& file) { return {file.st_dev, file.st_ino}; }
   static void check_readable(const fs::path& folder) {
@@ -102,8 +130,9 @@ class CorpusFinder {
     throw MissingInput(concat("cannot read ", path.string(), ": ", std::strerror(errno)));
   }
 
+  TableTexts* tables_;
   Corpus corpus_;
-  std::set<Key> taken_, skipped_;
+  std::set<Key> taken_, tables_taken_, skipped_;
 };
 
 /// `offset` in a file, moved back to the start of the UTF-8 character that it is in.
@@ -133,7 +162,7 @@ CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
       split.validation.push_back(document);
     } else {
       TextPiece before = document, behind = document;
-      before.end = behind.begin = character_start(document.path, document.begin + cut - begin);
+      before.end = behind.begin = character_start(*document.path, document.begin + cut - begin);
       if (before.bytes() > 0) split.train.push_back(before);
       split.validation.push_back(behind);
     }
@@ -144,16 +173,15 @@ CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
 
 }  // namespace
 
-Corpus find_corpus(const std::vector<fs::path>& inputs) {
+Corpus find_corpus(const std::vector<fs::path>& inputs, TableTexts* tables) {
   if (inputs.empty()) throw UsageError("no input; want at least one text file or folder");
-  CorpusFinder finder;
+  CorpusFinder finder(tables);
   for (const fs::path& input : inputs) {
     if (!fs::exists(input)) throw MissingInput(concat("input ", input.string(), " does not exist"));
     if (fs::is_directory(input)) {
       finder.add_folder(input);
     } else if (fs::is_regular_file(input)) {
-      require_text(input);
-      finder.add_file(input);
+      finder.add_named_file(input);
     } else {
       throw MissingInput(concat("input ", input.string(), " is neither a file nor a folder"));
     }
@@ -163,8 +191,10 @@ Corpus find_corpus(const std::vector<fs::path>& inputs) {
   if (inputs.size() > 1) corpus.name += concat(" and ", inputs.size() - 1, " more");
   if (corpus.bytes == 0) {
     const std::string skipped = concat(", only ", corpus.skipped_binary_files, " binary files");
+    const bool has_rows = tables != nullptr && tables->left_out().rows > 0;
     throw DataError(concat(corpus.name, " is empty: it holds no text",
-                           corpus.skipped_binary_files > 0 ? skipped : ""));
+                           corpus.skipped_binary_files > 0 ? skipped : "",
+                           has_rows ? "; " + tables->left_out().first : ""));
   }
   return corpus;
 }
@@ -203,29 +233,37 @@ std::vector<TextSegment> SegmentReader::next(std::int64_t bytes) {
 
 void SegmentReader::open_piece() {
   const TextPiece& piece = pieces_[piece_];
-  file_.open(piece.path, std::ios::binary);
-  if (!file_) {
-    throw MissingInput(concat("cannot read ", piece.path.string(), ": ", std::strerror(errno)));
+  if (opened_ != piece.path) {
+    file_.close();
+    file_.clear();
+    file_.open(*piece.path, std::ios::binary);
+    if (!file_)
+      throw MissingInput(concat("cannot read ", piece.path->string(), ": ", std::strerror(errno)));
+    opened_ = piece.path;
+    read_to_ = 0;
   }
-  file_.seekg(piece.begin);
-  position_ = piece.begin;
+  if (read_to_ != piece.begin) file_.seekg(piece.begin);
+  read_to_ = position_ = piece.begin;
+  is_in_piece_ = true;
 }
 
 std::optional<TextSegment> SegmentReader::next_segment() {
   if (piece_ == pieces_.size()) return {};
   const TextPiece& piece = pieces_[piece_];
-  if (!file_.is_open()) open_piece();
-  TextSegment segment{std::exchange(rest_, {}), position_ == piece.document_begin, piece.path,
-                      position_};
+  if (!is_in_piece_) open_piece();
+  TextSegment segment{std::exchange(rest_, {}), position_ == piece.document_begin,
+                      piece.table ? concat("row ", piece.row, " of ", piece.table->string())
+                                  : concat(piece.path->string(), " from byte ", position_, " on")};
   while (true) {
     const std::size_t kept = segment.text.size();
     const std::int64_t left = piece.end - position_ - static_cast<std::int64_t>(kept);
     const std::int64_t wanted = std::min(left, segment_bytes_);
     segment.text.resize(kept + static_cast<std::size_t>(wanted));
     if (!file_.read(segment.text.data() + kept, wanted)) {
-      throw IoError(concat("reading ", piece.path.string(), " failed after byte ", position_,
+      throw IoError(concat("reading ", piece.path->string(), " failed after byte ", position_,
                            ": the file has changed or the disk fails"));
     }
+    read_to_ += wanted;
     if (wanted == left) break;
     std::size_t cut = cut_(segment.text, kept);
     segment.is_divided =
@@ -237,7 +275,7 @@ std::optional<TextSegment> SegmentReader::next_segment() {
     position_ += static_cast<std::int64_t>(cut);
     return segment;
   }
-  file_.close();
+  is_in_piece_ = false;
   ++piece_;
   return segment;
 }

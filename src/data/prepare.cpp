@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
@@ -12,6 +13,7 @@
 #include "hybrid_trainer/files/output_folder.h"
 #include "src/data/character_tokenizer.h"
 #include "src/data/parallel.h"
+#include "src/data/table_texts.h"
 #include "src/data/text_cuts.h"
 
 namespace hybrid_trainer {
@@ -158,8 +160,7 @@ class SplitEncoder {
           segment.text, ids,
           segment.starts_document ? TextStart::kDocument : TextStart::kContinuation, control_);
     } catch (const DataError& error) {
-      throw DataError(
-          concat(segment.path.string(), " from byte ", segment.begin, " on: ", error.what()));
+      throw DataError(concat(segment.place, ": ", error.what()));
     }
     return ids;
   }
@@ -197,22 +198,33 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   using Existing = OutputFolder::Existing;
   OutputFolder output(settings.output, settings.replace ? Existing::kReplace : Existing::kRefuse);
   check_output(output.path(), settings);
-  const Corpus corpus = find_corpus(settings.inputs);
+  std::optional<fs::path> made;
+  const auto folder = [&] {
+    if (!made) made = output.create();
+    return *made;
+  };
+  TableTexts tables({.column = settings.column.value_or("text"),
+                     .is_asked = settings.column.has_value(),
+                     .place = [&] { return folder() / "rows.txt"; }});
+  const Corpus corpus = find_corpus(settings.inputs, &tables);
+  tables.finish();
   const CorpusSplit split = split_corpus(corpus, settings.validation);
   PrepareResult result;
   result.skipped_binary_files = corpus.skipped_binary_files;
   result.repeated_files = corpus.repeated_files;
+  result.rows_left_out = tables.left_out().rows;
+  result.first_left_out = tables.left_out().first;
   const auto start = Clock::now();
   const auto tokenizer = make_tokenizer(settings, corpus, progress, result);
   result.tokenizer_seconds = seconds_since(start);
 
-  const fs::path& folder = output.create();
+  folder();
   const auto encode_start = Clock::now();
   SplitEncoder encoder(*tokenizer, separator_of(*tokenizer, corpus.documents.size()),
                        settings.control_text);
   const auto encode = [&](Split part, const std::vector<TextPiece>& pieces, std::int64_t done) {
     return encoder.encode(
-        pieces, {folder, name_of(part), tokenizer->vocabulary_size(), settings.shard_tokens},
+        pieces, {folder(), name_of(part), tokenizer->vocabulary_size(), settings.shard_tokens},
         {"encoding", done, corpus.bytes}, progress);
   };
   DataInfo& info = result.info;
@@ -227,8 +239,9 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   result.divided_bytes = encoder.divided_bytes();
   check_length(corpus, info);
   result.encode_seconds = seconds_since(encode_start);
-  tokenizer->save(folder);
-  write_data_info(info, folder);
+  tables.remove();
+  tokenizer->save(folder());
+  write_data_info(info, folder());
   output.commit();
   return result;
 }

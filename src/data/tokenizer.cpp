@@ -5,8 +5,10 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "src/data/bpe_files.h"
 #include "src/data/character_tokenizer.h"
+#include "src/data/gguf_tokenizer.h"
 #include "src/data/json_file.h"
 #include "src/data/json_place.h"
 
@@ -103,6 +105,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   if (!fs::exists(path)) {
     throw MissingInput(concat("there is no tokenizer at ", path.string()));
   }
+  if (GgufFile::is_one(path)) return load_gguf_tokenizer(path);
   const bool is_folder = fs::is_directory(path);
   const fs::path folder = is_folder ? path : path.parent_path();
   const bool is_gpt2 = is_folder
@@ -126,8 +129,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
                          "\" is not supported; want bytes, characters, or a file of Hugging Face"));
 }
 
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
+  if (GgufFile::is_one(folder)) return load_gguf_tokenizer(folder)->files();
+  return read_companions(folder);
+}
+
 bool holds_tokenizer(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "tokenizer.json") ||
+  return GgufFile::is_one(folder) || std::filesystem::exists(folder / "tokenizer.json") ||
          std::filesystem::exists(folder / "vocab.json");
 }
 

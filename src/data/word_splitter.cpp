@@ -1,7 +1,9 @@
 #include "src/data/word_splitter.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -196,7 +198,11 @@ std::size_t later_word_end(const WordKind& kind, std::string_view text, std::siz
 
 }  // namespace
 
-std::optional<WordPattern> word_pattern_of(std::string_view expression) {
+namespace {
+
+using NamedPattern = std::pair<std::string, WordPattern>;
+
+std::vector<NamedPattern> known_patterns() {
   constexpr const char *kContractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
                        *kBefore = R"([^\r\n\p{L}\p{N}]?)",
                        *kUpper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])",
@@ -209,20 +215,29 @@ std::optional<WordPattern> word_pattern_of(std::string_view expression) {
   const std::string letters = concat(kContractions, "|", kBefore, R"(\p{L}+)"),
                     marks = concat(R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)", kSpace),
                     marks_and_slashes = concat(R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)", kSpace);
-  const std::pair<std::string, WordPattern> known[] = {
-      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-       WordPattern::kGpt2},
-      {concat(letters, R"(|\p{N}{1,3})", marks), WordPattern::kLlama3},
-      {concat(letters, R"(|\p{N})", marks), WordPattern::kQwen2},
-      {concat(kContractions, "|", kBefore, R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)",
-              kSpace),
-       WordPattern::kQwen35},
-      {concat(cased(""), R"(|\p{N})", marks_and_slashes), WordPattern::kTekken},
-      {concat(cased(concat(kContractions, "?")), R"(|\p{N}{1,3})", marks_and_slashes),
-       WordPattern::kGpt4o}};
-  for (const auto& [text, pattern] : known)
+  return {{R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+           WordPattern::kGpt2},
+          {concat(letters, R"(|\p{N}{1,3})", marks), WordPattern::kLlama3},
+          {concat(letters, R"(|\p{N})", marks), WordPattern::kQwen2},
+          {concat(kContractions, "|", kBefore,
+                  R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)", kSpace),
+           WordPattern::kQwen35},
+          {concat(cased(""), R"(|\p{N})", marks_and_slashes), WordPattern::kTekken},
+          {concat(cased(concat(kContractions, "?")), R"(|\p{N}{1,3})", marks_and_slashes),
+           WordPattern::kGpt4o}};
+}
+
+}  // namespace
+
+std::optional<WordPattern> word_pattern_of(std::string_view expression) {
+  for (const auto& [text, pattern] : known_patterns())
     if (expression == text) return pattern;
   return {};
+}
+
+std::string word_expression(WordPattern pattern) {
+  const std::vector<NamedPattern> known = known_patterns();
+  return std::ranges::find(known, pattern, &NamedPattern::second)->first;
 }
 
 std::size_t word_end(WordPattern pattern, std::string_view text, std::size_t begin) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace hybrid_trainer {
@@ -19,6 +20,9 @@ enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o };
 
 /// The pattern that this regular expression spells, as one of the above does.
 std::optional<WordPattern> word_pattern_of(std::string_view expression);
+
+/// The regular expression that spells a pattern.
+std::string word_expression(WordPattern pattern);
 
 /// The end of the word that begins at `begin`, which is where a word ends or the text begins. A run
 /// of bytes that are not UTF-8 is a word, and the text before it is matched as if it ended there.

@@ -34,8 +34,7 @@ constexpr Container kContainers[] = {
     {"PK\3\4"sv, "a zip archive, as Excel's tables and PyTorch's .bin and .pt files are, too",
      "take out or save as text what it holds"},
     {"PAR1"sv, "a Parquet table",
-     "write it as JSON lines first: python3 -c \"import pandas; "
-     "pandas.read_parquet('FILE').to_json('FILE.jsonl', orient='records', lines=True)\""},
+     "name it FILE.parquet where examples or documents are wanted; nothing else reads it"},
     {"ARROW1"sv, "an Arrow table", "write it as JSON lines first: datasets' to_json does it"},
     {"GGUF"sv, "a model in llama.cpp's GGUF format",
      "transformers' from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained make a folder of "

@@ -5,10 +5,8 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/files/python_json.h"
-#include "hybrid_trainer/files/text_file.h"
-#include "src/fine_tuning/row_texts.h"
+#include "hybrid_trainer/tables/row_files.h"
+#include "src/fine_tuning/pair_row.h"
 #include "src/fine_tuning/row_tokens.h"
 
 namespace hybrid_trainer {
@@ -17,26 +15,70 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t kLargestFile = std::size_t{16} << 30;
-constexpr std::size_t kLongestLine = std::size_t{256} << 20;
-
-ExampleRow row_of_line(std::string_view text, RowMaker& maker) {
-  WideIntegers wide;
-  const auto value = parse_noted_json(text, "the line", kLongestLine, wide);
-  if (!value.is_object()) throw DataError("it is no JSON object");
-  return maker.make(value.get_object(), wide);
-}
-
 /// A file that is something else is not read to its end.
 void check_is_data(const ExampleRows& examples, const std::filesystem::path& path) {
   constexpr std::size_t kManyRefused = 100'000;
-  if (examples.refused.size() < kManyRefused || examples.refused.size() < examples.rows.size())
-    return;
+  const std::size_t used = examples.rows.size() + examples.pairs.size();
+  if (examples.refused.size() < kManyRefused || examples.refused.size() < used) return;
   throw DataError(concat(path.string(), ": ", examples.refused.size(), " of its first ",
-                         examples.rows.size() + examples.refused.size(),
-                         " lines are refused; line ", examples.refused.front().line, ": ",
-                         examples.refused.front().reason));
+                         used + examples.refused.size(), " lines are refused; line ",
+                         examples.refused.front().line, ": ", examples.refused.front().reason));
 }
+
+/// Reads the files one behind the other.
+class ExampleReader {
+ public:
+  explicit ExampleReader(const ExampleFormat& format) : format_(format), maker_(format) {}
+
+  void read(const std::filesystem::path& path) {
+    const TableReading reading{format_.columns, keys_of_examples(), format_.called};
+    examples_.files.push_back({path, {}});
+    const TableVisitor visitor{
+        [&](std::int64_t line, const json::object& example, const WideIntegers& wide) {
+          try {
+            add(line, maker_.make(example, wide));
+          } catch (const DataError& error) {
+            refuse(line, error.what());
+          }
+        },
+        [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
+    examples_.files.back().form = visit_rows(path, reading, visitor);
+  }
+
+  ExampleRows take() {
+    examples_.findings = maker_.findings();
+    return std::move(examples_);
+  }
+
+ private:
+  void add(std::int64_t line, MadeRow made) {
+    ++examples_.files.back().shapes[made.shape];
+    made.row.file = examples_.files.size() - 1;
+    made.row.line = line;
+    if (made.rejected && format_.pairs)
+      made.row = pair_row(std::move(made.row), *made.rejected, format_);
+    if (format_.pairs && !made.rejected)
+      throw DataError(
+          "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
+          "of messages");
+    if (!made.rejected || format_.pairs) {
+      examples_.rows.push_back(std::move(made.row));
+      return;
+    }
+    made.rejected->file = made.row.file;
+    made.rejected->line = line;
+    examples_.pairs.push_back({std::move(made.row), *std::move(made.rejected)});
+  }
+
+  void refuse(std::int64_t line, const std::string& reason) {
+    examples_.refused.push_back({line, reason, examples_.files.size() - 1});
+    check_is_data(examples_, examples_.files.back().path);
+  }
+
+  const ExampleFormat& format_;
+  RowMaker maker_;
+  ExampleRows examples_;
+};
 
 std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritten) {
   std::string keys;
@@ -90,27 +132,38 @@ std::vector<std::string> ExampleRows::notes() const {
   return notes;
 }
 
+std::string ExampleRows::place(std::size_t file, std::int64_t line, bool names_file) const {
+  const ExampleFile& of = files.at(file);
+  const bool is_named = names_file || files.size() > 1;
+  return concat(of.form.unit(), " ", line, is_named ? " of " + of.path.string() : "");
+}
+
+std::string ExampleRows::form() const {
+  std::vector<std::string> containers, counts;
+  std::map<RowShape, std::int64_t> shapes;
+  for (const ExampleFile& file : files) {
+    const std::string name = name_of(file.form.container);
+    if (std::ranges::count(containers, name) == 0) containers.push_back(name);
+    for (const auto& [shape, count] : file.shapes) shapes[shape] += count;
+  }
+  for (const auto& [shape, count] : shapes)
+    counts.push_back(concat(count,
+                            count == 1 && counts.empty() ? " row of "
+                            : counts.empty()             ? " rows of "
+                                                         : " of ",
+                            name_of(shape)));
+  return concat(files.size() > 1 ? concat(files.size(), " files of ") : "",
+                join(containers, " and "), counts.empty() ? "" : ", ", join(counts));
+}
+
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format) {
   require(format.longest >= 2, "a row of examples has at least 2 tokens");
-  const std::string content = read_text(path, kLargestFile);
-  ExampleRows examples;
-  RowMaker maker(format);
-  const RowTexts texts = row_texts(content, path);
-  examples.are_of_array = texts.are_of_array;
-  examples.array_key = texts.array_key;
-  for (const auto& [line, text] : texts.rows) {
-    count_progress();
-    try {
-      examples.rows.push_back(row_of_line(text, maker));
-      examples.rows.back().line = line;
-    } catch (const DataError& error) {
-      examples.refused.push_back({line, error.what()});
-      check_is_data(examples, path);
-    }
-  }
-  if (examples.rows.empty() && examples.refused.empty())
-    throw DataError(concat(path.string(), ": holds no examples"));
-  examples.findings = maker.findings();
+  ExampleReader reader(format);
+  for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  ExampleRows examples = reader.take();
+  if (examples.rows.empty() && examples.pairs.empty() && examples.refused.empty())
+    throw DataError(
+        concat(format.called.empty() ? path.string() : format.called, ": holds no examples"));
   return examples;
 }
 

@@ -27,9 +27,9 @@ struct NormalRow {
   bool has_calls() const;         // of tools
 };
 
-/// Reads "text"; "prompt" with "completion"; "messages"; ShareGPT's "conversations"; Alpaca's
-/// "instruction" with "input" and "output", or Dolly's with "context" and "response". A key that is null, or an empty list, is as absent. Adds
-/// to `unused` each key that means something elsewhere and nothing here. Throws DataError.
+/// Reads "text", "prompt" with "completion", or "messages", of which an example has one (see
+/// shaped_row). A key that is null, or an empty list, is as absent. Adds to `unused` each key of a
+/// message that means something elsewhere and nothing here. Throws DataError.
 NormalRow normal_row(const boost::json::object& example, const MessageForm& form,
                      std::set<std::string>& unused);
 

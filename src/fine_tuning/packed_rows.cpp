@@ -44,13 +44,13 @@ PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
   for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
   if (!settings.packs) return;
   std::vector<std::int64_t> lengths;
-  for (const ExampleRow& row : rows_) lengths.push_back(std::ssize(row.tokens) - 1);
+  for (const ExampleRow& row : rows_) lengths.push_back(row.places());
   bins_ = best_fit_decreasing(lengths, settings.sequence_length);
 }
 
 double PackedRows::fill() const {
   std::int64_t places = 0;
-  for (const ExampleRow& row : rows_) places += std::ssize(row.tokens) - 1;
+  for (const ExampleRow& row : rows_) places += row.places();
   return static_cast<double>(places) / static_cast<double>(sequences() * settings_.sequence_length);
 }
 
@@ -62,27 +62,89 @@ const std::vector<std::size_t>& PackedRows::rows_of(std::int64_t index, std::int
                                count)];
 }
 
-/// Writes sequence `at` of the batch; returns how many targets it has.
-std::int64_t PackedRows::write(const std::vector<std::size_t>& rows, const Batch& batch,
-                               std::int64_t at) const {
-  const std::int64_t length = settings_.sequence_length;
-  std::int32_t* tokens = batch.at("tokens").data<std::int32_t>() + at * length;
-  std::int32_t* targets = batch.at("targets").data<std::int32_t>() + at * length;
-  std::int32_t* positions = batch.at("positions").data<std::int32_t>() + at * length;
-  std::int64_t place = 0, learnt = 0;
-  for (const std::size_t i : rows) {
-    const ExampleRow& row = rows_[i];
-    for (std::size_t t = 0; t + 1 < row.tokens.size(); ++t, ++place) {
-      tokens[place] = row.tokens[t];
-      targets[place] = row.learnt[t + 1] ? row.tokens[t + 1] : kNoTarget;
-      positions[place] = static_cast<std::int32_t>(t);
-      learnt += row.learnt[t + 1] ? 1 : 0;
+namespace {
+
+/// One sequence of a batch that texts are written into, one behind the other.
+class SequenceOfTexts {
+ public:
+  SequenceOfTexts(const Batch& batch, std::int64_t at)
+      : length_(batch.tokens_per_example()),
+        tokens_(row_of<std::int32_t>(batch, "tokens", at)),
+        targets_(row_of<std::int32_t>(batch, "targets", at)),
+        positions_(row_of<std::int32_t>(batch, "positions", at)),
+        halves_(row_of<std::int32_t>(batch, "halves", at)),
+        references_(row_of<float>(batch, "references", at)) {}
+
+  /// Tokens [first, last) of a row. `half`: which half of which pair they are, or -1.
+  void add(const ExampleRow& row, std::size_t first, std::size_t last, std::int32_t half) {
+    for (std::size_t t = first; t + 1 < last; ++t, ++place_) {
+      const bool is_target = row.learnt[t + 1];
+      tokens_[place_] = row.tokens[t];
+      targets_[place_] = is_target ? row.tokens[t + 1] : kNoTarget;
+      positions_[place_] = static_cast<std::int32_t>(t - first);
+      if (halves_ != nullptr) halves_[place_] = is_target ? half : -1;
+      targets += is_target ? 1 : 0;
     }
   }
-  std::fill(tokens + place, tokens + length, settings_.padding);
-  std::fill(targets + place, targets + length, kNoTarget);
-  std::iota(positions + place, positions + length, 0);
-  return learnt;
+  void add_pair(const ExampleRow& row, const PairReference& reference) {
+    const auto middle = static_cast<std::size_t>(row.rejected_at);
+    references_[2 * pairs] = static_cast<float>(reference.chosen);
+    references_[2 * pairs + 1] = static_cast<float>(reference.rejected);
+    add(row, 0, middle, static_cast<std::int32_t>(2 * pairs));
+    add(row, middle, row.tokens.size(), static_cast<std::int32_t>(2 * pairs + 1));
+    ++pairs;
+  }
+  void pad(std::int32_t padding) {
+    std::fill(tokens_ + place_, tokens_ + length_, padding);
+    std::fill(targets_ + place_, targets_ + length_, kNoTarget);
+    std::iota(positions_ + place_, positions_ + length_, 0);
+    if (halves_ == nullptr) return;
+    std::fill(halves_ + place_, halves_ + length_, -1);
+    std::fill(references_ + 2 * pairs, references_ + length_, 0.0f);
+  }
+
+  std::int64_t targets = 0, pairs = 0;
+
+ private:
+  /// Null where the batch has no such tensor.
+  template <class T>
+  static T* row_of(const Batch& batch, const char* name, std::int64_t at) {
+    const Tensor* const tensor = batch.find(name);
+    return tensor == nullptr ? nullptr : tensor->data<T>() + at * batch.tokens_per_example();
+  }
+
+  const std::int64_t length_;
+  std::int32_t *const tokens_, *const targets_, *const positions_, *const halves_;
+  float* const references_;
+  std::int64_t place_ = 0;
+};
+
+}  // namespace
+
+Batch empty_row_batch(const BatchShape& shape, bool has_pairs, const Stream& stream) {
+  const Batch batch = empty_token_batch(shape, true, stream);
+  if (!has_pairs) return batch;
+  std::vector<NamedTensor> tensors = batch.tensors();
+  const Shape places{shape.batch_size, shape.sequence_length};
+  tensors.push_back({"halves", Tensor::empty(places, DType::kI32, MemoryKind::kData, stream)});
+  tensors.push_back({"references", Tensor::empty(places, DType::kF32, MemoryKind::kData, stream)});
+  return Batch(std::move(tensors), shape.sequence_length);
+}
+
+/// Writes sequence `at` of the batch; returns how many targets it has, or pairs.
+std::int64_t PackedRows::write(const std::vector<std::size_t>& rows, const Batch& batch,
+                               std::int64_t at) const {
+  SequenceOfTexts sequence(batch, at);
+  for (const std::size_t i : rows) {
+    const ExampleRow& row = rows_[i];
+    if (row.rejected_at > 0) {
+      sequence.add_pair(row, settings_.references ? settings_.references->at(i) : PairReference{});
+    } else {
+      sequence.add(row, 0, row.tokens.size(), -1);
+    }
+  }
+  sequence.pad(settings_.padding);
+  return has_pairs() ? sequence.pairs : sequence.targets;
 }
 
 Batch PackedRows::read(std::int64_t index, const Batch& memory) const {
@@ -108,9 +170,9 @@ Batch PackedRows::read_in_order(std::int64_t first, const Batch& memory) const {
 EvaluationRows::EvaluationRows(std::vector<ExampleRow> rows, const PackedRows::Settings& settings,
                                const Stream& stream)
     : rows_(std::move(rows), settings),
-      memory_(empty_token_batch(
-          {std::min(settings.batch_size, rows_.sequences()), settings.sequence_length}, true,
-          stream)) {}
+      memory_(empty_row_batch(
+          {std::min(settings.batch_size, rows_.sequences()), settings.sequence_length},
+          rows_.has_pairs(), stream)) {}
 
 std::int64_t EvaluationRows::batches() const {
   return (rows_.sequences() + memory_.size() - 1) / memory_.size();

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
+#include "src/fine_tuning/shaped_row.h"
 #include "src/fine_tuning/token_places.h"
 
 namespace hybrid_trainer {
@@ -145,7 +146,15 @@ bool names_a_tool(std::string_view text, const json::value& tools) {
 
 }  // namespace
 
-ExampleRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
+MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
+  const bool has_template = format_.chat.chat_template.has_value();
+  const ShapedRow shaped = shaped_row(example, has_template, findings_.unused_keys);
+  MadeRow made{shaped.shape, make_row(shaped.example, wide)};
+  if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide);
+  return made;
+}
+
+ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& wide) {
   const NormalRow row = normal_row(example, chats_.form(), findings_.unused_keys);
   for (const json::value& message : row.messages) check_integers(message, wide);
   for (const auto& [key, value] : row.variables) check_integers(value, wide);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <optional>
 #include <string>
 
 #include "hybrid_trainer/fine_tuning/example_rows.h"
@@ -8,19 +9,27 @@
 
 namespace hybrid_trainer {
 
+/// One example as tokens, without its line.
+struct MadeRow {
+  RowShape shape = RowShape::kText;
+  ExampleRow row;                        // of a preference with the chosen answer
+  std::optional<ExampleRow> rejected{};  // of a preference
+};
+
 /// Makes rows of tokens of a file's examples.
 class RowMaker {
  public:
   /// `format` must outlive this.
   explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
 
-  /// Tokens and targets of one example, without its line; `wide` are integers of its line. Throws
-  /// DataError that says why it is refused.
-  ExampleRow make(const boost::json::object& example, const WideIntegers& wide);
+  /// Tokens and targets of one example; `wide` are integers of its line. Throws DataError that says
+  /// why it is refused.
+  MadeRow make(const boost::json::object& example, const WideIntegers& wide);
 
   const ExampleFindings& findings() const { return findings_; }
 
  private:
+  ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide);
   void note(const NormalRow& row, const RenderedRow& chat);
   void note_ending(const std::string& ending);
   const ExampleFormat& format_;

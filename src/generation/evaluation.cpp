@@ -28,6 +28,7 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pa
       return sum;
     } catch (const OutOfMemory&) {
       if (!may_split || batch.size() % (2 * parts) != 0) throw;
+      if (PreferenceLoss* const preference = model.preference()) preference->clear(stream);
       parts *= 2;
       stream.synchronize();
       stream.pool()->trim();
@@ -38,6 +39,7 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pa
 /// Of one batch.
 struct BatchLoss {
   double sum = 0, tokens = 0;
+  PreferenceLoss::Measures preference{};
 };
 
 /// What each has of its batches, in the order of all.
@@ -77,15 +79,25 @@ EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dt
     const Pass pass{.training = false,
                     .dtype = dtype,
                     .segment = model.segment_for(segment_length, batch.tokens_per_example())};
-    const double sum = wait_for_summed_loss(model, batch, pass, parts, !share.in_step, stream);
-    if (mine < count) own.push_back({sum, batch.loss_divisor()});
+    PreferenceLoss* const preference = batch.find("halves") ? model.preference() : nullptr;
+    if (preference != nullptr) preference->clear(stream);
+    BatchLoss loss{wait_for_summed_loss(model, batch, pass, parts, !share.in_step, stream),
+                   batch.loss_divisor()};
+    if (preference != nullptr) loss.preference = preference->take(stream);
+    if (mine < count) own.push_back(loss);
   }
   EvaluationResult result;
   double sum = 0;
+  PreferenceLoss::Measures preference;
   for (const BatchLoss& one : in_order(own, count, share)) {
     sum += one.sum;
     result.tokens += static_cast<std::int64_t>(one.tokens);
+    preference += one.preference;
   }
+  if (preference.pairs > 0)
+    result.preference = {preference.reward_chosen / preference.pairs,
+                         preference.reward_rejected / preference.pairs,
+                         preference.right / preference.pairs};
   result.loss = sum / static_cast<double>(result.tokens);
   result.perplexity = std::exp(result.loss);
   if (!std::isfinite(result.loss)) {

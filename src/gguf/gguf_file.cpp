@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/gguf/block_formats.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -253,11 +254,24 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
   }
 }
 
+const GgufTensor* GgufFile::find_tensor(const std::string& name) const {
+  const auto found = std::ranges::find(tensors_, name, &GgufTensor::name);
+  return found == tensors_.end() ? nullptr : &*found;
+}
+
 const GgufTensor& GgufFile::tensor(const std::string& name) const {
-  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                  [&](const GgufTensor& tensor) { return tensor.name == name; });
-  if (found == tensors_.end()) throw DataError(concat(path_.string(), ": holds no tensor ", name));
-  return *found;
+  if (const GgufTensor* found = find_tensor(name)) return *found;
+  throw DataError(concat(path_.string(), ": holds no tensor ", name));
+}
+
+Tensor GgufFile::values_of(const GgufTensor& tensor) const {
+  const Stream host(MemoryPool::create("host"));
+  const Tensor values = Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  std::vector<std::byte> bytes(tensor.bytes());
+  InputFile(path_).read_at(bytes.data(), bytes.size(), tensor.offset);
+  decode_blocks(tensor.type, bytes.data(),
+                {values.data<float>(), static_cast<std::size_t>(values.elements())});
+  return values;
 }
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "src/gguf/gguf_writer.h"
+#include "hybrid_trainer/gguf/gguf_writer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/output_file.h"
-#include "src/gguf/block_formats.h"
+#include "hybrid_trainer/gguf/block_formats.h"
 
 namespace hybrid_trainer {
 namespace {

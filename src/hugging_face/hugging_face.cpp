@@ -15,12 +15,15 @@
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/decoder_spec.h"
 #include "src/hugging_face/exported_tensors.h"
 #include "src/hugging_face/fused_experts.h"
+#include "src/hugging_face/gguf_config.h"
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/origin_folder.h"
 #include "src/hugging_face/token_files.h"
@@ -174,6 +177,7 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
   const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
   check_sizes(theirs, model.config(), layout, path.string());
+  if (GgufFile::is_one(path)) return visit_gguf_weights(path, model, visit);
   OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
   model.visit_parameters([&](Parameter& parameter) {
@@ -249,7 +253,8 @@ namespace {
 /// Whether the files hold a head of its own although config.json ties it to the token table: as what
 /// was merged of adapters that trained either of them. transformers 5 opens it so, too.
 bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
-  if (layout.tied_head.empty() || !HuggingFaceWeights::are_in(folder)) return false;
+  if (layout.tied_head.empty() || GgufFile::is_one(folder) || !HuggingFaceWeights::are_in(folder))
+    return false;
   try {
     const HuggingFaceWeights weights(folder);
     std::string table = layout.tied_head;
@@ -263,10 +268,12 @@ bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
 
 void require_model(const fs::path& folder) {
   const std::string path = folder.string();
+  if (GgufFile::is_one(folder)) return;
   if (fs::is_regular_file(folder)) refuse_container(folder);
   if (!fs::is_directory(folder))
     throw MissingInput(concat(path, ": is no folder here; want a model's of Hugging Face, with ",
-                              "config.json, weights and tokenizer", how_to_download(folder)));
+                              "config.json, weights and tokenizer, or a GGUF file",
+                              how_to_download(folder)));
   if (!holds_adapter(folder)) return;
   if (HuggingFaceWeights::are_in(folder))
     throw DataError(
@@ -289,9 +296,18 @@ void warn_of_generation_keys(const fs::path& file) {
   warn_of_unknown_keys(file.string(), unread.unknown);
 }
 
+ModelConfig parsed_config(const fs::path& folder, const ModelRegistry& registry) {
+  if (GgufFile::is_one(folder))
+    return parse_hugging_face_config(boost::json::serialize(gguf_config(GgufFile(folder))),
+                                     folder.string(), registry);
+  const std::string path = (folder / "config.json").string();
+  return parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
+}
+
 }  // namespace
 
 DType dtype_of_hugging_face_weights(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return is_all_bf16(folder) ? DType::kBF16 : DType::kF32;
   const HuggingFaceWeights weights(folder);
   const auto is_short = [](const SafetensorsEntry& entry) {
     return entry.dtype == "BF16" || is_mixer_vector_in_f32(entry);
@@ -306,8 +322,7 @@ DType dtype_of_hugging_face_weights(const fs::path& folder) {
 ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
                                            const ModelRegistry& registry) {
   require_model(folder);
-  const std::string path = (folder / "config.json").string();
-  ModelConfig model = parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
+  ModelConfig model = parsed_config(folder, registry);
   warn_of_generation_keys(folder / "generation_config.json");
   model.dropout = dropout;
   if (model.tied_head && has_own_head(folder, find_family(model.family, registry).hugging_face))
@@ -322,7 +337,7 @@ void read_hugging_face_weights(const fs::path& folder, LanguageModel& model,
 
 void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
                                const ModelRegistry& registry) {
-  read_weights(folder, model, registry, [&](Parameter& parameter, const WeightInFiles& weight) {
+  read_weights(folder, model, registry, [&](Parameter& parameter, const FolderWeight& weight) {
     const Tensor master = parameter.home_master();
     if (master.device().type == DeviceType::kCpu) return weight.read(master);
     wait_for_copy(master, weight.values(), stream);

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -110,7 +111,8 @@ HuggingFaceWeights::HuggingFaceWeights(const fs::path& folder) {
 
 bool HuggingFaceWeights::are_in(const fs::path& folder) {
   std::error_code error;
-  return fs::exists(folder / kSingleFile, error) || fs::exists(folder / kIndex, error);
+  return GgufFile::is_one(folder) || fs::exists(folder / kSingleFile, error) ||
+         fs::exists(folder / kIndex, error);
 }
 
 bool HuggingFaceWeights::are_meant(const fs::path& folder) {

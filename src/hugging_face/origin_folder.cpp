@@ -7,6 +7,7 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
@@ -36,7 +37,7 @@ bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
 OriginFolder::OriginFolder(const fs::path& folder, const HuggingFaceLayout& layout)
     : layout_(layout), folder_(folder) {
   const bool takes_over = !layout.carried.empty() || layout.mixer_keys != MixerKeys::kNone;
-  if (folder.empty() || !takes_over) return;
+  if (folder.empty() || !takes_over || GgufFile::is_one(folder)) return;
   if (!HuggingFaceWeights::are_in(folder)) {
     if (!layout.carried.empty())
       warn(folder.string(), concat("is gone: the model began with it, and what it may have had ",

@@ -72,6 +72,7 @@ json::object quantization_config(const std::string& form) {
 }
 
 std::string quantization_of_hugging_face(const std::filesystem::path& folder) {
+  if (GgufFile::is_one(folder)) return "";
   const std::string path = (folder / "config.json").string();
   return parse_quantization_config(
       parse_python_object(read_text(path, kMostQuantizationBytes), path), path);

@@ -8,6 +8,9 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/gguf/gguf_special_tokens.h"
+#include "src/hugging_face/gguf_config.h"
 #include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
@@ -50,9 +53,10 @@ std::vector<std::int32_t> end_tokens_of(const fs::path& file) {
 }  // namespace
 
 std::string token_ids_in(const fs::path& folder) {
+  const bool is_gguf = GgufFile::is_one(folder);
   const fs::path file = folder / "config.json";
-  if (!fs::exists(file)) return "";
-  const json::object config = object_in(file);
+  if (!is_gguf && !fs::exists(file)) return "";
+  const json::object config = is_gguf ? gguf_config(GgufFile(folder)) : object_in(file);
   json::object ids;
   for (const char* key : {"bos_token_id", kEnd, "pad_token_id"})
     if (const json::value* value = config.if_contains(key)) ids[key] = *value;
@@ -60,6 +64,7 @@ std::string token_ids_in(const fs::path& folder) {
 }
 
 std::vector<std::int32_t> end_token_ids_in(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return generation_end_tokens_in(folder);
   std::set<std::int32_t> all;
   for (const char* name : {"generation_config.json", "config.json"})
     for (const std::int32_t id : end_tokens_of(folder / name)) all.insert(id);
@@ -67,6 +72,10 @@ std::vector<std::int32_t> end_token_ids_in(const fs::path& folder) {
 }
 
 std::vector<std::int32_t> generation_end_tokens_in(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) {
+    const std::vector<std::int64_t> ends = read_gguf_special_tokens(GgufFile(folder)).ends;
+    return {ends.begin(), ends.end()};
+  }
   std::vector<std::int32_t> tokens = end_tokens_of(folder / "generation_config.json");
   return tokens.empty() ? end_tokens_of(folder / "config.json") : tokens;
 }

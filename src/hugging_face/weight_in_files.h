@@ -30,10 +30,9 @@ class WeightInFiles final : public FolderWeight {
   WeightInFiles(const OpenFolder& folder, const std::vector<FileTensor>& parts, const Shape& shape)
       : folder_(folder), parts_(parts), shape_(shape) {}
   Tensor values() const override;
+  void read(const Tensor& values) const override;
   bool is_quantized() const override;
   std::vector<QuantizedRows> quantized(const Stream& home) const override;
-  /// Fills f32 values on the host.
-  void read(const Tensor& values) const;
 
  private:
   void read_unchecked(const Tensor& values, const FileTensor& part) const;

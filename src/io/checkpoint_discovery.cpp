@@ -22,10 +22,8 @@ std::vector<std::int64_t> checkpoint_steps(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list the checkpoints: ", problem.code().message()));
 }
 
-namespace {
-
-/// Steps of all checkpoints, newest first, as rank 0 sees them.
-std::vector<std::int64_t> agreed_steps(const std::string& folder, const CheckpointRanks& ranks) {
+std::vector<std::int64_t> steps_of_checkpoints(const std::string& folder,
+                                               const CheckpointRanks& ranks) {
   const std::vector<std::string> by_rank = ranks.attempt([&] {
     std::string text;
     if (!ranks.lead()) return text;
@@ -35,6 +33,8 @@ std::vector<std::int64_t> agreed_steps(const std::string& folder, const Checkpoi
   std::istringstream text(by_rank.front());
   return {std::istream_iterator<std::int64_t>(text), std::istream_iterator<std::int64_t>()};
 }
+
+namespace {
 
 /// "" where all ranks find their part of the files sound: then it is `found`.
 std::string damage_of(const std::string& path, std::int64_t step, const CheckpointRanks& ranks,
@@ -84,10 +84,25 @@ std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& fo
   return {};
 }
 
+CheckpointInfo find_checkpoint(const std::string& folder, std::int64_t step) {
+  std::string there;
+  const std::vector<std::int64_t> steps = checkpoint_steps(folder);
+  for (const std::int64_t one : steps) there += concat(there.empty() ? "" : ", ", one);
+  if (std::ranges::count(steps, step) == 0)
+    throw MissingInput(concat(folder, ": holds no checkpoint of step ", step, "; ",
+                              there.empty() ? "there is none" : "there are those of " + there,
+                              " (checkpoint.keep and keep_best say which stay)"));
+  std::optional<CheckpointInfo> found;
+  const std::string path = folder + "/" + checkpoint_name(step);
+  const std::string damage = damage_of(path, step, {}, found);
+  if (found) return *found;
+  throw DataError(concat(path, " is damaged (checksum check: ", damage, "); want one of ", there));
+}
+
 FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before,
                                        const CheckpointRanks& ranks) {
   FoundCheckpoint found;
-  std::vector<std::int64_t> steps = agreed_steps(folder, ranks);
+  std::vector<std::int64_t> steps = steps_of_checkpoints(folder, ranks);
   std::erase_if(steps, [&](std::int64_t step) { return step >= before; });
   for (std::int64_t step : steps) {
     const std::string name = checkpoint_name(step);

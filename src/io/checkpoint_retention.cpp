@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/files/file_descriptor.h"
+#include "hybrid_trainer/files/output_file.h"
 #include "src/io/checkpoint_files.h"
 
 namespace hybrid_trainer {
@@ -70,8 +71,24 @@ void clean_up_checkpoints(const std::string& folder, std::int64_t step,
                                 "); the next save tries to remove them again"));
     }
   };
+  if (const std::string problem = name_best_checkpoint(folder, options.best); !problem.empty())
+    warnings.push_back(problem);
   try_to([&] { rotate(folder, step, options); });
   try_to([&] { remove_leftovers(folder); });
+}
+
+std::string name_best_checkpoint(const std::string& folder, std::optional<std::int64_t> step) try {
+  const std::string file = folder + "/best";
+  if (step) {
+    replace_file(file, checkpoint_name(*step) + "\n");
+  } else if (fs::is_regular_file(file)) {
+    fs::remove(file);
+  }
+  return "";
+} catch (const IoError& problem) {
+  return concat("the best checkpoint is not named: ", problem.what());
+} catch (const fs::filesystem_error& problem) {
+  return concat("the best checkpoint is not named: ", problem.what());
 }
 
 std::string discard_checkpoints_after(const std::string& folder, std::int64_t step) try {

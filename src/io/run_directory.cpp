@@ -22,13 +22,19 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
+/// Whether the name is that of examples that came in on standard input.
+bool is_kept_input(const std::string& name) {
+  return name == "examples.jsonl" || name == "examples.json" || name == "examples.csv" ||
+         name == "examples.parquet";
+}
+
 /// Whether the path may be left from a run that was killed before its first step.
 bool is_of_a_start(const fs::path& path) {
   const std::string name = path.filename().string();
   std::error_code ignored;
   if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
   return name == ".lock" || name == "data.json" || name == "tokenizer" || name == "oom.json" ||
-         name == "ranks" || name == "algorithms" || name == "log.txt" ||
+         name == "ranks" || name == "algorithms" || name == "log.txt" || is_kept_input(name) ||
          name.rfind(".tmp-", 0) == 0;
 }
 

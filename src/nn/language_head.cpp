@@ -18,6 +18,79 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 
 }  // namespace
 
+/// Logits of some rows of x at a time, and where the tape keeps, their gradients.
+class LanguageHead::Chunks {
+ public:
+  Chunks(LanguageHead& head, const Tensor& x, const Tensor& targets, ActivationTape& tape,
+         const Stream& stream)
+      : head_(head),
+        x_(x),
+        targets_(targets),
+        keeps_(tape.keeps()),
+        stream_(stream),
+        step_(chunk_rows(x.size(0), columns() * static_cast<std::int64_t>(size_of(x.dtype())),
+                         stream)),
+        logits_(Tensor::empty({step_, columns()}, x.dtype(), MemoryKind::kLogits, stream)),
+        capped_(head.cap_ > 0 && keeps_ ? Tensor::empty_like(logits_, MemoryKind::kLogits, stream)
+                                        : Tensor{}),
+        dx_(keeps_ ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{}),
+        dtable_(head.table_, stream, keeps_, x.dtype()),  // complete when nobody reads it
+        table_(head.table_.acquire(x.dtype(), stream)) {}
+
+  /// Calls visit(begin, end) for all rows in turn.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (std::int64_t begin = 0; begin < x_.size(0); begin += step_)
+      visit(begin, std::min(x_.size(0), begin + step_));
+  }
+  bool is_one() const { return step_ == x_.size(0); }
+  void compute_logits(std::int64_t begin, std::int64_t end) {
+    const Tensor part = logits_.rows(0, end - begin);
+    kernels::linear_forward(part, x_.rows(begin, end), table_, Tensor{}, Tensor{}, stream_);
+    if (head_.cap_ > 0) kernels::cap_forward(part, part, head_.cap_, stream_);
+  }
+  /// Writes the losses of the rows whose logits were computed last; where `scale` is not 0 these become
+  /// their gradients.
+  void compute_losses(const Tensor& losses, std::int64_t begin, std::int64_t end, float scale) {
+    const Tensor part = logits_.rows(0, end - begin);
+    if (capped_ && scale != 0) copy(capped_.rows(0, end - begin), part, stream_);
+    kernels::softmax_cross_entropy(losses.rows(begin, end), part, targets_.rows(begin, end),
+                                   head_.vocabulary_, scale, stream_);
+  }
+  void weigh(const Tensor& weights, std::int64_t begin, std::int64_t end) {
+    kernels::weigh_rows(logits_.rows(0, end - begin), weights.rows(begin, end), stream_);
+  }
+  /// Of the gradients of the rows' logits.
+  void backward(std::int64_t begin, std::int64_t end) {
+    const Tensor part = logits_.rows(0, end - begin);
+    if (capped_)
+      kernels::cap_backward(part, part, capped_.rows(0, end - begin), head_.cap_, stream_);
+    kernels::linear_backward_input(dx_.rows(begin, end), part, table_, stream_);
+    if (dtable_.wanted()) {
+      kernels::linear_backward_weight(dtable_.gradient(), part, x_.rows(begin, end),
+                                      dtable_.next_mode(), stream_);
+    }
+  }
+  /// The gradient of x, which the tape then has.
+  void save(ActivationTape& tape) const {
+    if (!keeps_) return;
+    if (head_.scale_ != 1) kernels::scale(dx_, dx_, head_.scale_, stream_);
+    tape.save({ActivationRole::kLossGradient, dx_}, stream_);
+  }
+
+ private:
+  std::int64_t columns() const { return head_.table_.shape()[0]; }
+
+  LanguageHead& head_;
+  const Tensor &x_, &targets_;
+  const bool keeps_;
+  const Stream& stream_;
+  const std::int64_t step_;
+  const Tensor logits_, capped_, dx_;
+  GradientContribution dtable_;
+  const Weight table_;
+};
+
 Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor,
                           float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const Tensor of_rows = Tensor::empty({x.size(0)}, DType::kF32, MemoryKind::kWorkspace, stream);
@@ -34,38 +107,41 @@ Tensor LanguageHead::mean(const Tensor& losses, double divisor, const Stream& st
 void LanguageHead::losses(const Tensor& losses, const Tensor& x, const Tensor& targets,
                           double divisor, float gradient_scale, ActivationTape& tape,
                           const Stream& stream) {
-  const std::int64_t rows = x.size(0), columns = table_.shape()[0];
   if (scale_ != 1) kernels::scale(x, x, scale_, stream);
-  const std::int64_t step =
-      chunk_rows(rows, columns * static_cast<std::int64_t>(size_of(x.dtype())), stream);
-  const Tensor logits = Tensor::empty({step, columns}, x.dtype(), MemoryKind::kLogits, stream);
-  const Tensor capped =
-      cap_ > 0 && tape.keeps() ? Tensor::empty_like(logits, MemoryKind::kLogits, stream) : Tensor{};
-  const Tensor dx =
-      tape.keeps() ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{};
   const float scale = tape.keeps() ? gradient_scale / static_cast<float>(divisor) : 0.0f;
-  GradientContribution dtable(table_, stream, tape.keeps(),
-                              x.dtype());  // complete when nobody reads it
-  const Weight table = table_.acquire(x.dtype(), stream);
-  for (std::int64_t begin = 0; begin < rows; begin += step) {
-    const std::int64_t end = std::min(rows, begin + step);
-    const Tensor part = logits.rows(0, end - begin), x_part = x.rows(begin, end);
-    kernels::linear_forward(part, x_part, table, Tensor{}, Tensor{}, stream);
-    if (cap_ > 0) {
-      kernels::cap_forward(part, part, cap_, stream);
-      if (capped) copy(capped.rows(0, end - begin), part, stream);
-    }
-    kernels::softmax_cross_entropy(losses.rows(begin, end), part, targets.rows(begin, end),
-                                   vocabulary_, scale, stream);
-    if (!tape.keeps()) continue;
-    if (capped) kernels::cap_backward(part, part, capped.rows(0, end - begin), cap_, stream);
-    kernels::linear_backward_input(dx.rows(begin, end), part, table, stream);
-    if (dtable.wanted()) {
-      kernels::linear_backward_weight(dtable.gradient(), part, x_part, dtable.next_mode(), stream);
-    }
+  Chunks chunks(*this, x, targets, tape, stream);
+  chunks.each([&](std::int64_t begin, std::int64_t end) {
+    chunks.compute_logits(begin, end);
+    chunks.compute_losses(losses, begin, end, scale);
+    if (tape.keeps()) chunks.backward(begin, end);
+  });
+  chunks.save(tape);
+}
+
+Tensor LanguageHead::preference(const Tensor& x, const Batch& batch, PreferenceLoss& preference,
+                                float gradient_scale, ActivationTape& tape, const Stream& stream) {
+  if (scale_ != 1) kernels::scale(x, x, scale_, stream);
+  const double divisor = batch.loss_divisor();
+  const Tensor targets = batch.at("targets").view({x.size(0)});
+  const Tensor of_rows = Tensor::empty({x.size(0)}, DType::kF32, MemoryKind::kWorkspace, stream);
+  Chunks chunks(*this, x, targets, tape, stream);
+  chunks.each([&](std::int64_t begin, std::int64_t end) {
+    chunks.compute_logits(begin, end);
+    chunks.compute_losses(of_rows, begin, end, 0);
+  });
+  const bool counts = tape.pass().counts || !tape.pass().training;
+  const PreferenceLoss::Weighed weighed = preference.weigh(of_rows, batch, counts, stream);
+  if (tape.keeps()) {
+    const float scale = gradient_scale / static_cast<float>(divisor);
+    chunks.each([&](std::int64_t begin, std::int64_t end) {
+      if (!chunks.is_one()) chunks.compute_logits(begin, end);
+      chunks.compute_losses(of_rows, begin, end, scale);
+      chunks.weigh(weighed.weights, begin, end);
+      chunks.backward(begin, end);
+    });
   }
-  if (tape.keeps() && scale_ != 1) kernels::scale(dx, dx, scale_, stream);
-  if (tape.keeps()) tape.save({ActivationRole::kLossGradient, dx}, stream);
+  chunks.save(tape);
+  return mean(weighed.pair_losses, divisor, stream);
 }
 
 Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {

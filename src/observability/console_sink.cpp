@@ -101,6 +101,14 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   progress_ = phase + text;
 }
 
+/// Of an evaluation on pairs of answers.
+static std::string preference_text(const StepRecord& record) {
+  if (!record.validation_preference_accuracy) return "";
+  return concat(", preference accuracy ",
+                units::fixed(100 * *record.validation_preference_accuracy, 1), " %, margin ",
+                brief(record.validation_reward_margin.value_or(0)));
+}
+
 void ConsoleSink::show_news(const StepRecord& record) {
   const std::string phase = colour(record.phase, name_of(record.phase));
   bool& seen = seen_[static_cast<std::size_t>(record.phase)];
@@ -110,7 +118,8 @@ void ConsoleSink::show_news(const StepRecord& record) {
     const std::optional<double>& average = record.average_validation_loss;
     print_line(concat("step ", record.step, ": validation loss ",
                       units::fixed(*record.validation_loss, 4),
-                      average ? ", of the mean weights " + units::fixed(*average, 4) : ""));
+                      average ? ", of the mean weights " + units::fixed(*average, 4) : "",
+                      preference_text(record)));
   }
   if (record.event.empty()) return;
   const bool decides = record.decision != Decision::kNone;  // always told

@@ -1,4 +1,4 @@
-#include "src/observability/curves.h"
+#include "hybrid_trainer/observability/curves.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -157,7 +157,6 @@ void Curves::add_to_runs(const StepRecord& record) {
   few_runs_ = runs_.size() <= kMostPoints;
 }
 
-/// The exact runs of phases if they are few, otherwise those of points.
 std::vector<PhaseRun> Curves::bands() const {
   if (few_runs_) return runs_;
   std::vector<PhaseRun> bands;
@@ -197,6 +196,7 @@ std::string Curves::to_json() const {
   const auto of_points = [&](const auto& value_of) { return column(points_, value_of); };
   json::object curves{
       {"stepsPerPoint", steps_per_point_},
+      {"stepsInLast", points_.empty() ? 0 : points_.back().step_count()},
       {"step", of_points([](const CurvePoint& point) { return point.last_step; })},
       {"seconds", of_points([](const CurvePoint& point) { return point.seconds; })},
       {"tokens", of_points([](const CurvePoint& point) { return point.tokens; })},

@@ -1,4 +1,4 @@
-#include "src/observability/reliability.h"
+#include "hybrid_trainer/observability/reliability.h"
 
 #include <algorithm>
 #include <cmath>

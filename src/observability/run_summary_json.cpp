@@ -110,6 +110,10 @@ std::string to_json(const RunSummary& summary) {
                       {"final_validation_loss", json_or_null(summary.final_validation_loss)}};
   if (summary.final_average_validation_loss)
     object["final_average_validation_loss"] = *summary.final_average_validation_loss;
+  if (summary.best)
+    object["best"] = json::object{{"step", summary.best->step},
+                                  {"validation_loss", summary.best->validation_loss}};
+  if (summary.stopped_early) object["stopped_early"] = true;
   object["steps"] = summary.steps;
   object["tokens"] = summary.sum.tokens;
   object["seconds"] = summary.sum.seconds;

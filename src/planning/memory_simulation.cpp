@@ -82,18 +82,20 @@ BytesByKind lying(const MemoryUse& use, const BytesByKind& most) {
   return bytes;
 }
 
+void include_larger(PhaseMemory& taken, const PhaseMemory& other) {
+  taken.peak_bytes = std::max(taken.peak_bytes, other.peak_bytes);
+  include_larger(taken.by_kind, other.by_kind);
+}
+
 /// The peaks of whichever takes more.
 void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   need.device_bytes = std::max(need.device_bytes, other.device_bytes);
   need.host_bytes = std::max(need.host_bytes, other.host_bytes);
   need.disk_bytes = std::max(need.disk_bytes, other.disk_bytes);
+  include_larger(need.reference, other.reference);
   need.transfer.bytes_sent = std::max(need.transfer.bytes_sent, other.transfer.bytes_sent);
   need.transfer.link_bytes = std::max(need.transfer.link_bytes, other.transfer.link_bytes);
-  for (std::size_t i = 0; i < kPhases; ++i) {
-    PhaseMemory& taken = need.phases[i];
-    taken.peak_bytes = std::max(taken.peak_bytes, other.phases[i].peak_bytes);
-    include_larger(taken.by_kind, other.phases[i].by_kind);
-  }
+  for (std::size_t i = 0; i < kPhases; ++i) include_larger(need.phases[i], other.phases[i]);
   include_larger(need.device_by_kind, other.device_by_kind);
   include_larger(need.host_by_kind, other.host_by_kind);
   include_larger(need.disk_by_kind, other.disk_by_kind);
@@ -110,6 +112,7 @@ class SimulatedRun {
         host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
         places_(std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool())),
         model_(make_run_model(config_, {}, *places_, registry)),
+        reference_(reference_phase()),
         trainable_(
             *model_, config_, stream_, places_, [](const std::string&) {},
             rank.ranks > 1 ? &others_ : nullptr),
@@ -138,9 +141,12 @@ class SimulatedRun {
         for (int i = 0; i < updates; ++i) update(phase);
       }
     }
+    need_.reference = reference_;
     if (phases != SimulatedPhases::kFirstUpdate) evaluate();
     const MemoryUse use = stream_.pool()->use();
-    need_.device_bytes = use.extent > 0 ? use.extent : std::max(need_.device_bytes, use.peak_total);
+    need_.device_bytes =
+        use.extent > 0 ? use.extent
+                       : std::max({need_.device_bytes, use.peak_total, reference_.peak_bytes});
     BytesByKind most{};
     for (const PhaseMemory& phase : need_.phases) include_larger(most, phase.by_kind);
     const MemoryUse in_files = places_->file_use(), on_host = host_.pool()->use();
@@ -158,6 +164,15 @@ class SimulatedRun {
     return pool;
   }
 
+  /// A batch with what pairs of answers add to it.
+  static Batch with_pairs(const Batch& batch, const Stream& stream) {
+    std::vector<NamedTensor> tensors = batch.tensors();
+    const Shape places = batch.at("tokens").shape();
+    tensors.push_back({"halves", Tensor::empty(places, DType::kI32, MemoryKind::kData, stream)});
+    tensors.push_back(
+        {"references", Tensor::empty(places, DType::kF32, MemoryKind::kData, stream)});
+    return Batch(std::move(tensors), batch.tokens_per_example());
+  }
   /// As the loader and the evaluation hold them; on CUDA one uploaded batch of each.
   void allocate_data(std::int64_t micro_batches) {
     const bool on_host = stream_.device().type == DeviceType::kCuda;
@@ -165,6 +180,7 @@ class SimulatedRun {
     const auto add = [&](std::int64_t size, const Stream& stream) {
       data_.push_back(
           empty_token_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
+      if (config_.prefers()) data_.back() = with_pairs(data_.back(), stream);
       return data_.back();
     };
     Batch batch;
@@ -246,6 +262,19 @@ class SimulatedRun {
     for (int i = 0; i < 2; ++i) account(step(machine).phase);
   }
 
+  /// What forward passes over pairs of answers take before the trainer takes anything, a sequence at a
+  /// time; nothing where the objective needs no reference.
+  PhaseMemory reference_phase() {
+    if (config_.objective != "dpo") return {};
+    const Batch pairs =
+        with_pairs(empty_token_batch({1, config_.data.sequence_length}, true, stream_), stream_);
+    ForwardOnlyTape tape(Pass{.training = false});
+    model_->forward(pairs, 1.0f, tape, stream_);
+    const MemoryUse use = stream_.pool()->use();
+    stream_.pool()->reset_peaks();
+    return {.peak_bytes = use.peak_total, .by_kind = use.peak};
+  }
+
   /// In parts of one window: smaller ones there are not.
   void evaluate() {
     {
@@ -265,6 +294,7 @@ class SimulatedRun {
   Stream host_;
   std::shared_ptr<MemoryPlaces> places_;
   std::unique_ptr<LanguageModel> model_;
+  PhaseMemory reference_;
   ModelTrainable trainable_;
   MemoryNeed need_;
   StepTransfer transferred_;  // so far

@@ -7,30 +7,60 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/tables/row_files.h"
 
 namespace hybrid_trainer {
 namespace {
 
 constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
-constexpr std::size_t kLargestFile = std::size_t{16} << 30;
+/// Throws DataError where the examples are for another way to train.
+void refuse_preferences(const ExampleRows& read) {
+  if (read.pairs.empty()) return;
+  const ExampleRow& first = read.pairs.front().chosen;
+  throw DataError(concat(read.place(first.file, first.line, true),
+                         " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ",
+                         read.pairs.size(), " of ", read.pairs.size() + read.rows.size(),
+                         " rows; train on them with --objective dpo, or learn the chosen answers "
+                         "alone with --columns ",
+                         "completion=chosen"));
+}
 
-std::vector<ExampleRow> read_rows(const std::filesystem::path& file, const ExampleFormat& format,
+std::string checksum_of_file(const std::filesystem::path& path) {
+  const InputFile file(path);
+  Checksum checksum;
+  std::string part;
+  for (std::size_t at = 0; at < file.bytes(); at += part.size()) {
+    part.resize(std::min(kMostBytesAtOnce, file.bytes() - at));
+    file.read_at(part.data(), part.size(), at);
+    checksum.add(part.data(), part.size());
+  }
+  return checksum.text();
+}
+
+std::vector<ExampleRow> read_rows(const std::filesystem::path& path, const ExampleFormat& format,
                                   ExampleData& data) {
-  ExampleRows read = read_example_rows(file, format);
-  for (const auto& [line, reason] : read.refused)
-    data.refused.push_back(concat("line ", line, " of ", file.string(), " is refused: ", reason));
-  for (const std::string& note : read.notes())
-    data.notes.push_back(concat(file.string(), ": ", note));
+  ExampleRows read = read_example_rows(path, format);
+  refuse_preferences(read);
+  const std::string name = format.called.empty() ? path.string() : format.called;
+  for (const auto& [line, reason, file] : read.refused)
+    data.refused.push_back(concat(read.place(file, line, true), " is refused: ", reason));
+  for (const std::string& note : read.notes()) data.notes.push_back(concat(name, ": ", note));
   if (read.rows.empty()) {
-    throw DataError(concat(file.string(), ": every line is refused; line ",
-                           read.refused.front().line, ": ", read.refused.front().reason));
+    throw DataError(concat(name, ": every ", read.files.front().form.unit(), " is refused; ",
+                           read.place(read.refused.front().file, read.refused.front().line, false),
+                           ": ", read.refused.front().reason));
   }
   data.rows += std::ssize(read.rows);
-  data.checksum += checksum_of(read_file(file.string(), kLargestFile));
+  if (data.form.empty()) data.form = read.form();
+  for (const ExampleFile& file : read.files) data.checksum += checksum_of_file(file.path);
   return std::move(read.rows);
 }
 
 }  // namespace
+
+bool may_be_examples(const std::filesystem::path& path) {
+  return std::filesystem::is_regular_file(path) || is_folder_of_rows(path);
+}
 
 ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
                               const DataConfig& config) {
@@ -46,7 +76,11 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .longest = config.sequence_length + 1,
                              .now = files.now,
                              .vocabulary = files.vocabulary,
-                             .control = control_text_of(config.control_tokens)};
+                             .control = control_text_of(config.control_tokens),
+                             .columns = ColumnNames(config.columns),
+                             .called = files.called,
+
+                             .pairs = files.pairs};
   ExampleData data;
   std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
   const auto count = static_cast<std::uint64_t>(rows.size());
@@ -77,7 +111,7 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   lines.resize(kShown);
   lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
                          files.examples.string(), " --json --model ", files.tokenizer.string(),
-                         " names them"));
+                         files.pairs ? " --objective dpo" : "", " names them"));
   return lines;
 }
 

@@ -93,6 +93,9 @@ std::string batch_line(const HybridTrainerConfig& config) {
 
 /// "masked: the loss is of 10 of 64 tokens".
 std::string objective_line(const HybridTrainerConfig& config) {
+  if (config.prefers())
+    return concat(config.objective, ": the loss is of pairs of answers, beta ",
+                  brief(config.preference_beta));
   const std::int64_t length = config.data.sequence_length;
   return concat("masked: the loss is of ", masked_tokens(config.mask_share, length), " of the ",
                 length, " tokens of a sequence, which both sides tell");
@@ -135,9 +138,13 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
 std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& config,
                                                     MemoryPlaces& places) {
   base_ = base_of_run(RunPaths{settings_.run.string()}, settings_.init_from);
-  auto model = make_run_model(config, base_, places, *settings_.registry);
-  if (settings_.adapter) read_adapter_weights(*settings_.adapter, *model, places.device());
-  return model;
+  return make_run_model(config, base_, places, *settings_.registry);
+}
+
+void LanguageTask::prepare(const Beginning& beginning) {
+  prepare_data(beginning);
+  if (settings_.adapter)
+    read_adapter_weights(*settings_.adapter, as_language_model(beginning.model), beginning.stream);
 }
 
 /// A Hugging Face folder, or the adapters alone in PEFT's format.
@@ -197,7 +204,8 @@ std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
       {"data", concat(settings_.data.string(), ", ", units::millions(described().train_tokens),
                       " training tokens")},
       {"batch", batch_line(config)}};
-  if (config.masks()) settings.emplace_back("objective", objective_line(config));
+  if (config.masks() || config.prefers())
+    settings.emplace_back("objective", objective_line(config));
   return settings;
 }
 

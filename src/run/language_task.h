@@ -19,6 +19,7 @@ class LanguageTask : public Task {
                    bool resumes) const final;
   std::vector<NamedText> settings(const HybridTrainerConfig& config, LossModel& model) const final;
   std::vector<std::string> notes(bool begins) const final;
+  void prepare(const Beginning& beginning) final;
   std::string sample(LossModel& model, const Stream& stream) const final;
   const ModelRegistry* simulated_by() const final { return settings_.registry; }
 
@@ -35,6 +36,8 @@ class LanguageTask : public Task {
   /// Null where the data have none.
   virtual std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
+  /// Computes what batches need of the base, whose adapters change nothing yet.
+  virtual void prepare_data(const Beginning& /*beginning*/) {}
   RunData run_data(const RunPaths& run, bool resumes) const;
 
   TrainingRunSettings settings_;

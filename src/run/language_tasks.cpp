@@ -4,14 +4,18 @@
 #include <fstream>
 #include <numeric>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "hybrid_trainer/tables/row_files.h"
 #include "src/config/stretches.h"
 #include "src/run/language_task.h"
+#include "src/run/pair_reference.h"
 #include "src/run/run_base.h"
 #include "src/run/run_ranks.h"
 #include "src/run/run_tokenizer.h"
@@ -81,7 +85,7 @@ class Pretraining final : public LanguageTask {
   std::string checksum_;
 };
 
-/// On the rows of a file of examples.
+/// On the rows of examples.
 class FineTuning final : public LanguageTask {
  public:
   explicit FineTuning(const TrainingRunSettings& settings)
@@ -89,16 +93,18 @@ class FineTuning final : public LanguageTask {
         files_(files_of(settings)),
         tokenizer_(load_tokenizer(files_.tokenizer)),
         data_(read_example_data(files_, *tokenizer_, settings.config.data)),
+        init_from_(settings.init_from),
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
 
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<PackedRows>(data_.train, packing(config, config.effective_batch()));
+    return std::make_unique<PackedRows>(
+        data_.train, packing(config, config.effective_batch(), train_references_));
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    return std::make_unique<EvaluationRows>(data_.validation,
-                                            packing(config, config.data.batch_size), stream);
+    return std::make_unique<EvaluationRows>(
+        data_.validation, packing(config, config.data.batch_size, validation_references_), stream);
   }
 
  private:
@@ -116,6 +122,44 @@ class FineTuning final : public LanguageTask {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
+  /// Of objective dpo: takes the reference from the run's folder, or computes it of the base.
+  void prepare_data(const Beginning& beginning) override {
+    if (beginning.config.objective != "dpo") return;
+    const std::string file = reference_file(beginning.run);
+    const ReferenceKey key =
+        reference_key(data_, init_from_ ? identity_of_base(*init_from_) : std::string());
+    std::optional<PairReferences> known = read_reference(file, key);
+    if (!known && beginning.goes_on)
+      throw DataError(concat(file,
+                             ": is not there, or of other pairs; it holds what the model gave "
+                             "for the pairs when the run began, and the run cannot go on "
+                             "without it; bring it back, or begin another run"));
+    if (!known) known = computed_reference(beginning, file, key);
+    const auto middle = known->begin() + std::ssize(data_.train);
+    train_references_->assign(known->begin(), middle);
+    validation_references_->assign(middle, known->end());
+  }
+  PairReferences computed_reference(const Beginning& beginning, const std::string& file,
+                                    const ReferenceKey& key) const {
+    const RunRanks ranks(beginning.ranks);
+    const auto began = Clock::now();
+    beginning.tell(concat("reference: computing what the model gives for the answers of ",
+                          key.pairs, " pairs, before it is trained"));
+    PairReferences all;
+    for (const auto* rows : {&data_.train, &data_.validation}) {
+      const PackedRows packed(*rows,
+                              packing(beginning.config, beginning.config.data.batch_size, {}));
+      const PairReferences some = compute_reference(
+          beginning.model, packed, beginning.config.data.batch_size, ranks, beginning.stream);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    if (ranks.lead()) write_reference(file, key, all);
+    beginning.stream.synchronize();
+    beginning.stream.pool()->trim();  // for training, which uses other blocks
+    beginning.tell(concat("reference: took ", units::duration(seconds_since(began)),
+                          ", kept in reference.bin; the model that it is of takes no memory now"));
+    return all;
+  }
   void check_data(const HybridTrainerConfig& config) const override {
     std::vector<std::string> problems;
     if (config.training.cuda_graphs)
@@ -130,9 +174,9 @@ class FineTuning final : public LanguageTask {
   }
   std::vector<std::string> notes_of_data() const override {
     std::vector<std::string> notes = told_of_refused(data_, files_);
-    notes.insert(notes.begin(),
-                 concat("the data has ", data_.rows, " rows: ", data_.train.size(),
-                        " to train on, ", data_.validation.size(), " to measure on"));
+    notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
+                                       " to train on, ", data_.validation.size(),
+                                       " to measure on (", data_.form, ")"));
     notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
     const auto known = end_token_ids_in(files_.tokenizer);
     for (const std::int32_t id : end_tokens_) {
@@ -142,6 +186,7 @@ class FineTuning final : public LanguageTask {
                              "config.json; this run and what is exported of it stop there too"));
     }
     const bool same_rows = files_.validation.empty() &&  // else each line is in one of the two
+                           data_.train.front().file == data_.validation.front().file &&
                            data_.train.front().line == data_.validation.front().line;
     const std::vector<ExampleRow> none;
     const std::string cut =
@@ -165,7 +210,8 @@ class FineTuning final : public LanguageTask {
                        .validation = settings.validation,
                        .tokenizer = tokenizer_folder(settings),
                        .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
-                       .vocabulary = settings.config.model.vocabulary};
+                       .vocabulary = settings.config.model.vocabulary,
+                       .pairs = settings.config.prefers()};
     const RunPaths paths{settings.run.string()};
     if (!settings.resume || !paths.hold_a_run()) return files;
     const RunData before = data_of_run(paths);
@@ -173,21 +219,29 @@ class FineTuning final : public LanguageTask {
     if (files.validation.empty()) files.validation = before.validation;
     return files;
   }
-  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size) const {
-    return packing_of(config.data, batch_size, static_cast<std::uint64_t>(config.training.seed),
-                      *tokenizer_);
+  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size,
+                               std::shared_ptr<const PairReferences> references) const {
+    PackedRows::Settings settings = packing_of(
+        config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_);
+    if (config.objective == "dpo") settings.references = std::move(references);
+    return settings;
   }
   ExampleFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;
   ExampleData data_;
+  std::optional<std::filesystem::path> init_from_;
+  // Of pairs of answers, filled before the first batch is read.
+  const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
+                                        validation_references_ = std::make_shared<PairReferences>();
   std::vector<std::int32_t> end_tokens_;
   std::int64_t sequence_length_;
 };
 
 }  // namespace
 
-/// Whether a file begins as JSON does.
+/// Whether a file begins as JSON or parquet does, or has a name of rows.
 bool may_hold_examples(const std::filesystem::path& path) {
+  if (has_name_of_rows(path)) return true;
   std::ifstream in(path, std::ios::binary);
   char first = 0;
   while (in.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
@@ -196,28 +250,30 @@ bool may_hold_examples(const std::filesystem::path& path) {
 
 std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
   const TrainingRunSettings settings = with_base(given);
-  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const std::string data = settings.data.string();
   const bool wants_rows = settings.config.data.is_rows();
+  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const bool are_rows = may_be_examples(settings.data);
   if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
-    const std::string file = settings.data.string();
     throw ConfigError(
-        {concat("--data: ", file,
+        {concat("--data: ", data,
                 " is text, which training reads as tokens; run hybrid prepare first: "
                 "`hybrid prepare ",
-                file, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
+                data, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
                 settings.data.stem().string(), "-data")});
   }
-  if (settings.config.data.is_rows() != is_file && std::filesystem::exists(settings.data)) {
+  if (wants_rows != are_rows && std::filesystem::exists(settings.data)) {
     throw ConfigError({concat(
-        "data.layout: got ", settings.config.data.layout, ", but ", settings.data.string(),
-        is_file
-            ? " is a file of examples; `hybrid finetune --model HF_DIR --data FILE` trains on it"
-            : " is a folder; want windows, or a file of examples")});
+        "data.layout: got ", settings.config.data.layout, ", but ", data,
+        are_rows ? (is_file ? " is a file of examples" : " is a folder of examples")
+                 : " is a folder",
+        are_rows ? "; `hybrid finetune --model HF_DIR --data FILE` trains on it"
+                 : " without .jsonl, .json, .csv or .parquet files; want windows, or examples")});
   }
-  if (is_file) return std::make_unique<FineTuning>(settings);
+  if (are_rows) return std::make_unique<FineTuning>(settings);
   if (wants_rows)
     throw MissingInput(
-        concat(settings.data.string(), ": want a file of examples, one JSON object a line"));
+        concat(data, ": want a file of examples, one JSON object a line, or CSV or parquet"));
   return std::make_unique<Pretraining>(settings);
 }
 

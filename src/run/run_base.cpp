@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/run_files.h"
@@ -22,8 +23,10 @@ constexpr std::size_t kSampleBytes = 1 << 16, kMostBaseConfigBytes = 1 << 20;
 
 std::string base_file(const RunPaths& paths) { return paths.root + "/base.json"; }
 
-void add_samples(Checksum& sum, const SafetensorsFile& weights) {
-  const InputFile file(weights.path());
+void add_text(Checksum& sum, const std::string& text) { sum.add(text.data(), text.size()); }
+
+void add_samples(Checksum& sum, const fs::path& path) {
+  const InputFile file(path);
   std::string bytes(std::min(kSampleBytes, file.bytes()), '\0');
   const std::size_t last = file.bytes() - bytes.size();
   for (const std::size_t offset : {std::size_t{0}, last / 2, last}) {
@@ -36,15 +39,20 @@ void add_samples(Checksum& sum, const SafetensorsFile& weights) {
 
 std::string identity_of_base(const fs::path& folder) {
   Checksum sum;
+  if (GgufFile::is_one(folder)) {
+    for (const GgufTensor& tensor : GgufFile(folder).tensors())
+      add_text(sum, concat(tensor.name, ' ', name_of(tensor.type), ' ', tensor.offset, '\n'));
+    add_samples(sum, folder);
+    return sum.text();
+  }
   const std::string config = read_file(folder / "config.json", kMostBaseConfigBytes);
   sum.add(config.data(), config.size());
   const HuggingFaceWeights weights(folder);
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
-      const std::string text = concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n');
-      sum.add(text.data(), text.size());
+      add_text(sum, concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n'));
     }
-    add_samples(sum, file);
+    add_samples(sum, file.path());
   }
   return sum.text();
 }

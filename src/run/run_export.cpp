@@ -7,8 +7,9 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
-#include "hybrid_trainer/gguf/gguf_model.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 
@@ -95,7 +96,7 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
 }
 
 MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
-                           RunWeights weights, std::optional<DType> dtype) {
+                           const RunWeights& weights, std::optional<DType> dtype) {
   const ModelRegistry& registry = model_families();
   const Stream stream(MemoryPool::create("device"));
   std::vector<float> before;
@@ -142,8 +143,8 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   const std::vector<float> before = probe_logits(model, output.string(), stream);
   export_gguf(model, *run.tokenizer, run.token_ids, result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
-  read_gguf_weights(GgufFile(output), model, [](Parameter& parameter, const Tensor& values) {
-    parameter.set_storage(std::make_unique<ResidentWeight>(values));
+  visit_gguf_weights(output, model, [](Parameter& parameter, const FolderWeight& weight) {
+    parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
   });
   compare_logits(before, probe_logits(model, output.string(), stream), result);
   return result;

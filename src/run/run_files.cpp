@@ -12,11 +12,11 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
-#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/weight_average.h"
 #include "src/run/run_base.h"
 #include "src/trainer/frozen_weights.h"
+#include "src/trainer/loss_judge.h"
 #include "src/trainer/run_model.h"
 #include "src/trainer/selection_biases.h"
 
@@ -52,10 +52,22 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
 }
 
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
-const Tensor& accepted_weight(const State& state, const std::string& name, RunWeights weights) {
-  if (weights == RunWeights::kAverage) return state.tensor(average_name(name));
+const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
+  if (is_average) return state.tensor(average_name(name));
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
+}
+
+/// Step of the checkpoint that the run's newest one names as its best.
+std::int64_t best_step_of(const RunPaths& paths) {
+  if (const auto newest = find_newest_whole_checkpoint(paths.checkpoints())) {
+    const Stream host(MemoryPool::create("host"));
+    if (const auto best = best_in(load_checkpoint(*newest, host, CheckpointPart::kNumbers)))
+      return best->step;
+  }
+  throw MissingInput(concat(paths.root, " has no best checkpoint: none is kept for its validation ",
+                            "loss; resume or train it with checkpoint.keep_best=1 and ",
+                            "training.evaluate_every_steps, or give --checkpoint STEP"));
 }
 
 bool holds_average(const State& state) {
@@ -75,13 +87,20 @@ void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (!is_there || after != before) replace_file(file, after);
 }
 
+/// By its name alone where it lies in the run's folder, which may move.
+std::string place_of_data(const RunPaths& paths, const fs::path& data) {
+  const fs::path absolute = fs::absolute(data).lexically_normal();
+  const bool is_inside = absolute.parent_path() == fs::absolute(paths.root).lexically_normal();
+  return is_inside ? absolute.filename().string() : absolute.string();
+}
+
 }  // namespace
 
 std::string project_version() { return HT_VERSION; }
 
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                      const RunData& data) {
-  boost::json::object source{{"folder", fs::absolute(data.folder).lexically_normal().string()},
+  boost::json::object source{{"folder", place_of_data(paths, data.folder)},
                              {"train_tokens", data.train_tokens}};
   if (!data.checksum.empty()) source["checksum"] = data.checksum;
   if (data.now != 0) source["now"] = data.now;
@@ -90,14 +109,14 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
        {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
     if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
   replace_file(data_file(paths), json_line(source) + "\n");
-  for (const char* name : kTokenizerFiles) {
-    const fs::path from = (data.tokenizer.empty() ? data.folder : data.tokenizer) / name;
-    if (!fs::exists(from) || data.tokenizer == tokenizer_folder(paths)) continue;
-    fs::create_directories(tokenizer_folder(paths));
-    replace_file(tokenizer_folder(paths) + "/" + name,
-                 read_file(from.string(), std::size_t{1} << 28));
+  if (data.tokenizer != tokenizer_folder(paths)) {
+    const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
+    for (const auto& [name, content] : read_tokenizer_files(from)) {
+      fs::create_directories(tokenizer_folder(paths));
+      replace_file(tokenizer_folder(paths) + "/" + name, content);
+    }
+    write_end_tokens(paths, data);
   }
-  if (data.tokenizer != tokenizer_folder(paths)) write_end_tokens(paths, data);
   write_run_config(paths, config);
 }
 
@@ -126,7 +145,8 @@ RunData data_of_run(const RunPaths& paths) {
     const auto* found = value.get_object().if_contains(key);
     return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
   };
-  return {.folder = std::string(folder->get_string()),
+  const fs::path place(std::string(folder->get_string()));
+  return {.folder = place.is_relative() ? paths.root / place : place,
           .train_tokens = number("train_tokens"),
           .checksum = text("checksum"),
           .validation = text("validation"),
@@ -155,20 +175,28 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
+FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
+  const std::string folder = paths.checkpoints();
+  if (weights.checkpoint == RunWeights::Checkpoint::kStep)
+    return {.checkpoint = find_checkpoint(folder, weights.step), .warnings = {}};
+  if (weights.checkpoint == RunWeights::Checkpoint::kBest)
+    return {.checkpoint = find_checkpoint(folder, best_step_of(paths)), .warnings = {}};
+  FoundCheckpoint found = find_newest_checkpoint(folder);
+  if (found.checkpoint) return found;
+  throw MissingInput(concat(paths.root,
+                            " holds no checkpoint yet; train it first (hybrid train --run ",
+                            paths.root, ")"));
+}
+
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
-                            const ModelRegistry& registry, RunWeights weights,
+                            const ModelRegistry& registry, const RunWeights& weights,
                             const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
   run.config = config_of_run(paths);
   run.config.validate(registry);
-  const FoundCheckpoint found = find_newest_checkpoint(paths.checkpoints());
+  const FoundCheckpoint found = find_run_checkpoint(paths, weights);
   run.warnings = found.warnings;
-  if (!found.checkpoint) {
-    throw MissingInput(concat(root.string(),
-                              " holds no checkpoint yet; train it first (hybrid train --run ",
-                              root.string(), ")"));
-  }
   run.step = found.checkpoint->step;
   const RunData data = data_of_run(paths);
   run.data = data.folder;
@@ -182,7 +210,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.model = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
-  const bool is_average = weights == RunWeights::kAverage;
+  const bool is_average = weights.is_average();
   const State state =
       load_checkpoint(*found.checkpoint, in_place ? stream : host,
                       is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
@@ -192,7 +220,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   }
   run.model->visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;  // as it was made
-    const Tensor& saved = accepted_weight(state, parameter.name(), weights);
+    const Tensor& saved = accepted_weight(state, parameter.name(), is_average);
     if (saved.shape() != parameter.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
                              saved.shape().text(), ", the run's config wants ",

@@ -48,8 +48,8 @@ std::vector<std::string> RunRanks::gather(const std::string& mine) const {
   return ranks_ == nullptr ? std::vector{mine} : ranks_->host_gather(mine);
 }
 
-double RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
-                          const HybridTrainerConfig& config, const Stream& stream) const {
+EvaluationResult RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
+                                    const HybridTrainerConfig& config, const Stream& stream) const {
   EvaluationShare share;
   if (are_several()) {
     share = {.index = ranks_->rank(),
@@ -58,8 +58,7 @@ double RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
              .in_step = config.distributed.zero == 3};
   }
   return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share,
-                                  config.memory.segment_length)
-      .loss;
+                                  config.memory.segment_length);
 }
 
 /// A rank of the job before this one may still be ending when its launcher has ended.

@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/run_summary.h"
@@ -66,10 +67,10 @@ class RunRanks {
   void wait_for_all() const {
     if (are_several()) ranks_->barrier();
   }
-  /// The mean loss over all batches, of which each rank evaluates some, with the bits of one rank. A
+  /// Loss over all batches, of which each rank evaluates some, with the bits of one rank. A
   /// collective; throws as hybrid_trainer::evaluate.
-  double evaluate(LossModel& model, EvaluationBatches& batches, const HybridTrainerConfig& config,
-                  const Stream& stream) const;
+  EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches,
+                            const HybridTrainerConfig& config, const Stream& stream) const;
   /// What each rank has. A collective.
   std::vector<std::string> gather(const std::string& mine) const;
 

@@ -71,6 +71,21 @@ void RunRecords::write_timeline(const Write& write) {
   }
 }
 
+/// Events that cannot be written end.
+template <class Write>
+void RunRecords::write_events(const Write& write) {
+  try {
+    write();
+  } catch (const std::exception& error) {
+    tensorboard_.reset();
+    tell(concat("tensorboard/ gets no further events: ", error.what()));
+  }
+}
+
+void RunRecords::write_tensorboard(const std::string& settings) {
+  write_events([&] { tensorboard_.emplace(paths_.tensorboard(), paths_.metrics(), settings); });
+}
+
 void RunRecords::watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools) {
   if (steps == 0) return;
   timeline_.emplace(paths_.timeline(), steps, std::move(pools));
@@ -104,10 +119,12 @@ void RunRecords::go_back_to(std::int64_t step) {
   metrics_.truncate_after(step);
   add_written_steps();
   summary_.steps = step;
+  if (tensorboard_) write_events([&] { tensorboard_->begin_anew(); });
 }
 
 void RunRecords::write_metrics(const StepRecord& record) {
   console_.write(record);
+  if (tensorboard_) write_events([&] { tensorboard_->write(record); });
   if (metrics_failed_) return;
   try {
     metrics_.write(record);

@@ -11,13 +11,14 @@
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/memory_timeline.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/observability/tensorboard_sink.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 namespace hybrid_trainer {
 
 /// Everything that a run writes about itself: metrics.jsonl, progress on the console,
-/// memory_timeline.json where it is asked for, summary.json and report.html. A full disk stops none of it: what cannot be written is reported once, and
-/// training continues.
+/// memory_timeline.json and tensorboard/ where they are asked for, summary.json and report.html. A
+/// full disk stops none of it: what cannot be written is reported once, and training continues.
 class RunRecords {
  public:
   RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet = false);
@@ -25,6 +26,9 @@ class RunRecords {
   void resume_after(std::int64_t step);
   /// Records every allocation of the first `steps` steps of each phase from now on.
   void watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools);
+  /// Writes tensorboard/ too: the records so far, and those to come. `settings`: the configuration
+  /// as text.
+  void write_tensorboard(const std::string& settings);
   void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
   /// The record of a step that ends the run: it counts in no sum but that of recoveries.
@@ -46,10 +50,13 @@ class RunRecords {
   void write_metrics(const StepRecord& record);
   template <class Write>
   void write_timeline(const Write& write);
+  template <class Write>
+  void write_events(const Write& write);
   RunPaths paths_;
   JsonlSink metrics_;
   ConsoleSink console_;
   std::optional<MemoryTimeline> timeline_;
+  std::optional<TensorBoardSink> tensorboard_;
   RunSummary summary_;
   std::int64_t resumed_after_ = 0;
   bool metrics_failed_ = false;

@@ -7,22 +7,33 @@ namespace hybrid_trainer {
 TrainingLoop::TrainingLoop(const Run& run)
     : run_(run), schedule_(run.config, run.loader.source()), saved_at_(run.trainer.steps_done()) {}
 
-void TrainingLoop::evaluate(std::optional<double>& loss, std::optional<double>& of_average) {
+TrainingLoop::Evaluated TrainingLoop::evaluate() {
+  Evaluated found;
   run_.trainer.hold_weights(false);  // no rank's own pass is to send them
   const auto read_out = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
-  run_.trainer.with_exact_weights([&] { loss = read_out(); });
-  run_.trainer.with_average([&] { of_average = read_out(); });
+  run_.trainer.with_exact_weights([&] { found.of_weights = read_out(); });
+  run_.trainer.with_average([&] { found.loss_of_average = read_out().loss; });
   run_.trainer.hold_weights(true);
+  return found;
+}
+
+void TrainingLoop::evaluate(StepRecord& record) {
+  const Evaluated found = evaluate();
+  record.validation_loss = found.of_weights.loss;
+  record.average_validation_loss = found.loss_of_average;
+  if (!found.of_weights.preference) return;
+  record.validation_reward_margin = found.of_weights.preference->margin();
+  record.validation_preference_accuracy = found.of_weights.preference->accuracy;
 }
 
 /// An evaluation that falls due in Predict waits until the prediction is decided.
-bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) const {
+bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) {
   if (run_.trainer.undecided_steps() > 0) return false;
   const std::int64_t every = run_.config.training.evaluate_every_steps;
   const bool due = every > 0 && step / every > (step - 1 - undecided_before) / every;
-  return due || step == run_.config.training.steps;
+  return run_.trainer.evaluates(due || step == run_.config.training.steps);
 }
 
 Batch TrainingLoop::next_batch() {
@@ -45,8 +56,10 @@ StepRecord TrainingLoop::step() {
     run_.ranks.begin_step();
     StepRecord record = run_.trainer.step(batch);
     run_.ranks.end_step(run_.config, record);
-    if (!run_.trainer.must_go_back() && evaluates_after(record.step, undecided_before))
-      evaluate(record.validation_loss, record.average_validation_loss);
+    if (run_.trainer.must_go_back() || !evaluates_after(record.step, undecided_before))
+      return record;
+    if (run_.trainer.judges()) run_.trainer.settle();  // what is judged is what is saved
+    if (!run_.trainer.must_go_back()) evaluate(record);
     return record;
   } catch (const DivergedStep& error) {
     run_.records.write_failed(error.record);
@@ -95,12 +108,24 @@ StepWish TrainingLoop::agree() {
   return run_.ranks.agree(here);
 }
 
-/// Only a healthy step is saved where the run may go back to it.
+/// Whether the checkpoint of this step is one of the best.
+bool TrainingLoop::judge(const StepRecord& record) {
+  return record.validation_loss && run_.trainer.judges() &&
+         run_.trainer.judge(*record.validation_loss);
+}
+
+/// Only a healthy step is saved or judged where the run may go back to it.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
-  const bool saves = is_due && (!run_.config.divergence.rolls_back() || run_.trainer.is_healthy());
+  const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.is_healthy();
+  const bool is_best = may_save && judge(record);
+  const bool saves = may_save && (is_due || is_best);
   if (run_.config.distributed.compares_weights(record.step, saves)) compare_weights();
   const auto use = by_steps ? CheckpointUse::kResumeAndRollBack : CheckpointUse::kResume;
-  if (!saves || !run_.saving.save(run_.trainer, run_.records, use)) return;
+  if (!saves) return;
+  if (!run_.saving.save(run_.trainer, run_.records, use)) {
+    if (is_best) run_.trainer.forget_best();
+    return;
+  }
   schedule_.saved();
   saved_at_ = record.step;
 }
@@ -110,11 +135,14 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   if (run_.ranks.lead())
     run_.interruption.let_steps_finish("ended at once, without saving; " + run_.saving.way_on());
   RunSummary& summary = run_.records.summary();
-  if (saved_at_ >= steps)
-    evaluate(summary.final_validation_loss, summary.final_average_validation_loss);
+  if (saved_at_ >= steps) {
+    const Evaluated found = evaluate();
+    summary.final_validation_loss = found.of_weights.loss;
+    summary.final_average_validation_loss = found.loss_of_average;
+  }
   run_.trainer.hold_weights(true);
   if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
-  while (run_.trainer.steps_done() < steps) {
+  while (run_.trainer.steps_done() < steps && !run_.trainer.is_out_of_patience()) {
     const StepWish wish = agree();
     if (wish.stops) break;
     const StepRecord record = step();
@@ -132,6 +160,17 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   return end();
 }
 
+/// Why a run ends before its last step.
+std::string TrainingLoop::patience_text() const {
+  const TrainingConfig& training = run_.config.training;
+  return concat("the run ends after step ", run_.trainer.steps_done(), " of ", training.steps,
+                ": no evaluation lowered the validation loss",
+                training.min_improvement > 0 ? concat(" by more than ", training.min_improvement)
+                                             : std::string(),
+                " since step ", run_.trainer.improved_at(), " (training.patience ",
+                training.patience, ")");
+}
+
 RunEnd TrainingLoop::end() {
   const std::int64_t done = run_.trainer.steps_done(), steps = run_.config.training.steps;
   if (saved_at_ != done) {
@@ -142,6 +181,12 @@ RunEnd TrainingLoop::end() {
   }
   run_.trainer.hold_weights(false);
   run_.ranks.wait_for_all();
+  run_.records.summary().best = run_.trainer.best();
+  if (run_.trainer.is_out_of_patience() && run_.trainer.steps_done() < steps) {
+    run_.records.summary().stopped_early = true;
+    run_.records.tell(patience_text());
+    return RunEnd::kFinished;
+  }
   if (run_.trainer.steps_done() == steps) return RunEnd::kFinished;
   run_.records.tell(run_.saving.stopped_text(run_.trainer.steps_done(), steps));
   return RunEnd::kInterrupted;

@@ -40,8 +40,15 @@ class TrainingLoop {
   RunEnd step_to_end(bool saves_first);
 
  private:
-  void evaluate(std::optional<double>& loss, std::optional<double>& of_average);
-  bool evaluates_after(std::int64_t step, std::int64_t undecided_before) const;
+  /// Losses of an evaluation.
+  struct Evaluated {
+    EvaluationResult of_weights;
+    std::optional<double> loss_of_average;
+  };
+  Evaluated evaluate();
+  void evaluate(StepRecord& record);
+  bool evaluates_after(std::int64_t step, std::int64_t undecided_before);
+  bool judge(const StepRecord& record);
   Batch next_batch();
   StepRecord step();
   StepWish agree();
@@ -49,6 +56,7 @@ class TrainingLoop {
   void go_back(const StepRecord& failed);
   void compare_weights();
   void save_if_due(const StepRecord& record, bool by_steps, bool is_due);
+  std::string patience_text() const;
   RunEnd end();
 
   Run run_;

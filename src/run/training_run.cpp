@@ -203,8 +203,17 @@ TrainingRunResult TrainingRun::train_or_resume() {
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto made = task_->make_model(config_, *places_);
   LossModel& model = *made;
-  HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   std::vector<std::string> early = planned_;  // events from before the console's records exist
+  task_->prepare({.config = config_,
+                  .model = model,
+                  .run = run_,
+                  .goes_on = resumes_ && has_checkpoint(run_),
+                  .stream = stream_,
+                  .ranks = ranks_.communicator(),
+                  .tell = [&](const std::string& text) {
+                    if (!settings_.quiet) console_ << text << std::endl;  // it may take long
+                  }});
+  HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
   check_same_start(ranks_, trainer.steps_done(), model, stream_);
@@ -218,8 +227,9 @@ TrainingRunResult TrainingRun::train_or_resume() {
   if (resumes_ && !resumed)
     early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": begins at step 1"));
   check_steps_left(config_, trainer);
-  const bool was_finished = ranks_.on_first(
-      resumed && trainer.steps_done() == config_.training.steps && end_of_run(run_) == "finished");
+  const bool is_at_end =
+      trainer.steps_done() == config_.training.steps || trainer.is_out_of_patience();
+  const bool was_finished = ranks_.on_first(resumed && is_at_end && end_of_run(run_) == "finished");
   if (!was_finished) task_->write_files(paths, run_, config_, resumes_);
   RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
   records.resume_after(trainer.steps_done());
@@ -231,10 +241,14 @@ TrainingRunResult TrainingRun::train_or_resume() {
   trainer.on_mishap([&](const std::string& text) { records.tell(text); });
   if (was_finished) {
     records.tell(concat("the run is finished: ", trainer.steps_done(),
-                        " steps; a larger training.steps goes on"));
+                        trainer.is_out_of_patience()
+                            ? " steps; a larger training.patience, or 0, goes on"
+                            : " steps; a larger training.steps goes on"));
     return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMostSummaryBytes)};
   }
   records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
+  if (config_.observability.tensorboard && ranks_.lead())
+    records.write_tensorboard(config_json(config_));
   describe(model, trainer, records);
   if (resumed) records.tell(concat("goes on after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);

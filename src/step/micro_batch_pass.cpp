@@ -94,6 +94,7 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& 
 
 void MicroBatchPass::begin_gradient() const {
   scales_.begin_gradient();
+  if (PreferenceLoss* const preference = model_.preference()) preference->clear(stream_);
   model_.visit_routings([&](RoutedExperts& experts) {
     if (experts.count().sums) fill_zero(experts.count().sums, stream_);
   });

@@ -24,5 +24,6 @@ int rows_command(const std::vector<std::string>& arguments);
 int sample_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 int upcycle_command(const std::vector<std::string>& arguments);
+int watch_command(const std::vector<std::string>& arguments);
 
 }  // namespace hybrid_trainer

@@ -103,6 +103,14 @@ void add_setting_options(po::options_description& options, ConfigArguments& argu
   add_memory_option(options, arguments);
 }
 
+void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments) {
+  const auto set = [&arguments](bool on) {
+    if (on) arguments.settings.emplace_back("observability.tensorboard=true");
+  };
+  options.add_options()("tensorboard", po::bool_switch()->notifier(set),
+                        "Write RUN/tensorboard/ too; the same as observability.tensorboard=true.");
+}
+
 HybridTrainerConfig build_config(const ConfigArguments& arguments,
                                  const HybridTrainerConfig& otherwise) {
   if (!arguments.preset.empty() && !arguments.file.empty()) {

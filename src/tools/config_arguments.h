@@ -22,6 +22,8 @@ void add_config_options(po::options_description& options, ConfigArguments& argum
 void add_source_options(po::options_description& options, ConfigArguments& arguments);
 /// --set and --max-device-memory alone.
 void add_setting_options(po::options_description& options, ConfigArguments& arguments);
+/// --tensorboard, another name of observability.tensorboard=true.
+void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments);
 
 /// The preset or the file on top of the defaults, or `otherwise` alone; then each setting in turn;
 /// then validated as a whole. Throws UsageError if preset and file are both given or a setting has

@@ -5,16 +5,20 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/generation/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "src/tools/choice_evaluation.h"
+#include "src/tools/columns_option.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
 #include "src/tools/device_option.h"
 #include "src/tools/open_model.h"
+#include "src/tools/standard_input.h"
 
 namespace hybrid_trainer {
 
@@ -27,16 +31,33 @@ void check_length(std::int64_t length, std::int64_t context) {
 }
 
 struct EvalOptions {
-  std::string data, device = "auto", precision = "fp32", home = "device", control_tokens;
+  std::string data, choices, against, device = "auto", precision = "fp32", home = "device",
+                                      control_tokens, columns;
   std::int64_t length = 0;  // 0: not given
   std::optional<std::int64_t> factor_rank{};
-  bool json = false, average = false;
+  RunWeightsOption weights;
+  std::string called;  // the name of `data` in messages, where that is not its path
+  bool json = false;
 };
+
+void check_choices(const EvalOptions& options) {
+  if (options.choices.empty() && !options.against.empty())
+    throw UsageError("hybrid eval: --against goes with --choices");
+  if (options.choices.empty()) return;
+  const char* const other = !options.data.empty()             ? "--data"
+                            : options.length != 0             ? "--sequence-length"
+                            : options.factor_rank             ? "--factor-rank"
+                            : !options.control_tokens.empty() ? "--control-tokens"
+                                                              : nullptr;
+  if (other != nullptr)
+    throw UsageError(concat("hybrid eval: --choices and ", other,
+                            " are both given; questions are measured without it"));
+}
 
 /// Makes room for the longest row, in batches of as many tokens.
 void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   std::int64_t longest = 0;
-  for (const ExampleRow& row : rows) longest = std::max(longest, std::ssize(row.tokens) - 1);
+  for (const ExampleRow& row : rows) longest = std::max(longest, row.places());
   if (longest <= config.sequence_length) return;
   config.batch_size =
       std::max<std::int64_t>(1, config.batch_size * config.sequence_length / longest);
@@ -55,12 +76,16 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
   DataConfig config = run.config.data;
   if (options.length > 0) config.sequence_length = options.length;
   if (!options.control_tokens.empty()) config.control_tokens = options.control_tokens;
+  if (!options.columns.empty()) config.columns = options.columns;
   if (!is_own) config.validation_fraction = 0;
   const ExampleFiles files{.examples = file,
                            .validation = own.validation,
                            .tokenizer = run.tokenizer_folder,
                            .now = own.now,
-                           .vocabulary = run.config.model.vocabulary};
+                           .vocabulary = run.config.model.vocabulary,
+                           .called = options.called,
+
+                           .pairs = is_own && run.config.prefers()};
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, *run.tokenizer, longest);
@@ -72,8 +97,10 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
       whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
   if (!cut.empty()) std::cerr << "warning: " << cut << "\n";
   if (whole) fit_longest(config, data.validation);
-  return std::make_unique<EvaluationRows>(
-      std::move(data.validation), packing_of(config, config.batch_size, 0, *run.tokenizer), host);
+  PackedRows::Settings packing = packing_of(config, config.batch_size, 0, *run.tokenizer);
+  if (files.pairs && run.config.objective == "dpo")
+    packing.references = validation_references(RunPaths{folder}, data);
+  return std::make_unique<EvaluationRows>(std::move(data.validation), packing, host);
 }
 
 /// `shards`: receives what the batches read from.
@@ -85,11 +112,11 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
                               "say where they are or what else to measure on: hybrid eval ", folder,
                               " --data DATA"));
-  if (run.config.masks() && std::filesystem::is_regular_file(data))
-    throw DataError(concat(data.string(), " is a file, and ", folder,
+  if (run.config.masks() && may_be_examples(data))
+    throw DataError(concat(data.string(), " holds examples, and ", folder,
                            " tells masked tokens of windows of text (objective masked); give a "
                            "folder that hybrid prepare made"));
-  if (std::filesystem::is_regular_file(data)) return rows_of(run, folder, data, options, host);
+  if (may_be_examples(data)) return rows_of(run, folder, data, options, host);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
@@ -98,7 +125,27 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
                            host);
 }
 
+/// Of pairs of answers, of which there is no perplexity.
+void print_pairs(const EvaluationResult& result, const HybridTrainerConfig& config, bool json) {
+  if (!json) {
+    std::cout << "loss " << result.loss << " over " << result.tokens
+              << " pairs; the chosen answer has "
+              << "the larger reward in " << units::fixed(100 * result.preference->accuracy, 1)
+              << " %, mean margin " << brief(result.preference->margin()) << "\n";
+    return;
+  }
+  const boost::json::object line{{"loss", result.loss},
+                                 {"pairs", result.tokens},
+                                 {"preference_accuracy", result.preference->accuracy},
+                                 {"reward_margin", result.preference->margin()},
+                                 {"reward_chosen", result.preference->reward_chosen},
+                                 {"reward_rejected", result.preference->reward_rejected},
+                                 {"objective", config.objective}};
+  std::cout << json_line(line) << "\n";
+}
+
 void print(const EvaluationResult& result, const HybridTrainerConfig& config, bool json) {
+  if (result.preference) return print_pairs(result, config, json);
   if (!json) {
     std::cout << "loss " << result.loss << ", perplexity " << result.perplexity << " over "
               << result.tokens << (config.masks() ? " masked tokens\n" : " tokens\n");
@@ -117,16 +164,28 @@ int eval_command(const std::vector<std::string>& arguments) {
   EvalOptions options;
   CommandSyntax syntax{
       .name = "eval",
-      .usage = "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]",
+      .usage =
+          "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]\n"
+          "       hybrid eval RUN|HF_DIR --choices FILE [--against RUN|HF_DIR] [--json]",
       .description =
           "Loss and perplexity of a run's newest checkpoint, or of a Hugging Face folder's\n"
           "model, over the whole validation split, in windows that do not overlap; or over\n"
           "the target tokens of a file of examples. Of a run with objective masked, over the\n"
-          "same masked tokens for all runs.",
+          "same masked tokens for all runs. With --choices: how often the model finds the right\n"
+          "answer of multiple-choice questions the likeliest.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),
-      "Another data folder than the run's, of the same tokenizer, or a file of examples.");
+      "Another data folder than the run's, of the same tokenizer; or examples, as finetune takes "
+      "them: "
+      "a file, a folder of files, or -.");
+  add_columns_option(syntax.options, options.columns);
+  add("choices", po::value(&options.choices)->value_name("FILE"),
+      "Questions, one JSON object a line: {\"prompt\": …, \"choices\": [\"…\", …], \"answer\": "
+      "0}.");
+  add("against", po::value(&options.against)->value_name("RUN|HF_DIR"),
+      "With --choices: another model to answer the same questions, and the difference with its "
+      "interval.");
   add("sequence-length", po::value(&options.length)->value_name("N"),
       "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
       "of "
@@ -138,16 +197,33 @@ int eval_command(const std::vector<std::string>& arguments) {
   add_precision_option(syntax.options, options.precision);
   add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
-  add_average_option(syntax.options, options.average);
+  add_run_weights_options(syntax.options, options.weights);
   add("json", po::bool_switch(&options.json),
       "Print {\"loss\", \"perplexity\", \"tokens\", \"objective\"}.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 
   const std::string& folder = operands->front();
+  std::optional<StandardInput> input;
+  if (options.data == StandardInput::kOption) {
+    options.data = input.emplace().path().string();
+    options.called = StandardInput::kCalled;
+  }
   const Stream stream(make_device_pool(device_of_option(options.device)));
+  check_choices(options);
+  if (!options.choices.empty()) {
+    evaluate_choices({.model = folder,
+                      .file = options.choices,
+                      .against = options.against,
+                      .weights = run_weights(options.weights),
+                      .precision = options.precision,
+                      .home = options.home,
+                      .json = options.json},
+                     stream);
+    return 0;
+  }
   const TrainedRun run =
-      open_model(folder, stream, run_weights(options.average), options.precision, options.home);
+      open_model(folder, stream, run_weights(options.weights), options.precision, options.home);
   if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
   const DType dtype = compute_in(*run.model, options.precision, stream);
   if (options.data.empty() && run.data.empty())

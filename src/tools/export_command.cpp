@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/gguf/gguf_model.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
@@ -18,17 +18,34 @@ namespace hybrid_trainer {
 
 namespace {
 
+struct ExportOptions {
+  std::string folder, output, base, dtype, quantize, format = "folder", type;
+  RunWeightsOption weights;
+  bool adapter = false, merge = false, modelfile = false;
+};
+
+/// How to have it.
+std::string way_to_better_step(const RunPaths& paths) {
+  if (std::filesystem::exists(paths.checkpoints() + "/best"))
+    return "; --checkpoint best exports that of the lowest that is kept";
+  return " (checkpoint.keep_best=1 with training.evaluate_every_steps keeps such a step; fewer "
+         "steps or a lower learning rate may, too)";
+}
+
 /// Says where an earlier step of the run had a lower validation loss than the exported one.
-void tell_of_better_step(const std::string& folder, std::int64_t step, bool average) {
+void tell_of_better_step(const std::string& folder, std::int64_t step, const ExportOptions& asked) {
   const RunPaths paths{folder};
-  if (!paths.hold_a_run() || !std::filesystem::exists(paths.metrics())) return;
+  if (!asked.weights.checkpoint.empty() || !paths.hold_a_run() ||
+      !std::filesystem::exists(paths.metrics()))
+    return;
   struct Measured {
     std::int64_t step = 0;
     double loss = std::numeric_limits<double>::infinity();
   };
   Measured best, last;
   for_each_record(paths.metrics(), [&](const StepRecord& record) {
-    const auto& loss = average ? record.average_validation_loss : record.validation_loss;
+    const auto& loss =
+        asked.weights.average ? record.average_validation_loss : record.validation_loss;
     if (!loss || record.step > step) return;
     last = {record.step, *loss};
     if (last.loss < best.loss) best = last;
@@ -37,13 +54,8 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, bool aver
   std::cerr << "warning: the lowest validation loss, " << units::fixed(best.loss, 4)
             << ", was at step " << best.step << "; the exported weights are of step " << step
             << ", and at step " << last.step << " it was " << units::fixed(last.loss, 4)
-            << " (fewer training.steps or epochs, or a lower learning rate, may keep it)\n";
+            << way_to_better_step(paths) << "\n";
 }
-
-struct ExportOptions {
-  std::string folder, output, base, dtype, quantize, format = "folder", type;
-  bool average = false, adapter = false, merge = false, modelfile = false;
-};
 
 bool is_adapter(const std::string& folder) {
   return !RunPaths{folder}.hold_a_run() && holds_adapter(folder);
@@ -58,7 +70,7 @@ void write_merged(const ExportOptions& asked) {
   const MergedExport merged =
       is_adapter(asked.folder)
           ? export_merged_adapter(asked.folder, asked.base, asked.output, dtype_of(asked))
-          : export_merged(asked.folder, asked.output, run_weights(asked.average), dtype_of(asked));
+          : export_merged(asked.folder, asked.output, run_weights(asked.weights), dtype_of(asked));
   for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
   std::cerr << "wrote " << asked.output;
   if (merged.step > 0) std::cerr << " from step " << merged.step;  // else a folder's
@@ -66,7 +78,7 @@ void write_merged(const ExportOptions& asked) {
             << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
             << "; logits changed by at most " << brief(merged.largest_change) << ", the largest is "
             << brief(merged.largest_logit) << "\n";
-  tell_of_better_step(asked.folder, merged.step, asked.average);
+  tell_of_better_step(asked.folder, merged.step, asked);
 }
 
 void tell_written(const ExportOptions& asked, const TrainedRun& run, const std::string& form) {
@@ -79,7 +91,7 @@ void tell_written(const ExportOptions& asked, const TrainedRun& run, const std::
 TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
   if (is_adapter(asked.folder))
     return load_adapter_folder(asked.folder, "fp32", stream, model_families(), asked.base);
-  return load_trained_run(asked.folder, stream, model_families(), run_weights(asked.average),
+  return load_trained_run(asked.folder, stream, model_families(), run_weights(asked.weights),
                           "fp32");
 }
 
@@ -89,7 +101,7 @@ void write_gguf(const ExportOptions& asked) {
   const Stream stream(MemoryPool::create("device"));
   const TrainedRun run = asked.merge
                              ? open_to_merge(asked, stream)
-                             : open_model(asked.folder, stream, run_weights(asked.average), "fp32");
+                             : open_model(asked.folder, stream, run_weights(asked.weights), "fp32");
   if (asked.adapter) {
     export_gguf_adapter_file(run, asked.output, stream);
     return tell_written(asked, run, ": adapters in f32, for llama.cpp's --lora");
@@ -103,7 +115,7 @@ void write_gguf(const ExportOptions& asked) {
             << "; logits changed by at most " << brief(written.largest_change)
             << ", the largest is " << brief(written.largest_logit) << "\n";
   if (modelfile) modelfile->write(run);
-  tell_of_better_step(asked.folder, run.step, asked.average);
+  tell_of_better_step(asked.folder, run.step, asked);
 }
 
 void check_gguf(const ExportOptions& asked) {
@@ -148,9 +160,8 @@ void check(const ExportOptions& asked) {
   const bool is_of_peft = is_adapter(asked.folder);
   if (!asked.base.empty() && !(is_of_peft && asked.merge))
     throw UsageError("export: --model is the base of a folder of PEFT, with --merge");
-  if (is_of_peft && asked.average)
-    throw UsageError(concat("export: --average: ", asked.folder, " is an adapter of PEFT, not a ",
-                            "run, which alone has a mean of weights"));
+  if (is_of_peft)
+    refuse_run_weights(run_weights(asked.weights), asked.folder, "an adapter of PEFT");
   if (is_of_peft && !asked.merge)
     throw UsageError(concat("export: ", asked.folder,
                             " is an adapter of PEFT already; give --merge ",
@@ -189,7 +200,7 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   add("dtype", po::value(&asked.dtype)->value_name("fp32|bf16"),
       "Round weights. Else export.dtype says it, or the base: bf16 of a base in "
       "bf16, fp32 of any other, in f16 too.");
-  add_average_option(syntax.options, asked.average);
+  add_run_weights_options(syntax.options, asked.weights);
   return syntax;
 }
 
@@ -210,9 +221,9 @@ int export_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_model(asked.folder, stream, run_weights(asked.average),
+  const TrainedRun run = open_model(asked.folder, stream, run_weights(asked.weights),
                                     asked.quantize.empty() ? "fp32" : asked.quantize);
-  tell_of_better_step(asked.folder, run.step, asked.average);
+  tell_of_better_step(asked.folder, run.step, asked);
   if (asked.adapter) {
     export_adapter(run, asked.output, stream);
     tell_written(asked, run, "");

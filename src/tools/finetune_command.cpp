@@ -1,17 +1,21 @@
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
 #include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/tools/adapter_option.h"
+#include "src/tools/columns_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
+#include "src/tools/kept_examples.h"
 #include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
@@ -24,7 +28,8 @@ namespace fs = std::filesystem;
 
 struct FineTuning {
   ConfigArguments source;
-  std::string model, adapter, data, validation, run, device, method, export_to;
+  std::string model, adapter, data, validation, columns, run, device, method, objective, export_to;
+  std::optional<double> beta;
   std::optional<double> epochs;
   std::optional<int> ranks;
   bool resume = false, json = false;
@@ -33,6 +38,9 @@ struct FineTuning {
 /// Steps that a run has at least, unless the user says how many: one epoch of a small file would
 /// teach next to nothing.
 constexpr std::int64_t kLeastSteps = 60;
+
+/// Learning rates where pairs of answers are learned: those of fine-tuning are too high for them.
+constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
 
 /// How many steps the rows make.
 struct EpochLength {
@@ -75,6 +83,31 @@ void check(const FineTuning& asked) {
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
 
+void check_objective_of_run(const FineTuning& asked, const HybridTrainerConfig& begun) {
+  if (!asked.objective.empty() && asked.objective != begun.objective)
+    throw UsageError(concat("hybrid finetune: --objective: got ", asked.objective,
+                            ", but the run trains ", begun.objective,
+                            "; leave --objective out to go on with the run"));
+  if (asked.beta && *asked.beta != begun.preference_beta)
+    throw UsageError(concat("hybrid finetune: --beta: got ", *asked.beta,
+                            ", but the run trains with ", begun.preference_beta,
+                            "; leave --beta out to go on with the run"));
+}
+
+/// What --objective and --beta say, in the configuration of a run that begins.
+void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
+  if (!asked.objective.empty()) config.objective = asked.objective;
+  if (asked.beta) config.preference_beta = *asked.beta;
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  if (!asked.objective.empty() && std::ranges::count(objectives, asked.objective) == 0)
+    throw UsageError(choice_problem("hybrid finetune: --objective", asked.objective, objectives));
+  if (asked.beta && !config.prefers())
+    throw UsageError("hybrid finetune: --beta goes with --objective dpo or orpo");
+  if (config.prefers() && !asked.source.sets("optimizer.learning_rate"))
+    config.optimizer.learning_rate =
+        config.lora.is_on() ? kPreferenceRateOfAdapters : kPreferenceRate;
+}
+
 /// A run that goes on: its own configuration, data and model stand in for what the command line
 /// leaves out, and keep its method.
 HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) {
@@ -83,6 +116,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
                          asked.data, asked.validation},
                         begun);
   check_method_of_run(asked.method, begun, asked.source.sets("lora.base"));
+  check_objective_of_run(asked, begun);
   const RunData data = data_of_run(paths);
   asked.source.file = paths.config();
   const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base);
@@ -128,14 +162,20 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   if (asked.model.empty() || asked.data.empty())
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
-  if (!fs::is_regular_file(asked.data))
+  if (!may_be_examples(asked.data))
     throw MissingInput(concat(asked.data,
-                              fs::exists(asked.data) ? ": is no file" : ": does not exist",
-                              "; want a file of examples, one JSON object a line"));
+                              !fs::exists(asked.data) ? ": does not exist"
+                              : fs::is_directory(asked.data)
+                                  ? ": is a folder without files of examples"
+                                  : ": is no file",
+                              "; want examples: a file of JSON, CSV or parquet, a folder of such "
+                              "files, or - for standard ",
+                              "input"));
   refuse_run(asked.model);
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
   check_method(method, config, asked.model);
+  set_objective(asked, config);
   return config;
 }
 
@@ -146,7 +186,8 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
                      .validation = asked.validation,
                      .tokenizer = asked.model,
                      .now = now,
-                     .vocabulary = config.model.vocabulary};
+                     .vocabulary = config.model.vocabulary,
+                     .pairs = config.prefers()};
   if (goes_on_with_a_run(asked)) {
     if (!asked.epochs) return;
     const RunPaths paths{asked.run};
@@ -175,21 +216,34 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
           "--model HF_DIR --data EXAMPLES --run RUN [options]\n"
           "       hybrid finetune --resume --run RUN [--set KEY=VALUE]",
       .description =
-          "Trains a Hugging Face folder's model on JSON lines of text, prompt and completion, or\n"
-          "messages. RUN gets what `hybrid train` leaves; `hybrid export` makes a folder of it.",
+          "Trains a Hugging Face folder's model on examples: text, prompt and completion, "
+          "messages,\n"
+          "alpaca or sharegpt, in JSON, CSV or parquet. RUN gets what `hybrid train` leaves;\n"
+          "`hybrid export` makes a folder of it.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("model", po::value(&asked.model)->value_name("HF_DIR"),
       "Model, tokenizer and chat template.");
-  add("data", po::value(&asked.data)->value_name("EXAMPLES"), "File of examples.");
+  add("data", po::value(&asked.data)->value_name("EXAMPLES"),
+      "File of examples (.jsonl, .json, .csv, .parquet), a folder of such files, or - for standard "
+      "input, which is kept in RUN.");
   add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
       "Validation examples; else data.validation_fraction of the rows is held back.");
+  add_columns_option(syntax.options, asked.columns);
   add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
   add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
       "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
       "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets, "
       "lora.base, optimizer.learning_rate.");
+  add("objective", po::value(&asked.objective)->value_name("WHAT"),
+      "next_token (default); or, of pairs of a better and a worse answer ({\"prompt\", \"chosen\", "
+      "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
+      "Their "
+      "learning rates are 1e-6, of adapters 2e-5.");
+  add("beta",
+      po::value<double>()->value_name("B")->notifier([&](double beta) { asked.beta = beta; }),
+      "How much the preference weighs in dpo and orpo (0.1).");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
@@ -201,6 +255,7 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
       "Train as N processes of this machine, as `hybrid train` does.");
   add_setting_options(syntax.options, asked.source);
+  add_tensorboard_option(syntax.options, asked.source);
   add_device_option(syntax.options, asked.device);
   add_export_option(syntax.options, asked.export_to);
   add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
@@ -214,6 +269,9 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
   asked.resume = goes_on(asked.resume);
   check(asked);
+  if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
+  KeptExamples examples(asked.run, asked.data, asked.resume);
+  asked.data = examples.data();
   check_model_is_not_set("finetune", asked.source.settings);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
   TrainingRunSettings settings{
@@ -233,7 +291,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
-  const TrainingRanks ranks("finetune", arguments, asked.ranks, settings.config);
+  const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,
+                            settings.config);
   const auto report = [&](const TrainingRunResult& result) {
     return report_training(result, asked.run, asked.json);
   };

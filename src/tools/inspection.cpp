@@ -9,8 +9,10 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
@@ -21,6 +23,7 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "hybrid_trainer/observability/tensorboard_sink.h"
 #include "src/tools/gguf_inspection.h"
 #include "src/tools/json_as_text.h"
 
@@ -230,6 +233,15 @@ json::array checkpoints_in(const fs::path& folder) {
   return checkpoints;
 }
 
+/// The checkpoint that a run keeps as its best, as checkpoints/best names it; null where it keeps none.
+json::value best_checkpoint_in(const fs::path& folder) {
+  const fs::path file = folder / "best";
+  if (!fs::is_regular_file(file)) return nullptr;
+  std::string name = read_file(file.string(), 1 << 8);
+  name.erase(name.find_last_not_of(" \n") + 1);
+  return json::string((folder / name).string());
+}
+
 /// A run's oom.json.
 json::object inspect_shortage(const fs::path& path) {
   json::object found{{"kind", "out_of_memory"}, {"path", path.string()}};
@@ -267,6 +279,7 @@ json::object inspect_run(const RunPaths& paths) {
           {"optimizer", config.optimizer.name},
           {"model", model_object(config.model)},
           {"phases", std::move(phases)},
+          {"best_checkpoint", best_checkpoint_in(paths.checkpoints())},
           {"checkpoints", checkpoints_in(paths.checkpoints())}};
 }
 
@@ -287,7 +300,7 @@ json::object inspect_any(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
   if (fs::is_directory(path)) return inspect_folder(path);
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
-  if (path.extension() == ".gguf") return inspect_gguf(path);
+  if (path.extension() == ".gguf" || GgufFile::is_one(path)) return inspect_gguf(path);
   if (path.extension() == ".bin") return inspect_shard(path);
   if (path.filename() == "oom.json") return inspect_shortage(path);
   throw DataError(
@@ -326,11 +339,29 @@ Inspection inspect_digest(const fs::path& path) {
   return {pretty_json(found), std::move(text)};
 }
 
-Inspection inspect_experts(const fs::path& path) {
+/// Throws MissingInput, or DataError where the folder holds no run.
+static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
-  const RunPaths run{path.string()};
-  if (!run.hold_a_run())
-    throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
+  RunPaths run{path.string()};
+  if (run.hold_a_run()) return run;
+  throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
+}
+
+Inspection write_events_of(const fs::path& path, const fs::path& folder) {
+  const RunPaths run = run_at(path);
+  const std::string settings = read_file(run.config(), std::size_t{1} << 24);
+  const std::int64_t steps = write_tensorboard(folder, run.metrics(), settings);
+  const json::object found{{"kind", "tensorboard"},
+                           {"path", path.string()},
+                           {"folder", folder.string()},
+                           {"steps", steps}};
+  return {pretty_json(found),
+          concat("wrote ", steps, steps == 1 ? " step" : " steps", " to ", folder.string(),
+                 "; show them with: tensorboard --logdir ", folder.string(), "\n")};
+}
+
+Inspection inspect_experts(const fs::path& path) {
+  const RunPaths run = run_at(path);
   StepRecord last;
   RoutingFlips flips;
   for_each_record(run.metrics(), [&](const StepRecord& record) {

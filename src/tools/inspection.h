@@ -28,4 +28,8 @@ Inspection inspect_digest(const std::filesystem::path& path);
 /// Throws MissingInput, or DataError where it is none, or its model has no experts.
 Inspection inspect_experts(const std::filesystem::path& path);
 
+/// Writes the records of a run for TensorBoard into `folder` ("tensorboard"). Throws MissingInput,
+/// DataError where `path` is no run, CannotCreate where the folder holds event files, IoError.
+Inspection write_events_of(const std::filesystem::path& path, const std::filesystem::path& folder);
+
 }  // namespace hybrid_trainer

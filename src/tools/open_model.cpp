@@ -1,6 +1,7 @@
 #include "src/tools/open_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
@@ -29,9 +30,35 @@ void add_precision_option(po::options_description& options, std::string& precisi
       "says by int8, fp4, nf4 or mxfp4 (fp32).");
 }
 
-void add_average_option(po::options_description& options, bool& average) {
-  options.add_options()("average", po::bool_switch(&average),
-                        "Read the mean of the weights (training.average_weights), not the last.");
+void add_run_weights_options(po::options_description& options, RunWeightsOption& asked) {
+  auto add = options.add_options();
+  add("checkpoint", po::value(&asked.checkpoint)->value_name("best|STEP"),
+      "Checkpoint of a run to read: best is that of the lowest validation loss "
+      "(checkpoint.keep_best). Default: the newest.");
+  add("average", po::bool_switch(&asked.average),
+      "Read the mean of the weights (training.average_weights), not the last.");
+}
+
+RunWeights run_weights(const RunWeightsOption& asked) {
+  RunWeights weights(asked.average ? RunWeights::kAverage : RunWeights::kLast);
+  const std::string& text = asked.checkpoint;
+  if (text == "best") weights.checkpoint = RunWeights::Checkpoint::kBest;
+  if (text.empty() || text == "best") return weights;
+  weights.checkpoint = RunWeights::Checkpoint::kStep;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weights.step);
+  if (error != std::errc() || end != text.data() + text.size() || weights.step < 0)
+    throw UsageError(concat("--checkpoint: got ", text, ", want best or a step, such as 500"));
+  return weights;
+}
+
+void refuse_run_weights(const RunWeights& weights, const std::string& folder,
+                        const std::string& what) {
+  if (weights.is_average())
+    throw UsageError(
+        concat("--average: ", folder, " is ", what, ", no run, which alone has a mean of weights"));
+  if (weights.checkpoint != RunWeights::Checkpoint::kNewest)
+    throw UsageError(concat("--checkpoint: ", folder, " is ", what,
+                            ", no run, which alone has checkpoints; leave it out"));
 }
 
 void add_weights_option(po::options_description& options, std::string& home) {
@@ -42,7 +69,7 @@ void add_weights_option(po::options_description& options, std::string& home) {
       "that a token chooses (device).");
 }
 
-TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeights weights,
+TrainedRun open_model(const std::string& folder, const Stream& stream, const RunWeights& weights,
                       const std::string& precision, const std::string& home) {
   if (std::ranges::count(placement_names(), home) == 0)
     throw UsageError(choice_problem("--weights", home, placement_names()));
@@ -50,9 +77,8 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, RunWeight
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_threads(processor_info().cores);
   const bool is_run = RunPaths{folder}.hold_a_run();
-  if (!is_run && weights == RunWeights::kAverage && std::filesystem::exists(folder))
-    throw UsageError(
-        concat("--average: ", folder, " is no run, which alone has a mean of weights"));
+  if (!is_run && std::filesystem::exists(folder))
+    refuse_run_weights(weights, folder, "a model's folder");
   if (home != "device" && (is_run || !HuggingFaceWeights::are_meant(folder)))
     throw UsageError(concat("--weights ", home, ": ", folder, " is no Hugging Face folder of a ",
                             "model, whose matrices alone can lie elsewhere; leave it out"));

@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 /// matrices lie. Throws UsageError for another precision or home, and like load_trained_run and
 /// read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
-                      RunWeights weights = RunWeights::kLast, const std::string& precision = "fp32",
+                      const RunWeights& weights = {}, const std::string& precision = "fp32",
                       const std::string& home = "device");
 
 /// Adds --weights, which open_model checks.
@@ -25,10 +25,18 @@ void add_precision_option(po::options_description& options, std::string& precisi
 /// Sets what the model computes in, which is returned: f32 by fp32, else bf16.
 DType compute_in(LanguageModel& model, const std::string& precision, const Stream& stream);
 
-/// Adds --average, which says which weights are read.
-void add_average_option(po::options_description& options, bool& average);
-inline RunWeights run_weights(bool average) {
-  return average ? RunWeights::kAverage : RunWeights::kLast;
-}
+/// Which weights of a run a command reads, as it was typed.
+struct RunWeightsOption {
+  bool average = false;
+  std::string checkpoint;  // "best", a step, or empty
+};
+
+/// Adds --checkpoint and --average.
+void add_run_weights_options(po::options_description& options, RunWeightsOption& asked);
+/// Throws UsageError where --checkpoint is neither "best" nor a step.
+RunWeights run_weights(const RunWeightsOption& asked);
+/// Throws UsageError where one of both options is given for `folder`, which is no run but `what`.
+void refuse_run_weights(const RunWeights& weights, const std::string& folder,
+                        const std::string& what);
 
 }  // namespace hybrid_trainer

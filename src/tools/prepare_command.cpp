@@ -1,11 +1,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/data/prepare.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/standard_input.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -60,6 +62,10 @@ void print(const PrepareResult& result, const std::string& output) {
     std::fprintf(stderr, "%ld files were given again and count once\n",
                  static_cast<long>(result.repeated_files));
   }
+  if (result.rows_left_out > 0) {
+    std::fprintf(stderr, "%ld rows without a text were left out; %s\n",
+                 static_cast<long>(result.rows_left_out), result.first_left_out.c_str());
+  }
   if (result.missing_merges > 0) {
     std::fprintf(
         stderr,
@@ -88,11 +94,17 @@ int prepare_command(const std::vector<std::string>& arguments) {
       .name = "prepare",
       .usage = "INPUT... --output DATA [--tokenizer bpe|bytes|characters|PATH] [options]",
       .description =
-          "Makes a data folder from text files, and from all text files below folders:\n"
-          "token shards to train and validate, and the tokenizer.",
+          "Makes a data folder from text files, from the rows of .jsonl, .json, .csv and .parquet\n"
+          "files, from all of these below folders, and from - (standard input): token shards to\n"
+          "train and validate, and the tokenizer.",
       .operands = {"INPUT..."}};
   auto add = syntax.options.add_options();
   add("output", po::value(&output)->required()->value_name("DATA"), "Folder to make.");
+  add("column",
+      po::value<std::string>()->value_name("NAME")->notifier(
+          [&](const std::string& name) { settings.column = name; }),
+      "Column with the text of files of rows, each of which is a document (text). Without this "
+      "option, a .json or .csv file that has no such column is text itself.");
   add("tokenizer", po::value(&settings.tokenizer)->value_name("bpe|bytes|characters|PATH"),
       "bpe (trained on the text), bytes, characters, or a tokenizer's folder or file (bpe).");
   add("vocab-size", po::value(&settings.vocabulary_size)->value_name("N"),
@@ -107,6 +119,9 @@ int prepare_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
 
   settings.inputs.assign(operands->begin(), operands->end());
+  std::optional<StandardInput> input;
+  for (std::filesystem::path& given : settings.inputs)
+    if (given == StandardInput::kOption && !input) given = input.emplace().path();
   settings.output = output;
   if (control_tokens) settings.control_text = ControlText::kAsTokens;
   PrepareResult result;

@@ -20,6 +20,15 @@ json::object by_kind(const PhaseMemory& memory) {
   return kinds;
 }
 
+/// Name and memory of each phase that a run comes into.
+std::vector<std::pair<const char*, const PhaseMemory*>> columns_of(const MemoryNeed& need) {
+  std::vector<std::pair<const char*, const PhaseMemory*>> columns;
+  if (need.reference.peak_bytes > 0) columns.emplace_back("reference", &need.reference);
+  for (const Phase phase : kAllPhases)
+    if (need.phase(phase).peak_bytes > 0) columns.emplace_back(name_of(phase), &need.phase(phase));
+  return columns;
+}
+
 /// Bytes a second; none where it was not asked.
 std::optional<MemorySize> link_rate(const std::string& link) {
   if (link.empty()) return {};
@@ -47,33 +56,26 @@ void print_times(const RankStepTime& time, const MemorySize& rate) {
 
 json::object phases_of(const MemoryNeed& need) {
   json::object phases;
-  for (const Phase phase : kAllPhases) {
-    const PhaseMemory& memory = need.phase(phase);
-    if (memory.peak_bytes == 0) continue;
-    phases[name_of(phase)] =
-        json::object{{"peak_bytes", memory.peak_bytes}, {"by_kind", by_kind(memory)}};
-  }
+  for (const auto& [name, memory] : columns_of(need))
+    phases[name] = json::object{{"peak_bytes", memory->peak_bytes}, {"by_kind", by_kind(*memory)}};
   return phases;
 }
 
 void print_phases(const MemoryNeed& need) {
+  const auto columns = columns_of(need);
   std::printf("%-18s", "bytes by kind");
-  for (const Phase phase : kAllPhases) {
-    if (need.phase(phase).peak_bytes > 0) std::printf("%12s", name_of(phase));
-  }
+  for (const auto& [name, memory] : columns) std::printf("%12s", name);
   std::printf("\n");
   const auto line = [&](const char* name, const auto& bytes_of) {
     std::printf("  %-16s", name);
-    for (const Phase phase : kAllPhases) {
-      if (need.phase(phase).peak_bytes > 0)
-        std::printf("%12s", units::bytes(bytes_of(need.phase(phase))).c_str());
-    }
+    for (const auto& [phase, memory] : columns)
+      std::printf("%12s", units::bytes(bytes_of(*memory)).c_str());
     std::printf("\n");
   };
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     const auto of_kind = [kind](const PhaseMemory& memory) { return memory.by_kind[kind]; };
     bool any = false;
-    for (const Phase phase : kAllPhases) any = any || of_kind(need.phase(phase)) > 0;
+    for (const auto& [name, memory] : columns) any = any || of_kind(*memory) > 0;
     if (any) line(name_of(static_cast<MemoryKind>(kind)), of_kind);
   }
   line("at once", [](const PhaseMemory& memory) { return memory.peak_bytes; });

@@ -5,13 +5,17 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "hybrid_trainer/tables/column_names.h"
+#include "src/tools/columns_option.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
+#include "src/tools/standard_input.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -32,85 +36,174 @@ RowCounts counts_of(const std::vector<ExampleRow>& rows) {
   return counts;
 }
 
-void print_refusals(const std::vector<ExampleRows::Refusal>& refused) {
+void print_refusals(const ExampleRows& examples) {
   constexpr std::size_t kShown = 10;
+  const auto& refused = examples.refused;
   for (std::size_t i = 0; i < std::min(kShown, refused.size()); ++i)
-    std::cerr << "line " << refused[i].line << " is refused: " << refused[i].reason << "\n";
+    std::cerr << examples.place(refused[i].file, refused[i].line, false)
+              << " is refused: " << refused[i].reason << "\n";
   if (refused.size() > kShown) std::cerr << "and " << refused.size() - kShown << " more\n";
 }
 
 struct RowPart {
   std::string text;
   bool learned = false;
+  const char* answer = nullptr;  // of a pair: "chosen" or "rejected"
 };
 
-/// The row of a line, cut where learning begins and ends.
-std::vector<RowPart> parts_of_row(const ExampleRows& examples, std::int64_t line,
-                                  const Tokenizer& tokenizer) {
-  const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
-  if (row == examples.rows.end()) throw DataError(concat("line ", line, " gives no row"));
+/// A row, cut where learning begins and ends.
+std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer) {
   std::vector<RowPart> parts;
-  for (std::size_t begin = 0, end = 0; begin < row->tokens.size(); begin = end) {
-    while (end < row->tokens.size() && row->learnt[end] == row->learnt[begin]) ++end;
-    const std::span<const std::int32_t> tokens(row->tokens);
-    parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row->learnt[begin]});
+  const auto middle = static_cast<std::size_t>(row.rejected_at);
+  for (std::size_t begin = 0, end = 0; begin < row.tokens.size(); begin = end) {
+    while (end < row.tokens.size() && row.learnt[end] == row.learnt[begin] &&
+           (end == begin || end != middle))
+      ++end;
+    const std::span<const std::int32_t> tokens(row.tokens);
+    parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row.learnt[begin]});
+    if (middle > 0) parts.back().answer = begin < middle ? "chosen" : "rejected";
   }
   return parts;
 }
 
+/// What a line gives: a row, or the two of a preference.
+struct ShownRow {
+  std::vector<RowPart> row;  // of a preference the chosen one
+  std::optional<std::vector<RowPart>> rejected;
+};
+
+ShownRow row_of_line(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
+  if (examples.files.size() > 1)
+    throw UsageError("hybrid rows: --show is of one file; give that instead of the folder");
+  const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
+  if (row != examples.rows.end()) return {parts_of(*row, tokenizer), std::nullopt};
+  const auto pair = std::ranges::find(examples.pairs, line,
+                                      [](const PreferencePair& one) { return one.chosen.line; });
+  if (pair == examples.pairs.end())
+    throw DataError(concat(examples.place(0, line, false), " gives no row"));
+  return {parts_of(pair->chosen, tokenizer), parts_of(pair->rejected, tokenizer)};
+}
+
 void print_row(const std::vector<RowPart>& parts) {
-  for (const auto& [text, learned] : parts) std::cout << (learned ? concat("⟦", text, "⟧") : text);
+  const char* answer = nullptr;
+  for (const RowPart& part : parts) {
+    if (part.answer != answer) std::cout << (answer ? "\n" : "") << part.answer << ": ";
+    answer = part.answer;
+    std::cout << (part.learned ? concat("⟦", part.text, "⟧") : part.text);
+  }
   std::cout << "\n";
 }
 
-void print_row_as_json(const std::vector<RowPart>& parts, std::int64_t line) {
+boost::json::array parts_as_json(const std::vector<RowPart>& parts) {
   boost::json::array texts;
-  for (const auto& [text, learned] : parts) texts.push_back({{"text", text}, {"learned", learned}});
-  std::cout << json_line({{"line", line}, {"parts", texts}}) << "\n";
+  for (const RowPart& part : parts) {
+    boost::json::object one{{"text", part.text}, {"learned", part.learned}};
+    if (part.answer != nullptr) one["answer"] = part.answer;
+    texts.push_back(std::move(one));
+  }
+  return texts;
 }
 
-void print_json(const ExampleRows& examples, const PackedRows& packed) {
+void print_shown(const ShownRow& shown, std::int64_t line, bool json) {
+  if (json) {
+    boost::json::object object{{"line", line}, {"parts", parts_as_json(shown.row)}};
+    if (shown.rejected) object["rejected"] = parts_as_json(*shown.rejected);
+    std::cout << json_line(object) << "\n";
+    return;
+  }
+  print_row(shown.row);
+  if (shown.rejected) std::cout << "rejected:\n";
+  if (shown.rejected) print_row(*shown.rejected);
+}
+
+boost::json::array files_as_json(const ExampleRows& examples, const std::string& called) {
+  boost::json::array files;
+  for (const ExampleFile& file : examples.files) {
+    boost::json::object shapes;
+    for (const auto& [shape, count] : file.shapes) shapes[name_of(shape)] = count;
+    files.push_back({{"file", called.empty() ? file.path.string() : called},
+                     {"container", name_of(file.form.container)},
+                     {"shapes", shapes}});
+  }
+  return files;
+}
+
+/// Sequences that the rows fill; none where there are no rows.
+struct Packing {
+  std::int64_t sequences = 0;
+  double fill = 0;
+};
+
+Packing packing_of(const std::vector<ExampleRow>& rows, std::int64_t length) {
+  if (rows.empty()) return {};
+  const PackedRows packed(rows, {.sequence_length = length});
+  return {packed.sequences(), packed.fill()};
+}
+
+void print_json(const ExampleRows& examples, const Packing& packing, const std::string& called) {
   const RowCounts counts = counts_of(examples.rows);
   boost::json::array refused;
-  for (const auto& [line, reason] : examples.refused)
-    refused.push_back({{"line", line}, {"reason", reason}});
-  const boost::json::object line{{"rows", examples.rows.size()},
+  for (const auto& [line, reason, file] : examples.refused) {
+    boost::json::object one{{"line", line}, {"reason", reason}};
+    if (examples.files.size() > 1) one["file"] = examples.files[file].path.string();
+    refused.push_back(std::move(one));
+  }
+  const boost::json::object line{{"files", files_as_json(examples, called)},
+                                 {"rows", examples.rows.size()},
+                                 {"preferences", examples.pairs.size()},
                                  {"tokens", counts.tokens},
                                  {"targets", counts.targets},
                                  {"cut_rows", counts.cut_rows},
                                  {"tokens_left_out", counts.left_out},
                                  {"answers_left_out", counts.answers_left_out},
-                                 {"sequences", packed.sequences()},
-                                 {"fill", packed.fill()},
+                                 {"sequences", packing.sequences},
+                                 {"fill", packing.fill},
                                  {"refused", refused}};
   std::cout << json_line(line) << "\n";
 }
 
-void print_text(const ExampleRows& examples, const PackedRows& packed, std::int64_t longest) {
+void print_text(const ExampleRows& examples, const Packing& packing, std::int64_t longest) {
   const RowCounts counts = counts_of(examples.rows);
   std::cout << examples.rows.size() << " rows of " << units::grouped(counts.tokens)
             << " tokens, of which " << units::grouped(counts.targets) << " are targets; "
             << examples.refused.size() << " lines refused\n";
+  if (!examples.pairs.empty())
+    std::cout << examples.pairs.size()
+              << " preferences (chosen and rejected), which finetune does not train on\n";
   if (counts.cut_rows > 0)
     std::cout << counts.cut_rows << " rows are cut after " << longest + 1 << " tokens, "
               << units::grouped(counts.left_out) << " tokens left out\n";
-  std::cout << packed.sequences() << " sequences of " << longest << " tokens, "
-            << units::fixed(100 * packed.fill(), 1) << " % of them filled\n";
+  if (examples.rows.empty()) return;
+  std::cout << packing.sequences << " sequences of " << longest << " tokens, "
+            << units::fixed(100 * packing.fill, 1) << " % of them filled\n";
+}
+
+/// What the examples turned out to be.
+void tell_form(const ExampleRows& examples, const std::string& name) {
+  std::cerr << name << ": " << examples.form() << "\n";
+  for (const ExampleFile& file : examples.files) {
+    if (file.form.container != RowContainer::kJsonArray) continue;
+    std::cerr << (examples.files.size() > 1 ? file.path.string() : name)
+              << (file.form.array_key.empty() ? " is" : " holds") << " a JSON array"
+              << (file.form.array_key.empty() ? "" : " under " + file.form.array_key)
+              << ", whose elements count as lines\n";
+  }
 }
 
 }  // namespace
 
 int rows_command(const std::vector<std::string>& arguments) {
-  std::string model, control_tokens = "tokens";
+  std::string model, columns, control_tokens = "tokens", objective = "next_token";
   std::int64_t longest = 1024;
   std::optional<std::int64_t> shown;
   bool json = false;
   CommandSyntax syntax{
       .name = "rows",
-      .usage = "EXAMPLES --model FOLDER [--length N] [--show LINE] [--json]",
+      .usage = "EXAMPLES --model FOLDER [--objective WHAT] [--length N] [--show LINE] [--json]",
       .description =
-          "Shows what a model would learn from a file of examples (JSON lines of text, prompt and\n"
-          "completion, or messages): rows used and refused, tokens, and packed sequences.",
+          "Shows what a model would learn from examples (JSON, CSV, parquet, a folder of them, or "
+          "-\n"
+          "for standard input): rows used and refused, tokens, and packed sequences.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
   add("model", po::value(&model)->required()->value_name("FOLDER"),
@@ -120,6 +213,10 @@ int rows_command(const std::vector<std::string>& arguments) {
   add("show",
       po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) { shown = line; }),
       "Print the row of this line, its target tokens between ⟦ and ⟧.");
+  add_columns_option(syntax.options, columns);
+  add("objective", po::value(&objective)->value_name("WHAT"),
+      "That of the run to come: next_token, or dpo or orpo, whose rows are pairs of answers "
+      "(next_token).");
   add_control_tokens_option(syntax.options, control_tokens);
   add("json", po::bool_switch(&json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -127,37 +224,46 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (longest < 2 || longest > 1 << 24)
     throw UsageError(concat("hybrid rows: --length: got ", longest, ", want 2 … ", 1 << 24));
 
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  if (std::ranges::count(objectives, objective) == 0)
+    throw UsageError(choice_problem("hybrid rows: --objective", objective, objectives));
   if (shown && *shown < 1)
     throw UsageError(concat("hybrid rows: --show: got ", *shown, ", want a line, 1 or more"));
 
   const ChatFiles chat = read_chat_files(model);
   const auto tokenizer = load_tokenizer(model);
+  std::optional<StandardInput> input;
+  std::string path = operands->front(), called;
+  if (path == StandardInput::kOption) {
+    path = input.emplace().path().string();
+    called = StandardInput::kCalled;
+  }
   ExampleRows examples =
-      read_example_rows(operands->front(), {.tokenizer = *tokenizer,
-                                            .chat = chat,
-                                            .longest = longest + 1,
-                                            .now = std::time(nullptr),
-                                            .control = control_text_of(control_tokens)});
+      read_example_rows(path, {.tokenizer = *tokenizer,
+                               .chat = chat,
+                               .longest = longest + 1,
+                               .now = std::time(nullptr),
+                               .control = control_text_of(control_tokens),
+                               .columns = ColumnNames(columns, "hybrid rows: --columns"),
+                               .called = called,
+                               .pairs = objective != "next_token"});
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
     std::cerr << "the chat template writes today's date into the rows\n";
-  if (examples.are_of_array)
-    std::cerr << operands->front() << (examples.array_key.empty() ? " is" : " holds")
-              << " a JSON array"
-              << (examples.array_key.empty() ? "" : " under " + examples.array_key)
-              << ", whose elements count as lines\n";
-  print_refusals(examples.refused);
+  tell_form(examples, called.empty() ? path : called);
+  print_refusals(examples);
   for (const std::string& note : examples.notes()) std::cerr << note << "\n";
   if (shown) {
-    const std::vector<RowPart> parts = parts_of_row(examples, *shown, *tokenizer);
-    json ? print_row_as_json(parts, *shown) : print_row(parts);
+    print_shown(row_of_line(examples, *shown, *tokenizer), *shown, json);
     return 0;
   }
-  const PackedRows packed(examples.rows, {.sequence_length = longest});
+  const bool is_empty = examples.rows.empty() && examples.pairs.empty();
+  if (is_empty) throw DataError(concat(called.empty() ? path : called, ": every line is refused"));
+  const Packing packing = packing_of(examples.rows, longest);
   if (json) {
-    print_json(examples, packed);
+    print_json(examples, packing, called);
   } else {
-    print_text(examples, packed, longest);
+    print_text(examples, packing, longest);
   }
   return 0;
 }

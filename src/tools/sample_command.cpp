@@ -24,7 +24,8 @@ constexpr std::int64_t kTextsAtOnce = 8;
 struct SampleOptions {
   std::string folder, prompt, prompts, system, draft,
       precision = "fp32", home = "device", device = "auto", control_tokens, overflow = "truncate";
-  bool prompted = false, chat = false, average = false, json = false;
+  bool prompted = false, chat = false, json = false;
+  RunWeightsOption weights;
   std::int64_t seed = 0;
   std::optional<std::int64_t> draft_tokens{}, batch{};
   GenerationSettings generation{};
@@ -159,7 +160,7 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   add_precision_option(syntax.options, options.precision);
   add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
-  add_average_option(syntax.options, options.average);
+  add_run_weights_options(syntax.options, options.weights);
   add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
   add("json", po::bool_switch(&options.json),
       "With --prompt: print one JSON object (--prompts prints one a line anyway).");
@@ -200,13 +201,13 @@ int sample_command(const std::vector<std::string>& arguments) {
   check(options);
 
   options.generation.overflow = overflow_of_option(options.overflow);
-  const RunWeights weights = run_weights(options.average);
+  const RunWeights weights = run_weights(options.weights);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
-    small.emplace(options.draft, options.precision, weights, stream);
+    small.emplace(options.draft, options.precision, weights.kind, stream);
     if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
                              ", so it cannot draft for it"));

@@ -64,6 +64,7 @@ static int train(const std::vector<std::string>& arguments) {
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
       "Train as N processes of this machine, one for each CUDA device, or on processors by\n"
       "mpirun, unless a launcher started them.");
+  add_tensorboard_option(syntax.options, source);
   add_device_option(syntax.options, device);
   add_export_option(syntax.options, export_to);
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");

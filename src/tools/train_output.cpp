@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/run/run_files.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -33,12 +34,21 @@ std::string predictions_text(const RunSummary& summary) {
                        ", as measured");
 }
 
+/// Which step was the best, and how to export it.
+std::string best_text(const BestCheckpoint& best, const std::string& run) {
+  const bool has_adapters = config_of_run(RunPaths{run}).lora.is_on();
+  return concat("\n  best: validation loss ", brief(best.validation_loss), " at step ", best.step,
+                "; hybrid export ", run, " --checkpoint best --output FOLDER",
+                has_adapters ? " --adapter" : "");
+}
+
 void print_end(const RunSummary& summary, const std::string& run) {
   std::cerr << "validation loss " << brief_or_not_measured(summary.final_validation_loss)
             << " after " << summary.steps << " steps, " << static_cast<long>(summary.sum.seconds)
             << " s\n  steps:";
   for (Phase phase : kAllPhases)
     std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
+  if (summary.best) std::cerr << best_text(*summary.best, run);
   if (summary.learning_rate_finder) {
     const RunSummary::RateFinder& finder = *summary.learning_rate_finder;
     std::cerr << "\n  learning rate found: " << brief(finder.learning_rate) << ", "

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 struct WritingModel {
   TrainedRun run;
   DType dtype;
-  WritingModel(const std::string& folder, const std::string& precision, RunWeights weights,
+  WritingModel(const std::string& folder, const std::string& precision, const RunWeights& weights,
                const Stream& stream, const std::string& home = "device")
       : run(open_model(folder, stream, weights, precision, home)),
         dtype(compute_in(*run.model, precision, stream)) {

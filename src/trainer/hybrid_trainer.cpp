@@ -45,7 +45,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
                              const Stream& stream, std::shared_ptr<MemoryPlaces> places,
                              Communicator* ranks)
     : config_(validated(config)),
-      progress_(std::make_unique<TrainerProgress>()),
+      progress_(std::make_unique<TrainerProgress>(LossJudge(config_))),
       stretches_(std::make_unique<Stretches>(config_)),
       stream_(stream),
       upload_(std::make_unique<BatchUpload>()),
@@ -111,6 +111,27 @@ void HybridTrainer::settle() {
   must_go_back_ |= outcome.recovery == Recovery::kRollBack;
   if (!outcome.event.empty()) warn(outcome.event);
 }
+
+bool HybridTrainer::judges() const { return progress_->judge.is_on(); }
+
+bool HybridTrainer::evaluates(bool due) {
+  return progress_->judge.evaluates(due, has_late_updates());
+}
+
+bool HybridTrainer::judge(double validation_loss) {
+  return progress_->judge.judge(steps_done(), validation_loss);
+}
+
+void HybridTrainer::forget_best() { progress_->judge.forget(steps_done()); }
+
+std::optional<BestCheckpoint> HybridTrainer::best() const {
+  const std::vector<BestCheckpoint>& best = progress_->judge.best();
+  return best.empty() ? std::nullopt : std::optional(best.front());
+}
+
+bool HybridTrainer::is_out_of_patience() const { return progress_->judge.is_out_of_patience(); }
+
+std::int64_t HybridTrainer::improved_at() const { return progress_->judge.improved_at(); }
 
 void HybridTrainer::tell(const std::string& text) const {
   if (listener_) listener_(text);

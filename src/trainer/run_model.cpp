@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/memory/device_map.h"
@@ -55,19 +56,32 @@ void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Lan
     warn("lora.expert_rank", "it changes nothing: lora.targets names no maps of experts");
 }
 
+/// Says what loss of pairs of answers the model has, if it is trained on them.
+void set_preference(const HybridTrainerConfig& config, LanguageModel& model) {
+  if (!config.prefers()) return;
+  if (model.preference() == nullptr)
+    throw ConfigError({concat("objective: got ", config.objective, ", but a model of ",
+                              config.model.family, " has no loss of pairs of answers")});
+  using Kind = kernels::PreferenceForm::Kind;
+  model.preference()->set_form({config.objective == "dpo" ? Kind::kDpo : Kind::kOrpo,
+                                static_cast<float>(config.preference_beta)});
+}
+
 /// Weights that are trained, and adapters, are made at `home`.
 std::unique_ptr<LanguageModel> make_with_homes(const HybridTrainerConfig& config,
                                                const std::optional<std::filesystem::path>& folder,
                                                const Stream& home, const HomeOf& home_of,
                                                const ModelRegistry& registry) {
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
-  if (!config.lora.is_on()) {
-    auto model = make_model(config.model, seed, home, registry);
+  std::unique_ptr<LanguageModel> model;
+  if (config.lora.is_on()) {
+    model = make_frozen(config, folder, home, home_of, registry);
+    add_adapters(*model, config.lora, seed, home, registry);
+  } else {
+    model = make_model(config.model, seed, home, registry);
     if (folder) read_hugging_face_weights(*folder, *model, home, registry);
-    return model;
   }
-  auto model = make_frozen(config, folder, home, home_of, registry);
-  add_adapters(*model, config.lora, seed, home, registry);
+  set_preference(config, *model);
   return model;
 }
 

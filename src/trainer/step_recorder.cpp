@@ -23,6 +23,7 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
       tell_(std::move(tell)),
       warn_(std::move(warn)),
       has_lag_(!config.phases.skips_backward()),
+      prefers_(config.prefers()),
       monitor_(config.memory.profile, config.device_budget()),
       experts_(warn_) {}
 
@@ -62,11 +63,24 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.host_memory = host_pool_->use();
   record.experts = experts_.read(trainable_.model(), trainable_.stream());
   record.routing_flips = ExpertWatch::read_flips(trainable_.model(), trainable_.stream());
+  add_preference(record);
   tell_stretch(record);
   watch_memory(record);
   record.warns = outcome.warns || !warnings.empty();
   if (!warnings.empty()) add_line(record.event, std::exchange(warnings, ""));
   return record;
+}
+
+/// Of pairs of answers, means over those that the step's passes have seen.
+void StepRecorder::add_preference(StepRecord& record) {
+  PreferenceLoss* const preference = trainable_.model().preference();
+  if (!prefers_ || preference == nullptr) return;
+  const PreferenceLoss::Measures sums = preference->take(trainable_.stream());
+  if (sums.pairs == 0) return;
+  record.reward_chosen = sums.reward_chosen / sums.pairs;
+  record.reward_rejected = sums.reward_rejected / sums.pairs;
+  record.reward_margin = *record.reward_chosen - *record.reward_rejected;
+  record.preference_accuracy = sums.right / sums.pairs;
 }
 
 /// Tells once of each status worse than the last one told, from warning on, and of a leak.

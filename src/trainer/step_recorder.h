@@ -27,6 +27,7 @@ class StepRecorder {
                     std::string& warnings);
 
  private:
+  void add_preference(StepRecord& record);
   void watch_memory(StepRecord& record);
   void tell_stretch(StepRecord& record) const;
 
@@ -34,7 +35,7 @@ class StepRecorder {
   const std::shared_ptr<MemoryPool> host_pool_;
   ModelTrainable& trainable_;
   const Tell tell_, warn_;
-  const bool has_lag_;
+  const bool has_lag_, prefers_;
   MemoryMonitor monitor_;
   ExpertWatch experts_;
   MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told

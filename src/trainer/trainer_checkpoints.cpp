@@ -41,24 +41,26 @@ State TrainerCheckpoints::state() {
   state.reals["trainer.roll_backs.rate_factor"] = progress_.roll_backs.rate_factor;
   state.series[kReturnPoints].assign(progress_.return_points.begin(),
                                      progress_.return_points.end());
+  progress_.judge.save(state);
   state.texts[kConfig] = config_json(config_);
   return state;
 }
 
 std::string TrainerCheckpoints::save(const std::string& folder, CheckpointUse use) {
   std::vector<std::int64_t>& points = progress_.return_points;
-  const std::vector<std::int64_t> before = points;
+  const TrainerProgress before = progress_;
   if (use == CheckpointUse::kResumeAndRollBack) {
     std::erase(points, progress_.steps_done);
     points.push_back(progress_.steps_done);
     while (std::ssize(points) > config_.checkpoint.keep) points.erase(points.begin());
+    progress_.judge.remember(points);
   }
   try {
     const std::string path = save_share(folder);
     trainable_.release_after_save();
     return path;
   } catch (...) {
-    points = before;
+    progress_ = before;
     trainable_.release_after_save();
     throw;
   }
@@ -76,6 +78,8 @@ std::string TrainerCheckpoints::save_share(const std::string& folder) {
   CheckpointSaveOptions options{.keep = config_.checkpoint.keep,
                                 .config_hash = checksum_of(share.state.text(kConfig))};
   if (config_.divergence.rolls_back()) options.also_keep = progress_.return_points;
+  for (const std::int64_t step : progress_.judge.kept()) options.also_keep.push_back(step);
+  if (!progress_.judge.best().empty()) options.best = progress_.judge.best().front().step;
   const SavedCheckpoint saved =
       save_checkpoint(folder, progress_.steps_done, share, options, ranks);
   for (const std::string& warning : saved.warnings) warn_(warning);
@@ -123,7 +127,22 @@ bool TrainerCheckpoints::resume(const std::string& folder,
         state.real("trainer.roll_backs.rate_factor")};
   }
   load(state);
+  forget_lost_best(folder);
   return true;
+}
+
+/// Of a run whose newest checkpoints were damaged or taken away, which may have been the best.
+void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
+  const CheckpointRanks ranks = checkpoint_ranks(ranks_);
+  if (progress_.judge.forget_all_but(steps_of_checkpoints(folder, ranks)))
+    tell_(
+        "a checkpoint of the lowest validation losses is gone: the best is judged among the "
+        "others");
+  const std::vector<BestCheckpoint>& best = progress_.judge.best();
+  if (!ranks.lead()) return;
+  const std::string problem =
+      name_best_checkpoint(folder, best.empty() ? std::nullopt : std::optional(best.front().step));
+  if (!problem.empty()) warn_(problem);
 }
 
 /// Of what ranks have parts of, this one's alone.
@@ -141,6 +160,7 @@ void TrainerCheckpoints::load(const State& state) {
       progress_.steps_done};  // of earlier versions, to which all checkpoints were such
   if (const auto found = state.series.find(kReturnPoints); found != state.series.end())
     progress_.return_points.assign(found->second.begin(), found->second.end());
+  progress_.judge.load(state);
   trainable_.set_rate_factor(progress_.roll_backs.rate_factor);
   trainable_.set_steps_done(progress_.steps_done);
   trainable_.load(state);
@@ -198,6 +218,7 @@ void TrainerCheckpoints::roll_back(const std::string& folder, const StepRecord& 
     const std::string left = discard_checkpoints_after(folder, progress_.steps_done);
     if (!left.empty()) warn_(left);
   }
+  forget_lost_best(folder);
   warn_(concat("went back from step ", failed.step, " to step ", progress_.steps_done, " (number ",
                done.count, " of ", config.max_roll_backs, "), the learning rate is ",
                brief(done.rate_factor), " of the schedule's from here on, because of step ",

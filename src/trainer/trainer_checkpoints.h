@@ -7,12 +7,15 @@
 
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "src/trainer/loss_judge.h"
 #include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 
 /// How far a trainer has come.
 struct TrainerProgress {
+  explicit TrainerProgress(LossJudge of_config) : judge(std::move(of_config)) {}
+  LossJudge judge;
   std::int64_t steps_done = 0;
   Phase last_phase = Phase::kWarmup;
   RollBacks roll_backs{};
@@ -37,6 +40,7 @@ class TrainerCheckpoints {
 
  private:
   std::string save_share(const std::string& folder);
+  void forget_lost_best(const std::string& folder);
   State state();
   State own_state_of(const CheckpointInfo& checkpoint) const;
   void load(const State& state);

@@ -133,6 +133,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"training.steps", {{"training.steps", "30"}}},
       {"training.seed", {{"training.seed", "1"}}},
       {"training.evaluate_every_steps", {{"training.evaluate_every_steps", "10"}}},
+      {"training.patience", {{"training.patience", "1"}}},
+      {"training.min_improvement", {{"training.min_improvement", "100"}}},
       {"training.threads", {{"training.threads", "1"}}},
       {"training.average_weights", {{"training.average_weights", "8"}}},
       {"optimizer.name", {{"optimizer.name", "muon"}}},
@@ -190,6 +192,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
       {"checkpoint.every_minutes", {{"checkpoint.every_minutes", "1e-9"}}},
       {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
+      {"observability.tensorboard", {{"observability.tensorboard", "true"}}},
+      {"checkpoint.keep_best", {{"checkpoint.keep_best", "1"}}},
       {"device", {{"device", "cuda"}}},
   };
   return table;
@@ -269,6 +273,11 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "optimizer.state_bits") return {{"model.width", "64"}};
   if (field == "schedule.batch_rule")
     return {{"stretches", R"([{"until": 0.5, "effective_batch": 2}])"}};
+  if (field == "training.patience")
+    return {{"training.evaluate_every_steps", "1"}, {"training.min_improvement", "100"}};
+  if (field == "training.min_improvement")
+    return {{"training.evaluate_every_steps", "2"}, {"training.patience", "2"}};
+  if (field == "checkpoint.keep_best") return {{"training.evaluate_every_steps", "7"}};
   if (field == "schedule.decay_share") return {{"schedule.name", "wsd"}};
   if (field == "memory.recompute") return {{"model.layers", "4"}};
   if (field == "memory.folder") return {{"memory.activations", "file"}};
@@ -306,8 +315,9 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
 bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
-         path == "predict_aware_memory.async_restore_lookahead" ||
-         path == "data.control_tokens" ||  // in example_rows_test.cpp
+         path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
+         path == "data.columns" ||     // in example_rows_test.cpp
+         path == "preference_beta" ||  // in preference_run_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "data.layout" ||           // all three in fine_tuning_run_test.cpp
          path == "export.dtype" ||          // in lora_run_test.cpp and fine_tuning_run_test.cpp

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
 #include "hybrid_trainer/kernels/predicted_update.h"
+#include "hybrid_trainer/kernels/preference.h"
 #include "hybrid_trainer/kernels/product_rounding.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
@@ -115,6 +116,20 @@ const std::vector<DeviceCase> kRows{
     {"softmax_cross_entropy",
      {{"losses", kRow}, {"logits", kMatrix}, {"targets", kRow, DType::kI32}},
      [](const Tensors& t, const Stream& s) { softmax_cross_entropy(t[0], t[1], t[2], 4, 1, s); }},
+    {"preference_loss",
+     {{"losses", kMatrix},
+      {"halves", kMatrix, DType::kI32},
+      {"references", kMatrix},
+      {"pair_losses", kMatrix},
+      {"weights", kMatrix},
+      {"sums", kMatrix, DType::kF64},
+      {"measures", {kPreferenceMeasures}, DType::kF64}},
+     [](const Tensors& t, const Stream& s) {
+       preference_loss({t[0], t[1], t[2], t[3], t[4], t[5], t[6]}, {}, s);
+     }},
+    {"weigh_rows",
+     {{"x", kMatrix}, {"factors", kRow}},
+     [](const Tensors& t, const Stream& s) { weigh_rows(t[0], t[1], s); }},
     {"embedding_forward",
      {{"y", kCube},
       {"tokens", {2, 4}, DType::kI32},

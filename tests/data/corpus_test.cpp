@@ -13,7 +13,7 @@ namespace {
 
 std::vector<std::string> names_of(const std::vector<TextPiece>& pieces) {
   std::vector<std::string> names;
-  for (const TextPiece& piece : pieces) names.push_back(piece.path.filename().string());
+  for (const TextPiece& piece : pieces) names.push_back(piece.path->filename().string());
   return names;
 }
 
@@ -159,8 +159,8 @@ TEST(Corpus, ADocumentIsForValidationWhereHalfOfItIsWithinTheShare) {
   for (const char* name : {"a", "b", "c", "d"}) files.push_back(folder.write(name, "0123456789"));
   const CorpusSplit split = split_corpus(find_corpus(files), 0.5);
   ASSERT_EQ(split.validation.size(), 2u);  // the first: 0 + 5 <= 0.5·10, and the third
-  EXPECT_EQ(split.validation[0].path.filename(), "a");
-  EXPECT_EQ(split.validation[1].path.filename(), "c");
+  EXPECT_EQ(split.validation[0].path->filename(), "a");
+  EXPECT_EQ(split.validation[1].path->filename(), "c");
 }
 
 TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {

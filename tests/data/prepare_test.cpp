@@ -218,5 +218,45 @@ TEST(Prepare, ProgressReachesTheWholeText) {
   EXPECT_EQ(done, total);
 }
 
+/// Documents with a separator each, whatever the container.
+TEST(Prepare, TakesTheRowsOfTablesAsDocuments) {
+  const TemporaryFolder folder;
+  folder.write("a.csv", "text,n\none,1\n,2\n\"t,wo\",3\n");
+  folder.write("b/b.jsonl", "{\"text\": \"three\"}\nbroken\n{\"text\": \"four\"}\n");
+  folder.write("b/c.json", "[{\"text\": \"five\"}]");
+  folder.write("b/plain.csv", "x,y\n1,2\n");
+  PrepareSettings settings = settings_for(folder, "bytes");
+  settings.inputs = {folder / "a.csv", folder / "b", folder / "a.csv"};
+  settings.validation = 0.3;
+  const PrepareResult result = prepare_data(settings);
+  EXPECT_EQ(result.info.documents, 6);
+  EXPECT_EQ(result.repeated_files, 1);
+  EXPECT_EQ(result.rows_left_out, 2);
+  expect_words(result.first_left_out, {"row 2 of", "a.csv", "no text"});
+  std::string text = load_tokenizer(folder / "data")->decode(tokens_of(folder, Split::kTrain));
+  text += load_tokenizer(folder / "data")->decode(tokens_of(folder, Split::kValidation));
+  for (const char* document : {"one", "t,wo", "three", "four", "five", "x,y\n1,2\n"})
+    EXPECT_NE(text.find(document), std::string::npos) << document << " in " << text;
+  EXPECT_EQ(result.info.train_bytes + result.info.validation_bytes,
+            static_cast<std::int64_t>(std::string("onet,wothreefourfivex,y\n1,2\n").size()));
+  EXPECT_EQ(entries(folder.path()), 3u) << "nothing is left of what was written meanwhile";
+  EXPECT_FALSE(std::filesystem::exists(folder / "data/rows.txt"));
+}
+
+TEST(Prepare, ReadsTextOfParquetAsItIs) {
+  const TemporaryFolder folder;
+  PrepareSettings settings = settings_for(folder, "bytes");
+  settings.inputs = {HT_TEST_DATA_DIR "/parquet/zstd_v2.parquet"};
+  const PrepareResult result = prepare_data(settings);
+  EXPECT_EQ(result.info.documents, 28);
+  EXPECT_EQ(result.rows_left_out, 12) << "nulls and empty texts";
+  settings.column = "body";
+  settings.replace = true;
+  expect_words(message_of<DataError>([&] { prepare_data(settings); }),
+               {"zstd_v2.parquet", "no column \"body\"", "text, number", "--column"});
+  settings.column = "number";
+  expect_words(message_of<DataError>([&] { prepare_data(settings); }), {"no text"});
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -54,7 +54,8 @@ std::vector<TextSegment> segments_of(const std::string& text, std::int64_t segme
                                      const SegmentReader::Cut& cut) {
   const TemporaryFolder folder;
   const auto file = folder.write("text", text);
-  SegmentReader reader({{file, 0, static_cast<std::int64_t>(text.size())}}, cut, segment_bytes);
+  const auto path = std::make_shared<const std::filesystem::path>(file);
+  SegmentReader reader({{path, 0, static_cast<std::int64_t>(text.size())}}, cut, segment_bytes);
   return reader.next(static_cast<std::int64_t>(text.size()));
 }
 

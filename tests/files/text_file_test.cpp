@@ -52,7 +52,7 @@ TEST_F(ReadText, DecodesUtf16ByItsMarkAndSaysSo) {
 TEST_F(ReadText, SaysWhatIsNoTextAndWhatToDo) {
   const std::pair<std::string, std::vector<const char*>> files[] = {
       {"\x1F\x8B\x08", {"gzip", "gunzip"}},
-      {"PAR1\x15", {"Parquet", "to_json"}},
+      {"PAR1\x15", {"Parquet", "name it"}},
       {"PK\x03\x04xl/", {"zip archive"}},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:1",
        {"Git LFS pointer", "git lfs pull"}},

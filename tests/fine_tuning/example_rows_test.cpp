@@ -146,8 +146,8 @@ TEST_F(ExampleRowsTest, StandInAnArrayAsInLines) {
   EXPECT_EQ(shown(rows.rows[0]), "0[],[\"a<|endoftext|>]");
   EXPECT_EQ(shown(rows.rows[1]), "0[b<|endoftext|>]");
   EXPECT_EQ(rows.rows[1].line, 2);
-  EXPECT_TRUE(rows.are_of_array);
-  EXPECT_FALSE(read("{\"text\": \"0a\"}").are_of_array);
+  EXPECT_EQ(rows.files.at(0).form.container, RowContainer::kJsonArray);
+  EXPECT_EQ(read("{\"text\": \"0a\"}").files.at(0).form.container, RowContainer::kJsonLines);
 }
 
 TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
@@ -182,9 +182,9 @@ TEST_F(ExampleRowsTest, MayStandInTheOneListOfAnObject) {
     ASSERT_EQ(rows.rows.size(), 2u) << wrapped;
     EXPECT_EQ(shown(rows.rows[1]), "0[,]b<|endoftext|>]");
     EXPECT_EQ(rows.rows[1].line, 2);
-    EXPECT_TRUE(rows.are_of_array);
+    EXPECT_EQ(rows.files.at(0).form.container, RowContainer::kJsonArray);
   }
-  EXPECT_EQ(read(R"({"data": [{"text": "0a"}]})").array_key, "\"data\"");
+  EXPECT_EQ(read(R"({"data": [{"text": "0a"}]})").files.at(0).form.array_key, "\"data\"");
   const std::string several = message_of<DataError>(
       [&] { read(R"({"train": [{"text": "0a"}], "test": [{"text": "0b"}]})"); });
   expect_words(several, {"\"train\", \"test\"", "one of them", "json.load"});
@@ -204,9 +204,88 @@ TEST_F(ExampleRowsTest, AreNotSearchedForToTheEndOfAFileOfSomethingElse) {
       << problem;
 }
 
-TEST_F(ExampleRowsTest, FromATableAreRefusedAtOnce) {
-  const auto problem = [&] { read("prompt,completion\n\"a\",\"b\"\n"); };
-  EXPECT_NE(message_of<DataError>(problem).find("to_json"), std::string::npos);
+TEST_F(ExampleRowsTest, MayBeATableUnderAnotherName) {
+  const ExampleRows rows = read("prompt,completion,id\n0,\"a\nb\",\n0,,1\n");
+  ASSERT_EQ(rows.rows.size(), 1u);
+  EXPECT_EQ(shown(rows.rows[0]), "0[a\nb<|endoftext|>]");
+  EXPECT_EQ(rows.form(), "CSV, 1 row of prompt and completion");
+  ASSERT_EQ(rows.refused.size(), 1u);
+  EXPECT_EQ(rows.place(0, rows.refused[0].line, false), "row 2");
+}
+
+TEST_F(ExampleRowsTest, GoByOtherNamesWhereColumnsSaySo) {
+  columns_ = ColumnNames("prompt=q,completion=a,text=");
+  EXPECT_EQ(only_row(R"({"q": "0", "a": "1", "text": "2"})"), "0[1<|endoftext|>]");
+  expect_words(message_of<DataError>([&] { read(R"({"question": "0", "a": "1"})"); }),
+               {"no column \"q\"", "question, a"});
+}
+
+TEST_F(ExampleRowsTest, OfAnInstructionArePromptOrMessages) {
+  const std::string line =
+      R"({"instruction": "0", "input": "1", "output": "2", "system": "s", "history": [["3", "4"]]})";
+  EXPECT_EQ(only_row(line),
+            "<system>s<|endoftext|><user>3<|endoftext|><assistant>[4<|endoftext|>]"
+            "<user>0\n\n1<|endoftext|><assistant>[2<|endoftext|>]");
+  chat_.chat_template.reset();
+  EXPECT_EQ(only_row(line), "s\n3\n4\n0\n1\n[2<|endoftext|>]");
+}
+
+TEST_F(ExampleRowsTest, OfAPreferenceAreAPair) {
+  const auto both = [&](const std::string& line) {
+    const ExampleRows examples = read(line);
+    if (examples.pairs.size() != 1 || !examples.rows.empty())
+      return examples.refused.empty() ? "no pair" : examples.refused.front().reason;
+    return shown(examples.pairs[0].chosen) + "|" + shown(examples.pairs[0].rejected);
+  };
+  const std::string texts = "0[1<|endoftext|>]|0[2<|endoftext|>]";
+  EXPECT_EQ(both(R"({"prompt": "0", "chosen": "1", "rejected": "2"})"), texts);
+  EXPECT_EQ(both(R"({"chosen": "01", "rejected": "02"})"), texts);
+  const std::string chat =
+      "<user>0<|endoftext|><assistant>[1<|endoftext|>]|<user>0<|endoftext|><assistant>[2<|"
+      "endoftext|>]";
+  for (const char* line :
+       {R"({"instruction": "0", "input": "", "chosen": "1", "rejected": "2"})",
+        R"({"prompt": "0", "chosen": [{"role": "assistant", "content": "1"}],
+            "rejected": [{"role": "assistant", "content": "2"}]})",
+        R"({"prompt": "0", "chosen": [{"role": "user", "content": "0"},
+            {"role": "assistant", "content": "1"}], "rejected": [{"role": "user", "content": "0"},
+            {"role": "assistant", "content": "2"}]})",
+        R"({"conversations": [{"from": "human", "value": "0"}], "chosen": {"from": "gpt",
+            "value": "1"}, "rejected": {"from": "gpt", "value": "2"}})",
+        R"({"prompt": [{"role": "user", "content": "0"}], "chosen": "1", "rejected": "2"})"}) {
+    std::string one_line = line;
+    std::erase(one_line, '\n');
+    EXPECT_EQ(both(one_line), chat) << line;
+  }
+  EXPECT_EQ(read(R"({"chosen": "01", "rejected": "02"})").form(),
+            "JSON lines, 1 row of preference");
+  expect_words(both(R"({"prompt": "0", "chosen": "1", "rejected": "1"})"), {"equal"});
+  expect_words(both(R"({"prompt": "0", "chosen": "1", "rejected": []})"), {"want", "chosen"});
+}
+
+TEST_F(ExampleRowsTest, OfTwoShapesAreRefused) {
+  expect_words(only_reason(R"({"instruction": "0", "output": "1", "text": "2"})"),
+               {"two shapes", "instruction with output", "--columns text="});
+  expect_words(only_reason(R"({"prompt": "0", "completion": "1", "chosen": "1", "rejected": "2"})"),
+               {"two shapes", "chosen"});
+}
+
+TEST_F(ExampleRowsTest, OfAFolderComeInOrderOfNames) {
+  folder_.write("rows/b.jsonl", "{\"text\": \"0b\"}\n{}\n");
+  folder_.write("rows/a.csv", "text\n0a\n");
+  folder_.write("rows/c.json", "[{\"text\": \"0c\"}]");
+  folder_.write("rows/dataset_info.json", "{}");
+  folder_.write("rows/README.md", "none");
+  const ExampleRows rows =
+      read_example_rows(folder_ / "rows", {.tokenizer = *tokenizer_, .chat = chat_});
+  ASSERT_EQ(rows.rows.size(), 3u);
+  EXPECT_EQ(shown(rows.rows[0]), "0[a<|endoftext|>]");
+  EXPECT_EQ(shown(rows.rows[2]), "0[c<|endoftext|>]");
+  EXPECT_EQ(rows.rows[2].file, 2u);
+  ASSERT_EQ(rows.refused.size(), 1u);
+  expect_words(rows.place(rows.refused[0].file, rows.refused[0].line, false),
+               {"line 2 of", "b.jsonl"});
+  EXPECT_EQ(rows.form(), "3 files of CSV and JSON lines and JSON array, 3 rows of text");
 }
 
 }  // namespace

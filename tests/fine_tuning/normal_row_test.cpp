@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/fine_tuning/shaped_row.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -12,7 +13,7 @@ namespace json = boost::json;
 
 NormalRow normal(const std::string& line, const MessageForm& form = {}) {
   std::set<std::string> unused;
-  return normal_row(json::parse(line).get_object(), form, unused);
+  return normal_row(shaped_row(json::parse(line).get_object(), true, unused).example, form, unused);
 }
 std::string messages(const std::string& line, const MessageForm& form = {}) {
   return json::serialize(normal(line, form).messages);
@@ -22,7 +23,7 @@ std::string refusal(const std::string& line) {
 }
 std::string unused(const std::string& line) {
   std::set<std::string> keys;
-  normal_row(json::parse(line).get_object(), {}, keys);
+  normal_row(shaped_row(json::parse(line).get_object(), true, keys).example, {}, keys);
   std::string all;
   for (const std::string& key : keys) all += key + " ";
   return all;
@@ -147,9 +148,8 @@ TEST(NormalRow, NamesKeysThatHaveNoEffect) {
 TEST(NormalRow, SaysWhatItWants) {
   expect_words(refusal(R"({"question": "q", "answer": "a"})"),
                {"question", "answer", "messages", "completion"});
-  expect_words(refusal(R"({"prompt": "p", "chosen": "a", "rejected": "b"})"),
-               {"chosen", "rejected"});
-  expect_words(refusal(R"({"text": "t", "messages": [{"role": "user"}]})"), {"not several"});
+  expect_words(refusal(R"({"prompt": "q", "completion": null})"), {"\"completion\" (empty)"});
+  expect_words(refusal(R"({"text": "t", "messages": [{"role": "user"}]})"), {"two shapes"});
 }
 
 }  // namespace

@@ -23,9 +23,11 @@ class RowsFixture : public testing::Test {
     chat_ = read_chat_files(folder_.path());
   }
   ExampleRows read(const std::string& lines, std::int64_t longest = 1000) const {
-    return read_example_rows(
-        folder_.write("examples.jsonl", lines),
-        {.tokenizer = *tokenizer_, .chat = chat_, .longest = longest, .control = control_});
+    return read_example_rows(folder_.write("examples.jsonl", lines), {.tokenizer = *tokenizer_,
+                                                                      .chat = chat_,
+                                                                      .longest = longest,
+                                                                      .control = control_,
+                                                                      .columns = columns_});
   }
   /// The row's text with what is learnt in brackets.
   std::string shown(const ExampleRow& row) const {
@@ -52,6 +54,7 @@ class RowsFixture : public testing::Test {
   TemporaryFolder folder_;
   ChatFiles chat_;
   ControlText control_ = ControlText::kAsTokens;
+  ColumnNames columns_;
   std::unique_ptr<Tokenizer> tokenizer_ =
       load_tokenizer(HT_TEST_DATA_DIR "/bpe_small/tokenizer.json");
 };

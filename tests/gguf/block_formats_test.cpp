@@ -1,4 +1,4 @@
-#include "src/gguf/block_formats.h"
+#include "hybrid_trainer/gguf/block_formats.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/observability/curves.h"
+#include "hybrid_trainer/observability/curves.h"
 
 #include <boost/json.hpp>
 #include <cmath>

@@ -143,6 +143,12 @@ TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
                      .balance_loss = 0.125,
                      .z_loss = 0.5};
   written.routing_flips = 0.25;
+  written.reward_chosen = 0.5;
+  written.reward_rejected = -0.25;
+  written.reward_margin = 0.75;
+  written.preference_accuracy = 0.875;
+  written.validation_reward_margin = 0.625;
+  written.validation_preference_accuracy = 1;
   JsonlSink(metrics()).write(written);
   std::vector<StepRecord> read;
   for_each_record(metrics(), [&](const StepRecord& record) { read.push_back(record); });

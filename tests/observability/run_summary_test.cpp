@@ -116,6 +116,18 @@ TEST(RunSummary, WritesTheKeysThatProgramsRead) {
   EXPECT_EQ(json.at("command").as_string(), "hybrid train --run \"a b\"");
 }
 
+TEST(RunSummary, WritesTheBestCheckpointAndAnEarlyEndWhereThereAreSuch) {
+  RunSummary summary;
+  EXPECT_FALSE(boost::json::parse(to_json(summary)).as_object().contains("best"));
+  EXPECT_FALSE(boost::json::parse(to_json(summary)).as_object().contains("stopped_early"));
+  summary.best = {.step = 40, .validation_loss = 1.25};
+  summary.stopped_early = true;
+  const boost::json::value json = boost::json::parse(to_json(summary));
+  EXPECT_EQ(json.at("best").at("step").as_int64(), 40);
+  EXPECT_EQ(json.at("best").at("validation_loss").as_double(), 1.25);
+  EXPECT_TRUE(json.at("stopped_early").as_bool());
+}
+
 TEST(RunSummary, WritesNullWhereNoValidationWasMade) {
   EXPECT_TRUE(boost::json::parse(to_json(RunSummary())).at("final_validation_loss").is_null());
 }

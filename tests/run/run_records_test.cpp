@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <sstream>
+#include <vector>
 
+#include "tests/observability/event_reader.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
@@ -43,6 +47,49 @@ TEST(RunRecords, ThatAreMissingAreToldAndTheStepsStay) {
   resumed.resume_after(6);
   EXPECT_EQ(resumed.summary().steps, 6);
   EXPECT_NE(console.str().find("holds 3 of the 6 steps"), std::string::npos) << console.str();
+}
+
+/// The steps that TensorBoard would show.
+std::vector<std::int64_t> steps_of_events(const std::string& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry);
+  std::ranges::sort(files);
+  testing::ReadEvents events;
+  for (const auto& file : files) testing::EventReader::read(read_text(file), events);
+  std::vector<std::int64_t> steps;
+  for (const testing::EventValue& value : events.tags["phase"]) steps.push_back(value.step);
+  return steps;
+}
+
+TEST(RunRecords, HaveEventsOfNoLostStepWhereTheRunGoesBackOrResumes) {
+  const TemporaryFolder folder;
+  const RunPaths paths{folder.path().string()};
+  std::ostringstream console;
+  {
+    RunRecords records(paths, 10, console, false);
+    records.write_tensorboard("{}");
+    for (std::int64_t step = 1; step <= 6; ++step) records.write(record_of(step));
+    records.go_back_to(3);
+    records.write(record_of(4));
+    EXPECT_EQ(steps_of_events(paths.tensorboard()), (std::vector<std::int64_t>{1, 2, 3, 4}));
+  }
+  RunRecords resumed(paths, 10, console, false);
+  resumed.resume_after(2);
+  resumed.write_tensorboard("{}");
+  resumed.write(record_of(3));
+  EXPECT_EQ(steps_of_events(paths.tensorboard()), (std::vector<std::int64_t>{1, 2, 3}));
+}
+
+TEST(RunRecords, GoOnWhereEventsCannotBeWritten) {
+  const TemporaryFolder folder;
+  const RunPaths paths{folder.path().string()};
+  write_text(paths.tensorboard(), "a file in the folder's place");
+  std::ostringstream console;
+  RunRecords records(paths, 10, console, false);
+  records.write_tensorboard("{}");
+  for (std::int64_t step = 1; step <= 2; ++step) records.write(record_of(step));
+  EXPECT_NE(console.str().find("tensorboard/ gets no further events"), std::string::npos);
+  EXPECT_EQ(records.summary().steps, 2);
 }
 
 TEST(RunRecords, ThatCannotBeMadeDurableAreToldOnceAndGoOn) {

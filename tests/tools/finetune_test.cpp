@@ -210,5 +210,68 @@ TEST_F(Finetune, BadInputIsNamed) {
   EXPECT_FALSE(fs::exists(trained_folder() / "tuned"));
 }
 
+TEST_F(Finetune, KeepsStandardInputAndGoesOnFromIt) {
+  const fs::path root = trained_folder();
+  const std::vector<std::string> of_input{"finetune", "--model", "base",  "--data",
+                                          "-",        "--run",   "tuned", "--json"};
+  const ProcessResult result = run_hybrid(root, of_input, "pairs.jsonl");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(read_text(root / "tuned/examples.jsonl"), read_text(root / "pairs.jsonl"));
+  EXPECT_EQ(run_hybrid(root, of_input, "pairs.jsonl").exit_code,
+            static_cast<int>(ExitCode::kCannotCreate));
+  fs::remove_all(root / "carried");
+  fs::rename(root / "tuned", root / "carried");
+  const ProcessResult again = finetune({"--resume", "--run", "carried", "--data", "-", "--json"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  const auto losses = [](const ProcessResult& of) {
+    return only_object(of.output).at("final_validation_loss");
+  };
+  EXPECT_EQ(losses(again), losses(result));
+  EXPECT_EQ(losses(result), (fs::remove_all(root / "tuned"), losses(of_pairs({"--json"}))));
+  EXPECT_EQ(run_hybrid(root, {"eval", "carried"}).exit_code, 0);
+}
+
+TEST_F(Finetune, LeavesNothingOfStandardInputWithoutARun) {
+  const fs::path root = trained_folder();
+  write_text(root / "wrong.jsonl", "{\"question\": \"a\"}\n");
+  const ProcessResult result = run_hybrid(
+      root, {"finetune", "--model", "base", "--data", "-", "--run", "tuned"}, "wrong.jsonl");
+  EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kData)) << result.errors;
+  EXPECT_FALSE(fs::exists(root / "tuned"));
+}
+
+TEST_F(Finetune, TakesTablesByOtherNamesAndKeepsTheNames) {
+  const fs::path root = trained_folder();
+  write_text(root / "pairs.csv", "q,a\nLine ,1\nLine ,2\n\"Line \",3\n");
+  const auto of_table = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--model", "base", "--data", "pairs.csv", "--run", "tuned"});
+    return finetune(more);
+  };
+  EXPECT_EQ(of_table({}).exit_code, static_cast<int>(ExitCode::kData));
+  const ProcessResult result = of_table({"--columns", "prompt=q,completion=a", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.errors.find("(CSV, 3 rows of prompt and completion)"), std::string::npos)
+      << result.errors;
+  const auto config = boost::json::parse(read_text(root / "tuned/config.json"));
+  EXPECT_EQ(config.at("data").at("columns"), "prompt=q,completion=a");
+  EXPECT_EQ(run_hybrid(root, {"eval", "tuned"}).exit_code, 0);
+  EXPECT_EQ(run_hybrid(root, {"eval", "tuned", "--data", "pairs.csv"}).exit_code, 0);
+  EXPECT_EQ(run_hybrid(root, {"eval", "tuned", "--data", "pairs.jsonl", "--columns",
+                              "prompt=prompt,completion=completion"})
+                .exit_code,
+            0);
+  EXPECT_EQ(finetune({"--resume", "--run", "tuned"}).exit_code, 0);
+}
+
+TEST_F(Finetune, RefusesPreferencesByTheirLine) {
+  write_text(trained_folder() / "preferences.jsonl",
+             "{\"text\": \"Line\"}\n{\"prompt\": \"L\", \"chosen\": \"i\", \"rejected\": \"n\"}\n");
+  const ProcessResult result =
+      finetune({"--model", "base", "--data", "preferences.jsonl", "--run", "tuned"});
+  EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kData));
+  EXPECT_NE(result.errors.find("line 2 of preferences.jsonl is a preference"), std::string::npos)
+      << result.errors;
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -57,12 +57,12 @@ class TrainedFolder {
 }  // namespace
 
 ProcessResult run_hybrid(const std::filesystem::path& folder,
-                         const std::vector<std::string>& arguments) {
+                         const std::vector<std::string>& arguments, const std::string& input) {
   const TemporaryFolder streams;
   std::string command = concat("cd ", quoted(folder.string()), " && ", quoted(HT_HYBRID_TOOL));
   for (const std::string& argument : arguments) command += concat(" ", quoted(argument));
   command += concat(" >", quoted((streams / "out").string()), " 2>",
-                    quoted((streams / "err").string()), " </dev/null");
+                    quoted((streams / "err").string()), " <", quoted(input));
   const double before = children_seconds();
   const int status = std::system(command.c_str());
   ProcessResult result;

@@ -15,9 +15,10 @@ struct ProcessResult {
   double processor_seconds = 0;
 };
 
-/// Runs the built tool in `folder` and waits for it.
+/// Runs the built tool in `folder` and waits for it. `input`: a file for its standard input.
 ProcessResult run_hybrid(const std::filesystem::path& folder,
-                         const std::vector<std::string>& arguments);
+                         const std::vector<std::string>& arguments,
+                         const std::string& input = "/dev/null");
 
 /// A folder for the lifetime of a test program, with "text.txt", a data folder "data" of its
 /// characters and a finished run "run" of a tiny model on it.

@@ -73,5 +73,48 @@ TEST_F(RowsTest, BadInputIsNamed) {
   EXPECT_EQ(rows({}).exit_code, static_cast<int>(ExitCode::kData));
 }
 
+TEST_F(RowsTest, SaysWhichContainerAndShapeItTook) {
+  write_text(folder_ / "examples.csv", "question,answer\n0a,b\nc,\n");
+  const ProcessResult result =
+      run_hybrid(folder_.path(), {"rows", "examples.csv", "--model", "model", "--json", "--columns",
+                                  "prompt=question,completion=answer"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto file = only_object(result.output).at("files").at(0);
+  EXPECT_EQ(file.at("container"), "CSV");
+  EXPECT_EQ(file.at("shapes").at("prompt and completion"), 1);
+  EXPECT_NE(result.errors.find("examples.csv: CSV, 1 row of prompt and completion"),
+            std::string::npos)
+      << result.errors;
+  EXPECT_NE(result.errors.find("row 2 is refused"), std::string::npos) << result.errors;
+  const ProcessResult wrong = run_hybrid(
+      folder_.path(), {"rows", "examples.csv", "--model", "model", "--columns", "question"});
+  EXPECT_EQ(wrong.exit_code, static_cast<int>(ExitCode::kConfig));
+}
+
+TEST_F(RowsTest, ReadsStandardInputAndFolders) {
+  const ProcessResult from_input =
+      run_hybrid(folder_.path(), {"rows", "-", "--model", "model", "--json"}, "examples.jsonl");
+  ASSERT_EQ(from_input.exit_code, 0) << from_input.errors;
+  EXPECT_EQ(only_object(from_input.output).at("rows"), 2);
+  EXPECT_EQ(only_object(from_input.output).at("files").at(0).at("file"), "standard input");
+  std::filesystem::create_directory(folder_ / "rows");
+  for (const char* name : {"rows/a.jsonl", "rows/b.jsonl"})
+    std::filesystem::copy(folder_ / "examples.jsonl", folder_ / name);
+  const ProcessResult of_folder =
+      run_hybrid(folder_.path(), {"rows", "rows", "--model", "model", "--json"});
+  EXPECT_EQ(only_object(of_folder.output).at("rows"), 4);
+  EXPECT_NE(of_folder.errors.find("line 3 of rows/b.jsonl"), std::string::npos) << of_folder.errors;
+  EXPECT_EQ(
+      run_hybrid(folder_.path(), {"rows", "rows", "--model", "model", "--show", "1"}).exit_code,
+      static_cast<int>(ExitCode::kUsage));
+}
+
+TEST_F(RowsTest, ShowsBothHalvesOfAPreference) {
+  write_text(folder_ / "examples.jsonl",
+             "{\"prompt\": \"0\", \"chosen\": \"a\", \"rejected\": \"b\"}\n");
+  EXPECT_EQ(rows({"--show", "1"}).output, "0⟦a<|endoftext|>⟧\nrejected:\n0⟦b<|endoftext|>⟧\n");
+  EXPECT_NE(rows({}).output.find("1 preferences"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

@@ -35,6 +35,75 @@ TEST(TrainedRun, EvalOfTheMeanGivesTheLossOfThat) {
   EXPECT_EQ(run_hybrid(trained_folder(), {"eval", "run", "--average"}).exit_code, 66);
 }
 
+TEST(TrainedRun, TheBestCheckpointIsEvaluatedSampledAndExported) {
+  fs::remove_all(trained_folder() / "best");
+  const std::string told =
+      in_trained_folder(
+          tiny_training("best", {"--set", "checkpoint.keep_best=1", "--set", "checkpoint.keep=1",
+                                 "--set", "training.evaluate_every_steps=1", "--set",
+                                 "training.steps=8", "--set", "schedule.name=constant", "--set",
+                                 "optimizer.learning_rate=1", "--set", "schedule.warmup_steps=0"}))
+          .errors;
+  const auto summary = only_object(read_text(trained_folder() / "best/summary.json"));
+  const auto& best = summary.at("best").as_object();
+  const std::int64_t step = best.at("step").as_int64();
+  ASSERT_LT(step, 8) << "the rate is so high that the loss rises";
+  EXPECT_NE(told.find(concat(" at step ", step,
+                             "; hybrid export best --checkpoint best --output FOLDER\n")),
+            std::string::npos)
+      << told;
+  const auto loss = [](const std::string& checkpoint) {
+    return only_object(
+               in_trained_folder({"eval", "best", "--checkpoint", checkpoint, "--json"}).output)
+        .at("loss")
+        .to_number<double>();
+  };
+  EXPECT_NEAR(loss("best"), best.at("validation_loss").to_number<double>(), 1e-9);
+  EXPECT_NEAR(loss("8"), summary.at("final_validation_loss").to_number<double>(), 1e-9);
+  const auto exported = [](const std::string& name, const std::vector<std::string>& more) {
+    fs::remove_all(trained_folder() / name);
+    std::vector<std::string> arguments{"export", "best", "--output", name};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(in_trained_folder(arguments).errors.find("warning") == std::string::npos,
+              !more.empty());
+    return read_text(trained_folder() / name / "model.safetensors");
+  };
+  const std::string of_best = exported("best_hf", {"--checkpoint", "best"});
+  EXPECT_TRUE(of_best == exported("step_hf", {"--checkpoint", std::to_string(step)}));
+  EXPECT_FALSE(of_best == exported("newest_hf", {}));
+  in_trained_folder({"sample", "best", "--checkpoint", "best", "--prompt", "L", "--tokens", "3"});
+  const auto seen = only_object(in_trained_folder({"inspect", "best", "--json"}).output);
+  EXPECT_NE(seen.at("best_checkpoint").as_string().find(concat("step-000000000", step)),
+            std::string_view::npos);
+}
+
+TEST(TrainedRun, ACheckpointThatIsNotThereIsRefusedByEachCommand) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"eval", "run"},
+                                                  {"sample", "run", "--prompt", "L"},
+                                                  {"export", "run", "--output", "none_hf"}}) {
+    const auto refusal = [&](const std::string& checkpoint, int code) {
+      std::vector<std::string> arguments = command;
+      arguments.insert(arguments.end(), {"--checkpoint", checkpoint});
+      const ProcessResult result = run_hybrid(trained_folder(), arguments);
+      EXPECT_EQ(result.exit_code, code) << command.front() << ": " << result.errors;
+      EXPECT_FALSE(fs::exists(trained_folder() / "none_hf"));
+      return result.errors;
+    };
+    EXPECT_NE(refusal("best", 66).find("run has no best checkpoint"), std::string::npos);
+    EXPECT_NE(refusal("5", 66).find("no checkpoint of step 5; there are those of 6, 4, 2"),
+              std::string::npos);
+    EXPECT_NE(refusal("last", 64).find("--checkpoint: got last, want best or a step"),
+              std::string::npos);
+  }
+  fs::remove_all(trained_folder() / "plain_hf");
+  in_trained_folder({"export", "run", "--output", "plain_hf"});
+  const ProcessResult folder =
+      run_hybrid(trained_folder(), {"eval", "plain_hf", "--data", "data", "--checkpoint", "best"});
+  EXPECT_EQ(folder.exit_code, 64);
+  EXPECT_NE(folder.errors.find("no run, which alone has checkpoints"), std::string::npos)
+      << folder.errors;
+}
+
 TEST(TrainedRun, AMaskedModelIsMeasuredOnMaskedTokensAndWritesNoText) {
   fs::remove_all(trained_folder() / "masked");
   in_trained_folder(

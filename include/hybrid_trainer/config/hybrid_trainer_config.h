@@ -14,6 +14,7 @@
 #include "hybrid_trainer/memory/predict_aware_memory_config.h"
 #include "hybrid_trainer/models/lora_config.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/observability/observability_config.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "hybrid_trainer/phases/divergence_config.h"
@@ -47,10 +48,12 @@ struct HybridTrainerConfig {
   DivergenceConfig divergence;
   CheckpointConfig checkpoint;
   ExportConfig exported;
+  ObservabilityConfig observability;
   std::vector<StretchConfig> stretches;
   std::string device = "auto";
   std::string objective = "next_token";
   double mask_share = 0.15;
+  double preference_beta = 0.1;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -74,22 +77,31 @@ struct HybridTrainerConfig {
                 "When a run counts as diverging, and what is then done."});
     visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
     visit(Field{"export", self.exported, "How the model is exported."});
+    visit(Field{"observability", self.observability, "What else the run writes about itself."});
     visit(Field{"stretches", self.stretches,
                 "Schedule stages: short sequences or small batches at the start of a run."});
     visit(Field{"device", self.device,
                 "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
                 "takes CUDA if there is a device, else the CPU."});
-    visit(Field{"objective",
-                self.objective,
-                "What the model learns to tell: next_token, each token from those before it; or "
-                "masked, hidden tokens from those on both sides, which takes an encoder "
-                "(model.two_way). Its vocabulary then has one more token, the mask.",
-                Range{},
-                {"next_token", "masked"}});
+    visit(
+        Field{"objective",
+              self.objective,
+              "What the model learns: next_token, each token from those before it; masked, hidden "
+              "tokens from those on both sides, which takes an encoder (model.two_way) and one "
+              "more token, the mask; or, from pairs of a better and a worse answer (`hybrid "
+              "finetune`), dpo, which compares the model with what it was when it began, or orpo, "
+              "which does not.",
+              Range{},
+              {"next_token", "masked", "dpo", "orpo"}});
     visit(Field{"mask_share", self.mask_share,
                 "With objective masked: share of each sequence's tokens that have a loss, at least "
                 "one token. Of them 80 % become the mask, 10 % a random token, and 10 % stay.",
                 Range{0, 1, true, true}});
+    visit(Field{
+        "preference_beta", self.preference_beta,
+        "With objective dpo or orpo: how much the preference weighs. In dpo a larger one keeps "
+        "the model closer to what it was.",
+        Range::above(0)});
   }
 
   static HybridTrainerConfigBuilder builder();
@@ -106,6 +118,8 @@ struct HybridTrainerConfig {
   static const std::vector<Spelling>& spellings();
   /// Whether the loss is of hidden tokens, not of next ones.
   bool masks() const { return objective == "masked"; }
+  /// Whether the loss is of pairs of answers.
+  bool prefers() const { return objective == "dpo" || objective == "orpo"; }
   /// Tokens that data may have: the last one of a masked model's is the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
   /// `words`: tokens that the data may have; of these, random words are the model's alone.

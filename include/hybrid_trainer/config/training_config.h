@@ -15,6 +15,8 @@ struct TrainingConfig {
   std::int64_t steps = 1000;
   std::int64_t seed = 0;
   std::int64_t evaluate_every_steps = 0;
+  std::int64_t patience = 0;
+  double min_improvement = 0;
   std::int64_t threads = 0;
   bool cuda_graphs = false;
   double average_weights = 0;
@@ -29,6 +31,15 @@ struct TrainingConfig {
         Field{"evaluate_every_steps", self.evaluate_every_steps,
               "Steps between two evaluations on the validation split; 0 evaluates only at the end.",
               Range::at_least(0)});
+    visit(
+        Field{"patience", self.patience,
+              "Evaluations in a row without an improvement after which the run ends; 0 goes on to "
+              "training.steps.",
+              Range::at_least(0)});
+    visit(Field{"min_improvement", self.min_improvement,
+                "How much lower a validation loss must be than the last improvement's to count as "
+                "one for training.patience.",
+                Range::at_least(0)});
     visit(Field{"threads", self.threads, "Threads for all kernels; 0 uses every core.",
                 Range::between(0, 4096)});
     visit(

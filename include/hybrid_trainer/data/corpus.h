@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,14 +14,19 @@ namespace hybrid_trainer {
 
 /// Bytes [begin, end) of a file: one document, or part of one.
 struct TextPiece {
-  std::filesystem::path path;
+  std::shared_ptr<const std::filesystem::path> path;  // as many pieces may have
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t document_begin = 0;  // behind a byte-order mark
+  /// Of a row of a table, whose text is kept in `path`: the table, and the row's number.
+  std::shared_ptr<const std::filesystem::path> table{};
+  std::int64_t row = 0;
   std::int64_t bytes() const { return end - begin; }
 };
 
-/// Text files, one document each.
+class TableTexts;
+
+/// Text files, one document each; and the rows of tables.
 struct Corpus {
   std::vector<TextPiece> documents;  // none is empty
   std::int64_t bytes = 0;
@@ -35,8 +41,8 @@ struct Corpus {
 /// another spelling or a link, counts once, so that it is in one split only. Links to folders
 /// inside a folder are not followed. Throws MissingInput, which names an input that does not exist,
 /// or DataError if there is no text at all, or a file that was named is no plain text by its first bytes
-/// (compressed, UTF-16, …).
-Corpus find_corpus(const std::vector<std::filesystem::path>& inputs);
+/// (compressed, UTF-16, …). With `tables`, files of rows whose texts it takes are as many documents.
+Corpus find_corpus(const std::vector<std::filesystem::path>& inputs, TableTexts* tables = nullptr);
 
 struct CorpusSplit {
   std::vector<TextPiece> train;
@@ -53,8 +59,7 @@ CorpusSplit split_corpus(const Corpus& corpus, double validation);
 struct TextSegment {
   std::string text;
   bool starts_document = false;
-  std::filesystem::path path;
-  std::int64_t begin = 0;   // of the text in the file
+  std::string place;        // "book.txt from byte 7 on", or "row 3 of t.csv"
   bool is_divided = false;  // cut where it is one word, for its length
 };
 
@@ -77,9 +82,12 @@ class SegmentReader {
   Cut cut_;
   std::int64_t segment_bytes_;
   std::size_t piece_ = 0;
-  std::int64_t position_ = 0;  // of rest_ in the file; meaningful while file_ is open
+  bool is_in_piece_ = false;
+  std::int64_t position_ = 0;  // of rest_ in the file; meaningful in a piece
   std::ifstream file_;
-  std::string rest_;  // read, but after the last cut
+  std::shared_ptr<const std::filesystem::path> opened_;  // the file that is open
+  std::int64_t read_to_ = 0;                             // in it
+  std::string rest_;                                     // read, but after the last cut
 };
 
 }  // namespace hybrid_trainer

@@ -25,6 +25,7 @@ struct DataConfig {
   std::string layout = "windows";
   double validation_fraction = 0.1;
   std::string control_tokens = "tokens";
+  std::string columns{};
 
   /// Whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }
@@ -62,6 +63,10 @@ struct DataConfig {
               "What text in a file of examples that spells a special token, such as <|im_end|>, "
               "becomes: the token (tokens), or plain text (text). Chats always have their tokens.",
               Range{}, control_text_names()});
+    visit(Field{"columns", self.columns,
+                "Names by which examples are read, each with the column that has it: "
+                "prompt=question,completion=answer. NAME= without a column leaves NAME out. Empty "
+                "reads columns by their own names."});
   }
 };
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct PrepareSettings {
   std::int64_t shard_tokens = kDefaultShardTokens;
   ControlText control_text = ControlText::kAsText;  // of text that spells special tokens
   bool replace = false;  // an output that is a data folder already is replaced
+  /// Of files of rows (.jsonl, .json, .csv, .parquet) the column with the text of a document. None:
+  /// "text", and .json and .csv files without it are text themselves.
+  std::optional<std::string> column{};
 };
 
 struct PrepareProgress {
@@ -35,11 +39,14 @@ struct PrepareResult {
   std::int64_t missing_merges = 0;   // by how much the vocabulary is smaller than asked for
   std::int64_t forgotten_words = 0;  // rare ones, dropped while learning the vocabulary
   std::int64_t divided_bytes = 0;    // of 16 MiB of text and more that may be cut nowhere, and is
+  std::int64_t rows_left_out = 0;    // of tables, without a text
+  std::string first_left_out;        // the first of them, and why
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };
 
-/// Makes a data folder from text: tokenizer, token shards of both splits and data.json. Documents
+/// Makes a data folder from text files and from the rows of tables, whose texts lie in a file beside
+/// the output meanwhile: tokenizer, token shards of both splits and data.json. Documents
 /// are preceded by the end-of-text token if there are several and the tokenizer has one, and by what
 /// its template puts before a text. Everything
 /// is written to a folder beside the output, which is renamed at the end, so that a failed run

@@ -117,14 +117,17 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// A characters tokenizer for the code points of `corpus`.
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
-/// Reads a tokenizer.json (ours, or Hugging Face's of a BPE), or a folder that holds one or GPT-2's
-/// `vocab.json` and `merges.txt`. Of a `tokenizer_config.json` beside them the add_prefix_space takes
+/// Reads a tokenizer.json (ours, or Hugging Face's of a BPE), a folder that holds one or GPT-2's
+/// `vocab.json` and `merges.txt`, or a GGUF file's. Of a `tokenizer_config.json` beside them the add_prefix_space takes
 /// precedence over that of GPT-2's pre-tokenizer, as in transformers, added and special tokens join
 /// those of tokenizer.json, and eos_token is the end-of-text token, else "<|endoftext|>". Throws
 /// MissingInput if there is none, DataError, which names the file and the JSON path, if it is
 /// damaged or asks for anything that is not supported. Warns of keys that are not known.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
-/// Whether a folder has the files of one, sound or not.
+/// The files of a tokenizer's folder that belong to it, or those that a GGUF file stands for. Throws
+/// IoError, and of a GGUF file what load_tokenizer throws.
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
+/// Whether a folder has the files of one, sound or not, or is a GGUF file.
 bool holds_tokenizer(const std::filesystem::path& folder);
 /// That a folder holds no tokenizer: what is there in place of it, and what to do.
 std::string absent_tokenizer(const std::filesystem::path& folder);

@@ -11,18 +11,28 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/fine_tuning/row_shape.h"
+#include "hybrid_trainer/tables/table_reader.h"
 
 namespace hybrid_trainer {
 
 /// One example as tokens.
 struct ExampleRow {
-  std::int64_t line = 0;  // of its file, from 1; of an array its place
+  std::size_t file = 0;   // in ExampleRows::files
+  std::int64_t line = 0;  // of its file, from 1; of an array its place, of a table its row
   std::vector<std::int32_t> tokens{};
   std::vector<bool> learnt{};               // which tokens are targets; never the first
   std::int64_t left_out = 0;                // tokens behind the longest length
   std::int64_t answers_left_out = 0;        // answers whose tokens cannot be told, so not learnt
   std::optional<std::int32_t> end_token{};  // that ends what is learnt last
-  std::int64_t targets() const;             // tokens that are learnt
+  /// Of a pair of answers: where the tokens of the rejected text begin, behind all of the chosen one;
+  /// 0 of a row that is no pair.
+  std::int64_t rejected_at = 0;
+  /// Places that it takes in a sequence: a text's last token takes none.
+  std::int64_t places() const {
+    return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
+  }
+  std::int64_t targets() const;  // tokens that are learnt
 };
 
 /// Remarks on examples that are used.
@@ -34,18 +44,36 @@ struct ExampleFindings {
   std::map<std::string, std::int64_t> loose_ends{};
 };
 
-/// Contents of a file of examples: each of its lines is in one of the two lists, in order.
+/// Two answers to one prompt: one that is preferred to the other. Both have the prompt's tokens, and
+/// the answers alone are learnt.
+struct PreferencePair {
+  ExampleRow chosen, rejected;
+};
+
+/// What a file of examples turned out to hold.
+struct ExampleFile {
+  std::filesystem::path path;
+  TableForm form;
+  std::map<RowShape, std::int64_t> shapes{};  // of the lines that are used, and how many have it
+};
+
+/// Contents of files of examples: each of their lines is in one of the lists, in order.
 struct ExampleRows {
   struct Refusal {
     std::int64_t line = 0;
     std::string reason;
+    std::size_t file = 0;
   };
   std::vector<ExampleRow> rows;
+  std::vector<PreferencePair> pairs;
   std::vector<Refusal> refused;
   ExampleFindings findings;
-  bool are_of_array = false;  // whose elements count as lines
-  std::string array_key;      // under which the file's one object has that array
+  std::vector<ExampleFile> files;
 
+  /// "line 3", "row 3"; with the file's name, where that is asked for or there are several.
+  std::string place(std::size_t file, std::int64_t line, bool names_file) const;
+  /// "CSV, 3 rows of messages and 1 of text"; of several files also how many.
+  std::string form() const;
   /// One line for each kind of text that is in the examples and not trained on; refusals are not
   /// among them.
   std::vector<std::string> notes() const;
@@ -63,21 +91,27 @@ struct ExampleFormat {
   /// What texts, prompts and completions make of a special token that they spell. Chats have their
   /// tokens.
   ControlText control = ControlText::kAsTokens;
+  ColumnNames columns{};  // by which examples are read
+  std::string called{};   // the file's name in messages, where that is not its path
+  bool pairs = false;     // rows are pairs of answers (objective dpo or orpo)
 };
 
-/// Reads examples, JSON objects one a line or in one array, which count as its lines. The array may
-/// stand under a key of one object; objects may go over several lines. An object is one of
+/// Reads a file of examples, or the files of a folder in order of their names (row_files,
+/// visit_rows). An example is one of
 ///   {"text": …}                       all of it is learnt
 ///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
 ///   {"messages": […]}                 what the assistant says is learnt
 ///   {"conversations": […]}, {"instruction": …, "input": …, "output": …}    read as messages
-/// with "tools" and "chat_template_kwargs" beside messages. Texts and prompts begin with
-/// Tokenizer::template_start, where they do not spell it; texts and completions end with the
-/// end-of-text token, which is added where it is missing; messages end as their template ends them.
-/// What an assistant says is found in the text of the whole chat (src/fine_tuning/chat_rows.h); what
-/// cannot be found is left out. A row is refused when nothing in it is learnt, or nothing within
-/// the longest length. Empty lines count, but are no examples. Throws MissingInput, DataError where
-/// the file is no text, holds no examples, or most of very many lines are refused, IoError.
+///   {"prompt": …, "chosen": …, "rejected": …}    a pair; both answers are learnt, in one row where
+///                                     format.pairs asks for them
+/// with "tools" and "chat_template_kwargs" beside messages; src/fine_tuning/shaped_row.h converts
+/// them. Texts and prompts begin with Tokenizer::template_start, where they do not spell it; texts and
+/// completions end with the end-of-text token, which is added where it is missing; messages end as
+/// their template ends them. What an assistant says is found in the text of the whole chat
+/// (src/fine_tuning/chat_rows.h); what cannot be found is left out. A row is refused when nothing in
+/// it is learnt, or nothing within the longest length. Empty lines count, but are no examples. Throws
+/// MissingInput, DataError where a file is no text, there are no examples, or most of very many lines
+/// are refused, IoError.
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
 }  // namespace hybrid_trainer

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,15 @@ namespace hybrid_trainer {
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity);
 
+/// A batch of sequences of rows to write into; of pairs of answers also with "halves" and "references".
+Batch empty_row_batch(const BatchShape& shape, bool has_pairs, const Stream& stream);
+
+/// Log-likelihoods of the answers of a pair.
+struct PairReference {
+  double chosen = 0, rejected = 0;
+};
+using PairReferences = std::vector<PairReference>;  // by row
+
 /// An endless sequence of training batches of rows, several in each sequence of T tokens. Batch i is
 /// a function of rows, settings and i alone, so that the number of batches taken is the position. An
 /// epoch has each sequence once, in a permutation of its own.
@@ -28,30 +38,41 @@ class PackedRows final : public BatchSource {
     bool packs = true;                 // else each row has a sequence of its own
     std::uint64_t seed = 0;
     std::int32_t padding = 0;  // the token behind the last row of a sequence
+    /// Of pairs of answers: what the reference model gives for each row; null: 0.
+    std::shared_ptr<const PairReferences> references = nullptr;
   };
   /// Throws DataError where there are no rows.
   PackedRows(std::vector<ExampleRow> rows, const Settings& settings);
 
   const std::vector<ExampleRow>& rows() const { return rows_; }
+  /// Whether its rows are pairs of answers.
+  bool has_pairs() const { return rows_.front().rejected_at > 0; }
+  std::int64_t sequence_length() const { return settings_.sequence_length; }
   std::int64_t sequences() const { return static_cast<std::int64_t>(bins_.size()); }
   /// The share of all sequences' places that rows take.
   double fill() const;
 
   Batch empty_batch(const Stream& stream) const override {
-    return empty_token_batch({settings_.batch_size, settings_.sequence_length}, true, stream);
+    return empty_row_batch({settings_.batch_size, settings_.sequence_length}, has_pairs(), stream);
   }
   std::int64_t epochs_in(std::int64_t batches) const override {
     return batches * settings_.batch_size / sequences();
   }
   /// Writes batch `index` into memory that the processor reaches. A row of n tokens takes n − 1
   /// places: those of its tokens but the last; a target is the next token where that is trained on,
-  /// else kNoTarget; positions begin at 0 with each row, and with the padding.
+  /// else kNoTarget; positions begin at 0 with each text, and with the padding. Both texts of a pair
+  /// stand in one sequence; the batch then has "halves" and "references" (kernels/preference.h), and
+  /// its targets count pairs.
   Batch read(std::int64_t index, const Batch& memory) const override;
   /// Writes sequences first, first + 1, … in the order of packing.
   Batch read_in_order(std::int64_t first, const Batch& memory) const;
 
   /// The rows of sequence `row` of batch `index`, in order: indices into rows().
   const std::vector<std::size_t>& rows_of(std::int64_t index, std::int64_t row) const;
+  /// The rows of a sequence in the order of packing: indices into rows().
+  const std::vector<std::size_t>& rows_in_order(std::int64_t sequence) const {
+    return bins_[static_cast<std::size_t>(sequence)];
+  }
 
  private:
   std::int64_t write(const std::vector<std::size_t>& rows, const Batch& batch,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +15,14 @@ namespace hybrid_trainer {
 struct EvaluationResult {
   double loss = 0;          // nats per token, mean over all tokens
   double perplexity = 0;    // e^loss
-  std::int64_t tokens = 0;  // that are targets
+  std::int64_t tokens = 0;  // that are targets, or pairs of answers
+  /// Of pairs of answers; absent of other batches.
+  struct Preference {
+    double reward_chosen = 0, reward_rejected = 0;  // means
+    double accuracy = 0;  // share of pairs whose chosen answer has the larger reward
+    double margin() const { return reward_chosen - reward_rejected; }
+  };
+  std::optional<Preference> preference{};
 };
 
 /// Which batches one of several evaluates: each count-th from the index-th on. The result has the

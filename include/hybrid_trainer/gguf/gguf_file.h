@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "hybrid_trainer/core/shape.h"
+#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/gguf/gguf_type.h"
 
 namespace hybrid_trainer {
@@ -61,9 +63,26 @@ class GgufFile {
 
   const std::filesystem::path& path() const { return path_; }
   const std::map<std::string, GgufValue>& values() const { return values_; }
+  /// The value under a key, or null.
+  const GgufValue* find(const std::string& key) const;
+  /// Values of a kind, of any width; none where the key is absent. Throw DataError where it is of another kind.
+  std::optional<std::string> text(const std::string& key) const;
+  std::optional<std::int64_t> count(const std::string& key) const;
+  std::optional<double> number(const std::string& key) const;
+  std::optional<bool> flag(const std::string& key) const;
+  /// Arrays; empty where the key is absent.
+  std::vector<std::string> texts(const std::string& key) const;
+  std::vector<std::int64_t> counts(const std::string& key) const;
+  std::vector<double> numbers(const std::string& key) const;
+  std::vector<bool> flags(const std::string& key) const;
+
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  /// The tensor of that name, or null.
+  const GgufTensor* find_tensor(const std::string& name) const;
   /// Throws DataError where there is none.
   const GgufTensor& tensor(const std::string& name) const;
+  /// What the tensor stands for, f32 on the host. Throws IoError.
+  Tensor values_of(const GgufTensor& tensor) const;
 
  private:
   std::filesystem::path path_;

@@ -15,6 +15,8 @@ class FolderWeight {
   /// f32 in its shape on the host, padding rows 0; of quantized modules what their codes stand for.
   /// Throws DataError, IoError, as do the others.
   virtual Tensor values() const = 0;
+  /// Fills f32 values on the host with them.
+  virtual void read(const Tensor& values) const = 0;
   /// Whether a module of it is quantized.
   virtual bool is_quantized() const = 0;
   /// Its modules' codes as the folder has them, in the pool of `home`; a module without is quantized

@@ -19,7 +19,7 @@ class HuggingFaceWeights {
   /// that is damaged, names a file outside the folder, or disagrees with the shards.
   explicit HuggingFaceWeights(const std::filesystem::path& folder);
 
-  /// Whether the folder holds weights that can be read.
+  /// Whether the folder holds weights that can be read, or is a GGUF file.
   static bool are_in(const std::filesystem::path& folder);
   /// Whether the folder is a model's, with weights that can be read or not.
   static bool are_meant(const std::filesystem::path& folder);

@@ -56,6 +56,7 @@ struct CheckpointSaveOptions {
   std::int64_t keep = 3;                  // newest checkpoints that stay, at least 1
   std::string config_hash;                // to recognize a checkpoint of another configuration
   std::vector<std::int64_t> also_keep{};  // steps whose checkpoints stay besides
+  std::optional<std::int64_t> best{};     // step that the file `best` beside the checkpoints names
 };
 
 /// The part that one of several ranks writes of a state that they share; alone it writes all.
@@ -80,6 +81,18 @@ struct CheckpointShare {
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
                                 const CheckpointShare& share, const CheckpointSaveOptions& options,
                                 const CheckpointRanks& ranks = {});
+
+/// Writes the name of the checkpoint of that step into the file `best` of the folder, or removes it.
+/// "", or what could not be written.
+std::string name_best_checkpoint(const std::string& folder, std::optional<std::int64_t> step);
+
+/// Steps of all checkpoints in the folder, newest first, as rank 0 sees them. A collective.
+std::vector<std::int64_t> steps_of_checkpoints(const std::string& folder,
+                                               const CheckpointRanks& ranks = {});
+
+/// The checkpoint of one step, verified. Throws MissingInput where there is none, which names the steps
+/// that there are, and DataError where it is damaged.
+CheckpointInfo find_checkpoint(const std::string& folder, std::int64_t step);
 
 /// Removes what killed savers left in `folder`.
 void remove_checkpoint_leftovers(const std::string& folder);

@@ -10,6 +10,7 @@ struct CheckpointConfig {
   double every_minutes = 10;
   std::int64_t every_epochs = 1;
   std::int64_t keep = 3;
+  std::int64_t keep_best = 0;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -28,6 +29,12 @@ struct CheckpointConfig {
                 "epoch; 0 saves none by epochs.",
                 Range::at_least(0)});
     visit(Field{"keep", self.keep, "Number of newest checkpoints to keep.", Range::at_least(1)});
+    visit(
+        Field{"keep_best", self.keep_best,
+              "Number of checkpoints with the lowest validation losses to keep beside the newest. "
+              "Such a step is saved when it is evaluated, and checkpoints/best names the lowest. "
+              "eval, sample and export read it with --checkpoint best.",
+              Range::between(0, 100)});
   }
   bool operator==(const CheckpointConfig&) const = default;
 };

@@ -13,6 +13,8 @@ struct RunPaths {
   std::string metrics() const { return root + "/metrics.jsonl"; }
   std::string timeline() const { return root + "/memory_timeline.json"; }
   std::string summary() const { return root + "/summary.json"; }
+  /// Folder of the event file that TensorBoard reads.
+  std::string tensorboard() const { return root + "/tensorboard"; }
   std::string report() const { return root + "/report.html"; }
   /// Report of the OutOfMemory that ended the run last.
   std::string shortage() const { return root + "/oom.json"; }

@@ -29,10 +29,11 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  PreferenceLoss* preference() override { return &preference_; }
   bool goes_in_segments() const override;
   bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
-    return segments(batch.tokens_per_example(), segment);
+    return batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override { blocks_.visit_linears(visit); }
@@ -77,6 +78,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::unique_ptr<Norm> final_norm_;
   std::optional<Parameter> own_head_;  // of an untied head
   LanguageHead head_;
+  PreferenceLoss preference_;
   SegmentedPass segmented_;
 };
 

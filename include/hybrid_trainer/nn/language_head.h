@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/nn/preference_loss.h"
 
 namespace hybrid_trainer {
 
@@ -23,6 +24,11 @@ class LanguageHead {
   /// The same in parts: of rows whose losses, (N) f32, are undivided.
   void losses(const Tensor& losses, const Tensor& x, const Tensor& targets, double divisor,
               float gradient_scale, ActivationTape& tape, const Stream& stream);
+  /// The same of pairs of answers in the batch's "halves": the losses of its pairs, summed and divided
+  /// by the batch's divisor, as (1) f64. How much a row weighs is known when all losses are, so that
+  /// the logits are computed twice where a chunk does not hold them.
+  Tensor preference(const Tensor& x, const Batch& batch, PreferenceLoss& preference,
+                    float gradient_scale, ActivationTape& tape, const Stream& stream);
   /// The mean that loss would return, of the losses of all rows.
   static Tensor mean(const Tensor& losses, double divisor, const Stream& stream);
   /// The dx that loss saved, (N, C).
@@ -31,6 +37,7 @@ class LanguageHead {
   Tensor logits(const Tensor& x, const Stream& stream);
 
  private:
+  class Chunks;
   Parameter& table_;
   std::int64_t vocabulary_;
   float cap_, scale_;

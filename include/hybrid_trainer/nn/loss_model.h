@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/nn/preference_loss.h"
 #include "hybrid_trainer/nn/routing_count.h"
 
 namespace hybrid_trainer {
@@ -24,6 +25,8 @@ class LossModel {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
   /// What its routers have counted in backward passes; by default it has none.
   virtual void visit_routings(const RoutingVisitor&) {}
+  /// Its loss of pairs of answers, for batches that have "halves"; null where it has none.
+  virtual PreferenceLoss* preference() { return nullptr; }
   /// Whether it heeds Pass::segment.
   virtual bool goes_in_segments() const { return false; }
   /// Whether long sequences go in segments where the settings leave that open.

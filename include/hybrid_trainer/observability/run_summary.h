@@ -28,6 +28,13 @@ struct MemorySaving {
   std::array<std::int64_t, kPhases> by_phase{};  // of each phase's peak
 };
 
+/// A checkpoint that a run keeps for its validation loss.
+struct BestCheckpoint {
+  std::int64_t step = 0;
+  double validation_loss = 0;
+  bool operator==(const BestCheckpoint&) const = default;
+};
+
 /// summary.json: the outcome of a run.
 struct RunSummary {
   std::string version;  // of this program
@@ -38,6 +45,8 @@ struct RunSummary {
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
   std::optional<double> final_average_validation_loss;  // of the mean of the weights
+  std::optional<BestCheckpoint> best;                   // that was kept (checkpoint.keep_best)
+  bool stopped_early = false;                           // by training.patience
   std::int64_t steps = 0;
   /// All steps folded into one: sums of tokens, seconds and planning_cost, the highest peak of each
   /// kind of memory, and what the last step that has a field says in it.

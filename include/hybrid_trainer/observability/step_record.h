@@ -82,6 +82,11 @@ struct StepRecord {
   /// began has made; absent without routers that learn.
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
+  /// Of pairs of answers (objective dpo or orpo), means over the step's pairs, or over those of this
+  /// rank: rewards of both answers, their difference, and how often it is above 0. The last two also
+  /// over all pairs of an evaluation that followed this step.
+  std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
+      validation_reward_margin, validation_preference_accuracy;
   /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set
   /// with a decision.
   std::optional<double> kept_fraction;
@@ -144,6 +149,10 @@ struct StepRecord {
     visit("experts", StepFieldUse{.required = false, .written = (!of.experts.empty() && ...)},
           of.experts...);
     visit("routing_flips", beside(of.routing_flips...), of.routing_flips...);
+    visit("reward_chosen", beside(of.reward_chosen...), of.reward_chosen...);
+    visit("reward_rejected", beside(of.reward_chosen...), of.reward_rejected...);
+    visit("reward_margin", beside(of.reward_chosen...), of.reward_margin...);
+    visit("preference_accuracy", beside(of.reward_chosen...), of.preference_accuracy...);
     visit("decision", newer, of.decision...);
     visit("kept_fraction", newer, of.kept_fraction...);
     visit("recovery", newer, of.recovery...);
@@ -154,6 +163,10 @@ struct StepRecord {
     visit("average_validation_loss",
           beside(of.average_validation_loss...).named("average's validation loss"),
           of.average_validation_loss...);
+    visit("validation_reward_margin", beside(of.validation_reward_margin...),
+          of.validation_reward_margin...);
+    visit("validation_preference_accuracy", beside(of.validation_preference_accuracy...),
+          of.validation_preference_accuracy...);
   }
 };
 

@@ -25,6 +25,8 @@ struct StepTransfer {
 /// Need of a run, in bytes.
 struct MemoryNeed {
   std::array<PhaseMemory, kPhases> phases;
+  /// Of the forward passes before Warmup that compute the reference of objective dpo.
+  PhaseMemory reference;
   std::size_t device_bytes = 0;  // at once; on CUDA in one piece, with the gaps between its blocks
   std::size_t host_bytes = 0;    // beside the device, for what is kept out of its memory
   std::size_t disk_bytes = 0;    // of scratch files

@@ -2,21 +2,25 @@
 
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
 
 /// Where a run's examples come from.
 struct ExampleFiles {
-  std::filesystem::path examples;
+  std::filesystem::path examples;      // a file, or a folder of files
   std::filesystem::path validation{};  // to be measured on; empty: some of `examples` are
   std::filesystem::path tokenizer;     // folder of tokenizer and chat template
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
+  std::string called{};  // the name of `examples` in messages, where that is not its path
+  bool pairs = false;    // they hold pairs of answers
 };
 
 /// Examples as a run takes them.
@@ -25,15 +29,25 @@ struct ExampleData {
   std::int64_t rows = 0;             // of all files
   std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
   std::vector<std::string> notes;    // what else is not learnt from
+  std::string form;                  // of `examples`, see ExampleRows::form
   std::string checksum;              // of the files
 };
+
+/// Whether a path is a file, or a folder that has files of rows: examples, as opposed to the tokens
+/// that `hybrid prepare` makes.
+bool may_be_examples(const std::filesystem::path& path);
 
 /// Reads the examples for sequences of config.sequence_length. Without a file for it, it holds back
 /// validation_fraction of the rows, at least one, by a draw that depends on their number alone; a
 /// single row, or a fraction of 0, leaves all rows in both. Throws as read_example_rows, and
-/// DataError where every line of a file is refused.
+/// DataError where every line of a file is refused, or some are pairs of a preference.
 ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
                               const DataConfig& config);
+
+/// What the reference model of a run with objective dpo gives for its validation rows, from the run's
+/// folder. Throws DataError where it has none for these rows.
+std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
+                                                            const ExampleData& data);
 
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);

@@ -26,7 +26,7 @@ struct MergedExport {
 /// `dtype`, or else to export_dtype. The logits are compared with those of the model as it was trained.
 /// Throws ConfigError where the run has no adapters; as load_trained_run and export_hugging_face.
 MergedExport export_merged(const std::filesystem::path& run, const std::filesystem::path& output,
-                           RunWeights weights, std::optional<DType> dtype = {});
+                           const RunWeights& weights, std::optional<DType> dtype = {});
 
 /// Merges a folder of PEFT over `base`, or else over the folder that it names.
 MergedExport export_merged_adapter(const std::filesystem::path& folder,

@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/language_model.h"
@@ -67,16 +68,32 @@ struct TrainedRun {
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
 };
 
-/// The last weights, or their mean over the last updates (training.average_weights).
-enum class RunWeights { kLast, kAverage };
+/// Which weights of a run are read.
+struct RunWeights {
+  /// The weights themselves, or their mean over the last updates (training.average_weights).
+  enum Kind { kLast, kAverage };
+  /// Which checkpoint: the newest, the one with the lowest validation loss (checkpoint.keep_best), or
+  /// that of `step`.
+  enum class Checkpoint { kNewest, kBest, kStep };
+  RunWeights(Kind of_kind = kLast) : kind(of_kind) {}  // NOLINT: a kind alone is of the newest
+  Kind kind;
+  Checkpoint checkpoint = Checkpoint::kNewest;
+  std::int64_t step = 0;
+  bool is_average() const { return kind == kAverage; }
+};
 
-/// The weights of the newest intact checkpoint; if it was taken in Predict, the accepted ones from
-/// before the prediction. `stream` must outlive the model. `frozen_form` is instead of the run's
-/// lora.base, and a run without adapters holds its weights by it, too. Throws MissingInput if there
-/// is no run or no checkpoint, or it holds no average, ConfigError, DataError.
+/// The checkpoint of the run that `weights` asks for, verified. Throws MissingInput where there is
+/// none, DataError where all of them are damaged, or the one asked for.
+FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights);
+
+/// The weights of the newest intact checkpoint, or the one asked for; if it was taken in Predict, the
+/// accepted ones from before the prediction. `stream` must outlive the model. `frozen_form` is instead
+/// of the run's lora.base, and a run without adapters holds its weights by it, too. Throws
+/// MissingInput if there is no run or no such checkpoint, or it holds no average, ConfigError,
+/// DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry = model_families(),
-                            RunWeights weights = RunWeights::kLast,
+                            const RunWeights& weights = {},
                             const std::optional<std::string>& frozen_form = {});
 
 /// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names; the

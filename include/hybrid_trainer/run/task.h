@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "hybrid_trainer/nn/loss_model.h"
 
 namespace hybrid_trainer {
+
+class Communicator;
 
 /// Something with a name, as it is told or compared: {"training.threads", "2"}.
 using NamedText = std::pair<std::string, std::string>;
@@ -53,6 +56,19 @@ class Task {
                                           LossModel& model) const;
   /// What the user should know before the first step. `begins`: the weights are make_model's.
   virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
+  /// What `prepare` is given.
+  struct Beginning {
+    const HybridTrainerConfig& config;
+    LossModel& model;      // with make_model's weights, before any training
+    const RunPaths& run;   // of all ranks
+    bool goes_on = false;  // the weights are about to come from a checkpoint
+    const Stream& stream;
+    Communicator* ranks = nullptr;
+    std::function<void(const std::string&)> tell;
+  };
+  /// Computes what batches need of the model as it begins, before any of them is read. Nothing of the
+  /// trainer is in memory yet. Of several ranks all call it.
+  virtual void prepare(const Beginning& /*beginning*/) {}
   /// Something that the trained model makes, for the report; "" where it makes no text.
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
   /// By which config.model is simulated, so that memory is planned and compared with the machine's

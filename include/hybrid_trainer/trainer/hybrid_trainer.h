@@ -10,6 +10,7 @@
 #include "hybrid_trainer/data/window_order.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/phase_machine.h"
@@ -118,6 +119,22 @@ class HybridTrainer {
   /// Where those are under way: whether any rank had called this with true by the step they are of,
   /// the same on all ranks, which each have to call it after each step. Else absent.
   std::optional<bool> late_vote_to_stop(bool asks);
+  /// Whether validation losses decide about anything (checkpoint.keep_best, training.patience): then
+  /// settle() comes before each evaluation.
+  bool judges() const;
+  /// Whether to evaluate after this step, where an evaluation is `due`. Of a trainer that judges, a due
+  /// one waits until no update is pending.
+  bool evaluates(bool due);
+  /// Takes the validation loss of the weights as they are. True where their checkpoint is to stay, so
+  /// that save is due; where that fails, forget_best takes the step back.
+  bool judge(double validation_loss);
+  void forget_best();
+  /// The checkpoint with the lowest validation loss (checkpoint.keep_best); none where there is none.
+  std::optional<BestCheckpoint> best() const;
+  /// Whether training.patience says that the run ends.
+  bool is_out_of_patience() const;
+  /// Step of the last evaluation that counted as an improvement for training.patience.
+  std::int64_t improved_at() const;
   /// Called with one line for each phase change, decision and warning.
   void on_event(std::function<void(const std::string&)> listener) {
     listener_ = std::move(listener);

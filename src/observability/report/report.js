@@ -1,15 +1,17 @@
-// Draws the report from the JSON in #data. Columns have one entry a point, a point being `stepsPerPoint` steps:
-//   step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
+// Draws the report from the JSON in #data; window.report takes what comes later. Columns have one entry a point, a point being `stepsPerPoint` steps:
+//   stepsPerPoint, stepsInLast (of the last point, which may have fewer), step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
 //   kinds [{name, live, peak}] (bytes), phase (of most steps), phases (that occur),
 //   bands [[phase, first step, last step]], validation and predicted [[step, loss]],
 //   errors [[step, error of predicted updates as a share of the exact ones]], events [[step, phase, text]] (the last of allEvents),
 //   where a prediction was decided on [step, phase, text, decision, share of the change that was kept].
 'use strict';
 (() => {
-  const data = JSON.parse(document.getElementById('data').textContent);
-  const count = data.step.length;
-  let total = 0;
-  const elapsed = data.seconds.map((seconds) => (total += seconds));
+  let data, count, elapsed;  // elapsed: seconds up to the end of each point
+  function measure() {
+    let total = 0;
+    count = data.step.length;
+    elapsed = data.seconds.map((seconds) => (total += seconds));
+  }
   const shown = { axis: 'step', memory: 'peak' };
   const charts = [];
 
@@ -263,7 +265,7 @@
     const readout = document.createElement('div');
     readout.className = 'readout';
     readout.hidden = true;
-    const chart = { describe };
+    const chart = { id, describe, pointer: null };
     chart.draw = () => {
       const plot = (chart.plot = describe());
       const width = host.clientWidth, height = host.clientHeight;
@@ -282,6 +284,7 @@
         `<line class="cross" y1="${box.top}" y2="${box.top + box.height}" visibility="hidden"/></svg>`;
       host.append(readout);
       document.getElementById(`${id}-legend`).innerHTML = plot.legend.map(legendText).join('');
+      if (chart.pointer !== null) hover();
     };
     chart.cross = (i) => {
       const cross = host.querySelector('.cross');
@@ -290,8 +293,9 @@
       cross.setAttribute('x1', chart.x(ends()[i]));
       cross.setAttribute('x2', chart.x(ends()[i]));
     };
-    const hover = (event) => {
-      const i = nearest(chart.valueAt(event.clientX - host.getBoundingClientRect().left));
+    const hover = (event = null) => {
+      if (event) chart.pointer = event.clientX;
+      const i = nearest(chart.valueAt(chart.pointer - host.getBoundingClientRect().left));
       for (const other of charts) other.cross(i);
       const rows = chart.plot.readout(i).map(([name, value]) => `<div><span>${name}</span>${value}</div>`);
       const steps = data.stepsPerPoint > 1 && i > 0 ? `${grouped(data.step[i - 1] + 1)}–` : '';
@@ -303,7 +307,7 @@
     };
     host.addEventListener('pointermove', hover);
     host.addEventListener('pointerdown', hover);
-    host.addEventListener('pointerleave', () => { for (const other of charts) other.cross(-1); readout.hidden = true; });
+    host.addEventListener('pointerleave', () => { chart.pointer = null; for (const other of charts) other.cross(-1); readout.hidden = true; });
     new ResizeObserver(() => chart.draw()).observe(host);
     charts.push(chart);
   }
@@ -318,7 +322,8 @@
   }
   function listEvents() {
     const list = document.getElementById('events');
-    if (!data.events.length) { document.getElementById('events-card').hidden = true; return; }
+    document.getElementById('events-card').hidden = !data.events.length;
+    list.replaceChildren();
     document.getElementById('events-count').textContent = data.events.length < data.allEvents
       ? `the last ${data.events.length} of ${grouped(data.allEvents)}` : grouped(data.allEvents);
     for (const [step, phase, text, warns, decision, kept] of data.events) {
@@ -336,14 +341,26 @@
       if (!button) return;
       shown[group.dataset.switch] = button.dataset.value;
       for (const other of group.children) other.setAttribute('aria-pressed', other === button);
-      for (const chart of charts) chart.draw();
+      if (count) changed();
     });
   }
-  listEvents();
-  if (!count) return;
-  addChart('loss', lossChart);
-  if (data.errors.length) addChart('errors', errorChart);
-  else document.getElementById('errors-card').hidden = true;
-  addChart('speed', speedChart);
-  addChart('memory', memoryChart);
+  const kinds = [['loss', lossChart], ['errors', errorChart], ['speed', speedChart], ['memory', memoryChart]];
+  // Draws what there is data for; a chart that has none yet is added when it has.
+  function changed() {
+    measure();
+    listEvents();
+    document.getElementById('errors-card').hidden = !data.errors.length;
+    if (!count) return;
+    for (const [id, describe] of kinds) {
+      const chart = charts.find((other) => other.id === id);
+      if (id === 'errors' && !data.errors.length) continue;
+      if (chart) chart.draw(); else addChart(id, describe);
+    }
+  }
+  function take(curves) {
+    data = curves;
+    changed();
+  }
+  take(JSON.parse(document.getElementById('data').textContent));
+  window.report = { take, changed, data: () => data };
 })();

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/models/language_model.h"
+
+namespace hybrid_trainer {
+
+/// Types that weights are written as: f32, f16, bf16, q8_0, q4_0.
+const std::vector<std::string>& gguf_type_names();
+
+/// Writes a model as one file for llama.cpp and Ollama, weight by weight: matrices in the type of
+/// that name, vectors and positions in f32; embedding and head of a q4_0 file in q8_0, and f16
+/// where rows are no whole blocks. Adapters are left out. `token_ids`: see
+/// hugging_face/token_ids.h; they count where the tokenizer's files name no token. The file appears
+/// whole or not at all. Throws DataError where llama.cpp has no such architecture, no such tokenizer,
+/// or would compute something else; CannotCreate where `path` exists, IoError.
+void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::string& token_ids,
+                 const std::string& type, const std::filesystem::path& path, const Stream& stream);
+
+/// Writes a folder of PEFT over a model of this shape as one file, which llama.cpp adds to the model's
+/// own (--lora). Throws DataError where such a file cannot tell of the adapter: DoRA, ranks or scales of
+/// their own, weights beside adapters; else as export_gguf.
+void export_gguf_adapter(const std::filesystem::path& folder, const ModelConfig& model,
+                         const std::filesystem::path& path);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/observability/step_record.h"
+
+namespace hybrid_trainer {
+
+/// Neighbouring steps merged into one point of every curve.
+struct CurvePoint {
+  std::int64_t last_step = 0;
+  std::array<std::int64_t, kPhases> steps{};  // by phase
+  std::int64_t finite_losses = 0;
+  double loss_sum = 0, loss_low = 0, loss_high = 0;  // of the finite ones
+  double seconds = 0;
+  std::int64_t tokens = 0;
+  std::array<std::size_t, kMemoryKinds> live{}, peak{};  // highest of the steps
+  std::size_t host = 0;
+
+  explicit CurvePoint(const StepRecord& record);
+  void absorb(const CurvePoint& next);
+  Phase phase() const;  // of most of its steps
+  std::int64_t step_count() const;
+};
+
+struct CurveMark {
+  std::int64_t step = 0;
+  double value = 0;
+};
+
+/// Single values at some steps, thinned evenly once there are too many.
+struct CurveMarks {
+  std::vector<CurveMark> kept;
+  std::int64_t stride = 1;  // one of so many is kept
+  std::int64_t seen = 0;
+  void add(std::int64_t step, const std::optional<double>& value);
+};
+
+/// Consecutive steps of one phase.
+struct PhaseRun {
+  Phase phase = Phase::kWarmup;
+  std::int64_t first_step = 0, last_step = 0;
+};
+
+struct CurveEvent {
+  std::int64_t step = 0;
+  Phase phase = Phase::kWarmup;
+  std::string text;
+  Decision decision = Decision::kNone;
+  std::optional<double> kept_fraction;
+  bool warns = false;
+};
+
+/// A run's curves in bounded memory: if points become too many, pairs of neighbours are merged.
+class Curves {
+ public:
+  static constexpr std::size_t kMostPoints = 1500;
+  static constexpr std::size_t kMostEvents = 300;
+
+  void add(const StepRecord& record);
+  /// One JSON object for report.js; see its top for the keys.
+  std::string to_json() const;
+  const std::vector<CurvePoint>& points() const { return points_; }
+  std::int64_t steps_per_point() const { return steps_per_point_; }
+  const std::vector<CurveMark>& validation() const { return validation_.kept; }
+  /// The last ones.
+  const std::deque<CurveEvent>& events() const { return events_; }
+  /// The exact runs of phases if they are few, otherwise those of points.
+  std::vector<PhaseRun> bands() const;
+
+ private:
+  void put_pairs_together();
+  void add_to_runs(const StepRecord& record);
+  std::vector<CurvePoint> points_;
+  std::int64_t steps_per_point_ = 1;
+  std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false
+  bool few_runs_ = true;
+  CurveMarks validation_, predicted_, errors_;
+  std::deque<CurveEvent> events_;  // the last ones
+  std::int64_t all_events_ = 0;
+};
+
+}  // namespace hybrid_trainer

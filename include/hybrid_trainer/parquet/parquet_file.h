@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// A node of a table's columns.
+struct ParquetNode {
+  enum class Kind { kLeaf, kStruct, kList, kMap };
+  enum class Type { kText, kBoolean, kInteger, kReal };
+  std::string name;
+  Kind kind = Kind::kLeaf;
+  Type type = Type::kText;  // of a leaf
+  /// Levels by which a place in the file says what is there: a value or a struct is there from
+  /// definition level `present` on, a list has an element from `has_element` on, and another element
+  /// follows with the repetition level `repeated`.
+  int present = 0, has_element = 0, repeated = 0;
+  std::size_t leaf = 0;  // the first one at or below this node, of all that can be read
+  std::size_t leaves = 1;
+  std::vector<ParquetNode> children{};  // of a list the element alone, of a map key and value
+  /// Why the node cannot be read: "of type INT96"; empty: it can. Such nodes below others are absent.
+  std::string problem{};
+};
+
+class ParquetLeaf;
+
+/// A parquet table that is read row group by row group, and of each column one page at a time. No
+/// length that the file claims is trusted: memory grows with what is there.
+class ParquetFile {
+ public:
+  /// `called`: the name in messages, else the path. Throws MissingInput, DataError where it is no
+  /// parquet table, is damaged or encrypted, IoError.
+  explicit ParquetFile(const std::filesystem::path& path, const std::string& called = {});
+  ~ParquetFile();
+  ParquetFile(const ParquetFile&) = delete;
+  ParquetFile& operator=(const ParquetFile&) = delete;
+
+  const std::string& name() const;
+  std::size_t bytes() const;
+  std::int64_t rows() const;
+  std::vector<std::string> columns() const;
+  const std::vector<ParquetNode>& nodes() const;
+
+  std::size_t row_groups() const;
+  std::int64_t rows_of_group(std::size_t group) const;
+  /// Opens all leaves of a node for the rows of a group; they are leaves[node.leaf - first], where
+  /// `first` is the node's own. Throws DataError.
+  std::vector<std::unique_ptr<ParquetLeaf>> open(std::size_t group, const ParquetNode& node) const;
+
+ private:
+  struct Content;
+  std::unique_ptr<Content> content_;
+};
+
+/// A value of a leaf; its text lives until the leaf moves on.
+using ParquetValue = std::variant<std::string_view, bool, std::int64_t, double>;
+
+/// Goes through the places of a leaf in a row group.
+class ParquetLeaf {
+ public:
+  virtual ~ParquetLeaf() = default;
+  /// Whether no place is left.
+  virtual bool at_end() = 0;
+  /// Levels of the place that is next. Throw DataError at the end.
+  virtual int repetition() = 0;
+  virtual int definition() = 0;
+  /// Takes the place. Its value, where its definition level is the largest of the leaf, is in `value`,
+  /// and the result is true.
+  virtual bool take(ParquetValue& value) = 0;
+};
+
+}  // namespace hybrid_trainer

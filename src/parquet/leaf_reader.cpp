@@ -1,0 +1,202 @@
+#include "src/parquet/leaf_reader.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/parquet/page_codec.h"
+#include "src/parquet/thrift_reader.h"
+
+namespace hybrid_trainer {
+namespace {
+
+enum PageType { kData = 0, kDictionary = 2, kData2 = 3 };
+
+int bits_of(int largest) { return std::bit_width(static_cast<unsigned>(largest)); }
+
+}  // namespace
+
+struct LeafReader::Page {
+  int type = -1;
+  std::int64_t bytes = -1, compressed = -1;
+  std::optional<std::uint32_t> checksum;
+  std::int64_t values = -1, encoding = -1;
+  std::int64_t definition_encoding = 3, repetition_encoding = 3;  // RLE
+  std::int64_t definition_bytes = 0, repetition_bytes = 0;        // of a page of version 2
+  bool is_compressed = true;
+};
+
+LeafReader::LeafReader(const InputFile& file, const ParquetColumn& column, const ColumnChunk& chunk)
+    : file_(file), column_(column), chunk_(chunk), left_(chunk.values) {
+  check_codec(chunk.codec);
+}
+
+int LeafReader::repetition() {
+  load();
+  return repetition_;
+}
+
+int LeafReader::definition() {
+  load();
+  return definition_;
+}
+
+bool LeafReader::take(ParquetValue& value) {
+  load();
+  has_place_ = false;
+  --left_;
+  --left_in_page_;
+  if (definition_ < column_.most_definition) return false;
+  value = values_->next();
+  return true;
+}
+
+void LeafReader::load() {
+  if (has_place_) return;
+  if (left_ == 0) throw DataError(concat("column ", column_.name, " ends before others"));
+  while (left_in_page_ == 0) read_page();
+  repetition_ = column_.most_repetition == 0 ? 0 : static_cast<int>(repetitions_.next());
+  definition_ = column_.most_definition == 0 ? 0 : static_cast<int>(definitions_.next());
+  if (repetition_ > column_.most_repetition || definition_ > column_.most_definition)
+    throw DataError(
+        concat("column ", column_.name, " is damaged: it is nested deeper than its schema"));
+  has_place_ = true;
+}
+
+/// A dictionary is kept, an index is passed over.
+void LeafReader::read_page() {
+  const Page page = read_header();
+  const auto bytes = static_cast<std::uint64_t>(page.compressed);
+  if (page.compressed < 0 || page.bytes < 0 || bytes > chunk_.end - chunk_.begin)
+    throw DataError(concat("column ", column_.name, " has a page of ", page.compressed,
+                           " bytes, more than there are"));
+  if (page.type != kData && page.type != kDictionary && page.type != kData2) {
+    chunk_.begin += bytes;
+    return;
+  }
+  if (page.values < 0) throw DataError(concat("column ", column_.name, " has a page without size"));
+  compressed_.resize(bytes);
+  file_.read_at(compressed_.data(), bytes, chunk_.begin);
+  chunk_.begin += bytes;
+  if (page.checksum && *page.checksum != page_checksum(compressed_))
+    throw DataError(concat("column ", column_.name, " is damaged: a page has another checksum"));
+  if (page.type == kDictionary) {
+    take_dictionary(page);
+  } else {
+    read_body(page);
+  }
+}
+
+LeafReader::Page LeafReader::read_header() {
+  constexpr std::size_t kUsual = 1024;
+  const std::size_t most = chunk_.end - chunk_.begin;
+  std::string bytes;
+  for (std::size_t read = std::min(kUsual, most);; read = std::min(8 * read, most)) {
+    bytes.resize(read);
+    file_.read_at(bytes.data(), read, chunk_.begin);
+    ThriftReader reader(bytes);
+    Page page;
+    const auto set = [&](std::int64_t& number, int type) {
+      if (type != ThriftReader::kI32) return false;
+      number = reader.read_integer();
+      return true;
+    };
+    const auto read_data = [&](int id, int type) {
+      return id == 1   ? set(page.values, type)
+             : id == 2 ? set(page.encoding, type)
+             : id == 3 ? set(page.definition_encoding, type)
+             : id == 4 ? set(page.repetition_encoding, type)
+                       : false;
+    };
+    const auto read_data_2 = [&](int id, int type) {
+      if (id == 7) page.is_compressed = type == ThriftReader::kTrue;
+      return id == 1   ? set(page.values, type)
+             : id == 4 ? set(page.encoding, type)
+             : id == 5 ? set(page.definition_bytes, type)
+             : id == 6 ? set(page.repetition_bytes, type)
+                       : false;
+    };
+    try {
+      reader.read_struct([&](int id, int type) {
+        std::int64_t number = 0;
+        if (id == 1 && set(number, type))
+          page.type = static_cast<int>(number);
+        else if (id == 2)
+          return set(page.bytes, type);
+        else if (id == 3)
+          return set(page.compressed, type);
+        else if (id == 4 && set(number, type))
+          page.checksum = static_cast<std::uint32_t>(number);
+        else if ((id == 5 || id == 7) && type == ThriftReader::kStruct)
+          reader.read_struct(read_data);
+        else if (id == 8 && type == ThriftReader::kStruct)
+          reader.read_struct(read_data_2);
+        else
+          return false;
+        return true;
+      });
+    } catch (const ThriftEnds&) {
+      if (read == most)
+        throw DataError(concat("column ", column_.name, " is damaged: its pages end early"));
+      continue;
+    }
+    chunk_.begin += reader.position();
+    return page;
+  }
+}
+
+void LeafReader::take_dictionary(const Page& page) {
+  std::string bytes;
+  decompress_page(chunk_.codec, compressed_, static_cast<std::size_t>(page.bytes), bytes);
+  values_.reset();  // which may look at the one before
+  dictionary_ = std::make_unique<ValueDictionary>(std::move(bytes),
+                                                  static_cast<std::uint64_t>(page.values), column_);
+}
+
+/// Levels of a page of version 1: their bytes stand before them.
+RunReader LeafReader::level_reader(std::string_view& bytes, int most) const {
+  if (most == 0) return {};
+  const std::uint32_t length = take_u32(bytes);
+  return {take_bytes(bytes, length), bits_of(most)};
+}
+
+void LeafReader::read_body(const Page& page) {
+  const auto size = static_cast<std::size_t>(page.bytes);
+  if (page.type == kData) {
+    const bool has_runs = (column_.most_repetition == 0 || page.repetition_encoding == 3) &&
+                          (column_.most_definition == 0 || page.definition_encoding == 3);
+    if (!has_runs)
+      throw DataError(concat("column ", column_.name, " has levels that are not in runs (RLE)"));
+    decompress_page(chunk_.codec, compressed_, size, page_);
+    std::string_view rest = page_;
+    repetitions_ = level_reader(rest, column_.most_repetition);
+    definitions_ = level_reader(rest, column_.most_definition);
+    begin_values(page, rest);
+    return;
+  }
+  std::string_view rest = compressed_;
+  if (page.repetition_bytes < 0 || page.definition_bytes < 0 ||
+      page.repetition_bytes + page.definition_bytes > page.bytes)
+    throw DataError(concat("column ", column_.name, " has a page with levels larger than itself"));
+  const auto repetitions = static_cast<std::uint64_t>(page.repetition_bytes);
+  const auto definitions = static_cast<std::uint64_t>(page.definition_bytes);
+  const std::string levels(take_bytes(rest, repetitions + definitions));
+  std::string values;
+  decompress_page(page.is_compressed ? chunk_.codec : 0, rest,
+                  size - static_cast<std::size_t>(repetitions + definitions), values);
+  compressed_ = levels;
+  page_ = std::move(values);
+  rest = compressed_;
+  repetitions_ = RunReader(take_bytes(rest, repetitions), bits_of(column_.most_repetition));
+  definitions_ = RunReader(rest, bits_of(column_.most_definition));
+  begin_values(page, page_);
+}
+
+void LeafReader::begin_values(const Page& page, std::string_view values) {
+  left_in_page_ = std::min(page.values, left_);
+  values_ = read_values(values, static_cast<std::uint64_t>(page.values),
+                        static_cast<int>(page.encoding), column_, dictionary_.get());
+}
+
+}  // namespace hybrid_trainer

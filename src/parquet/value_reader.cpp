@@ -1,0 +1,245 @@
+#include "src/parquet/value_reader.h"
+
+#include <array>
+#include <cstring>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/parquet/delta_reader.h"
+#include "src/parquet/run_reader.h"
+
+namespace hybrid_trainer {
+namespace {
+
+enum Encoding {
+  kPlain = 0,
+  kPlainDictionary = 2,
+  kRuns = 3,
+  kDelta = 5,
+  kDeltaLength = 6,
+  kDeltaTexts = 7,
+  kRunDictionary = 8,
+  kSplit = 9
+};
+
+/// Bytes of a number.
+std::size_t width_of(ParquetType type) {
+  return type == ParquetType::kInt32 || type == ParquetType::kFloat ? 4 : 8;
+}
+
+ParquetValue as_integer(std::int64_t value, const ParquetColumn& column) {
+  if (!column.is_unsigned) return value;
+  if (column.type == ParquetType::kInt32)
+    return std::int64_t{static_cast<std::uint32_t>(static_cast<std::uint64_t>(value))};
+  if (value < 0) throw DataError(concat("column ", column.name, " has an integer beyond 63 bits"));
+  return value;
+}
+
+template <class T>
+T read_as(const char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+ParquetValue number_at(const char* bytes, const ParquetColumn& column) {
+  switch (column.type) {
+    case ParquetType::kInt32:
+      return as_integer(read_as<std::int32_t>(bytes), column);
+    case ParquetType::kInt64:
+      return as_integer(read_as<std::int64_t>(bytes), column);
+    case ParquetType::kFloat:
+      return double{read_as<float>(bytes)};
+    default:
+      return read_as<double>(bytes);
+  }
+}
+
+class PlainTexts final : public ValueReader {
+ public:
+  explicit PlainTexts(std::string_view bytes) : rest_(bytes) {}
+  ParquetValue next() override {
+    const std::uint32_t length = take_u32(rest_);
+    return take_bytes(rest_, length);
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+class PlainNumbers final : public ValueReader {
+ public:
+  PlainNumbers(std::string_view bytes, const ParquetColumn& column)
+      : rest_(bytes), column_(column) {}
+  ParquetValue next() override {
+    return number_at(take_bytes(rest_, width_of(column_.type)).data(), column_);
+  }
+
+ private:
+  std::string_view rest_;
+  const ParquetColumn& column_;
+};
+
+class PlainBooleans final : public ValueReader {
+ public:
+  explicit PlainBooleans(std::string_view bytes) : bytes_(bytes) {}
+  ParquetValue next() override {
+    if (at_ / 8 >= bytes_.size()) throw DataError("a page is damaged: it ends early");
+    return unpacked(bytes_, at_++, 1) != 0;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::uint64_t at_ = 0;
+};
+
+class RunBooleans final : public ValueReader {
+ public:
+  explicit RunBooleans(std::string_view bytes) : runs_(take_bytes(bytes, take_u32(bytes)), 1) {}
+  ParquetValue next() override { return runs_.next() != 0; }
+
+ private:
+  RunReader runs_;
+};
+
+class DictionaryValues final : public ValueReader {
+ public:
+  DictionaryValues(std::string_view bytes, const ValueDictionary& dictionary)
+      : dictionary_(dictionary) {
+    const int width = bytes.empty() ? 0 : static_cast<unsigned char>(take_bytes(bytes, 1)[0]);
+    runs_ = RunReader(bytes, width);
+  }
+  ParquetValue next() override { return dictionary_.at(runs_.next()); }
+
+ private:
+  RunReader runs_;
+  const ValueDictionary& dictionary_;
+};
+
+class DeltaIntegers final : public ValueReader {
+ public:
+  DeltaIntegers(std::string_view bytes, std::uint64_t size, const ParquetColumn& column)
+      : deltas_(bytes, size), column_(column) {}
+  ParquetValue next() override {
+    const std::int64_t value = deltas_.next();
+    const bool is_short = column_.type == ParquetType::kInt32;
+    return as_integer(is_short ? static_cast<std::int32_t>(value) : value, column_);
+  }
+
+ private:
+  DeltaReader deltas_;
+  const ParquetColumn& column_;
+};
+
+/// All lengths, then all bytes.
+class DeltaLengthTexts final : public ValueReader {
+ public:
+  DeltaLengthTexts(std::string_view bytes, std::uint64_t size)
+      : lengths_(bytes, size), rest_(lengths_.behind()) {}
+  std::string_view next_text() {
+    const std::int64_t length = lengths_.next();
+    if (length < 0) throw DataError("a page is damaged: it has a text of less than no bytes");
+    return take_bytes(rest_, static_cast<std::uint64_t>(length));
+  }
+  ParquetValue next() override { return next_text(); }
+
+ private:
+  DeltaReader lengths_;
+  std::string_view rest_;
+};
+
+/// Of each text how much of the one before it begins with, then what follows.
+class DeltaTexts final : public ValueReader {
+ public:
+  DeltaTexts(std::string_view bytes, std::uint64_t size)
+      : begins_(bytes, size), rests_(begins_.behind(), size) {}
+  ParquetValue next() override {
+    const std::int64_t length = begins_.next();
+    if (length < 0 || length > std::ssize(text_))
+      throw DataError("a page is damaged: a text begins with more than the one before it has");
+    text_.resize(static_cast<std::size_t>(length));
+    text_ += rests_.next_text();
+    return std::string_view(text_);
+  }
+
+ private:
+  DeltaReader begins_;
+  DeltaLengthTexts rests_;
+  std::string text_;
+};
+
+/// The first bytes of all numbers, then the second ones, and so on.
+class SplitNumbers final : public ValueReader {
+ public:
+  SplitNumbers(std::string_view bytes, const ParquetColumn& column)
+      : bytes_(bytes), column_(column), count_(bytes.size() / width_of(column.type)) {}
+  ParquetValue next() override {
+    if (at_ == count_) throw DataError("a page is damaged: it ends early");
+    std::array<char, 8> number{};
+    for (std::size_t i = 0; i < width_of(column_.type); ++i) number[i] = bytes_[i * count_ + at_];
+    ++at_;
+    return number_at(number.data(), column_);
+  }
+
+ private:
+  std::string_view bytes_;
+  const ParquetColumn& column_;
+  std::size_t count_, at_ = 0;
+};
+
+std::unique_ptr<ValueReader> plain_values(std::string_view bytes, const ParquetColumn& column) {
+  if (column.type == ParquetType::kByteArray) return std::make_unique<PlainTexts>(bytes);
+  if (column.type == ParquetType::kBoolean) return std::make_unique<PlainBooleans>(bytes);
+  return std::make_unique<PlainNumbers>(bytes, column);
+}
+
+}  // namespace
+
+ValueDictionary::ValueDictionary(std::string bytes, std::uint64_t size, const ParquetColumn& column)
+    : bytes_(std::move(bytes)), size_(size), column_(column) {
+  if (column.type == ParquetType::kByteArray) {
+    std::string_view rest = bytes_;
+    for (std::uint64_t i = 0; i < size; ++i) {
+      begins_.push_back(static_cast<std::uint32_t>(bytes_.size() - rest.size()));
+      const std::uint32_t length = take_u32(rest);
+      take_bytes(rest, length);
+    }
+  } else if (column.type == ParquetType::kBoolean || size > bytes_.size() / width_of(column.type)) {
+    throw DataError(concat("the dictionary of column ", column.name, " is damaged"));
+  }
+}
+
+ParquetValue ValueDictionary::at(std::uint32_t index) const {
+  if (index >= size_)
+    throw DataError(
+        concat("column ", column_.name, " has value ", index, " of a dictionary of ", size_));
+  if (column_.type != ParquetType::kByteArray)
+    return number_at(bytes_.data() + std::size_t{index} * width_of(column_.type), column_);
+  std::string_view rest = std::string_view(bytes_).substr(begins_[index]);
+  const std::uint32_t length = take_u32(rest);
+  return take_bytes(rest, length);
+}
+
+std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t size, int encoding,
+                                         const ParquetColumn& column,
+                                         const ValueDictionary* dictionary) {
+  const bool is_text = column.type == ParquetType::kByteArray;
+  const bool is_integer = column.type == ParquetType::kInt32 || column.type == ParquetType::kInt64;
+  const bool is_real = column.type == ParquetType::kFloat || column.type == ParquetType::kDouble;
+  if (encoding == kPlain || bytes.empty()) return plain_values(bytes, column);
+  if (encoding == kPlainDictionary || encoding == kRunDictionary) {
+    if (dictionary == nullptr)
+      throw DataError(concat("column ", column.name, " lacks its dictionary"));
+    return std::make_unique<DictionaryValues>(bytes, *dictionary);
+  }
+  if (encoding == kRuns && column.type == ParquetType::kBoolean)
+    return std::make_unique<RunBooleans>(bytes);
+  if (encoding == kDelta && is_integer) return std::make_unique<DeltaIntegers>(bytes, size, column);
+  if (encoding == kDeltaLength && is_text) return std::make_unique<DeltaLengthTexts>(bytes, size);
+  if (encoding == kDeltaTexts && is_text) return std::make_unique<DeltaTexts>(bytes, size);
+  if (encoding == kSplit && (is_integer || is_real))
+    return std::make_unique<SplitNumbers>(bytes, column);
+  throw DataError(concat("column ", column.name, " has the encoding ", encoding,
+                         ", which is not read for its type"));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,161 @@
+#include "src/run/pair_reference.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstring>
+#include <filesystem>
+
+#include "hybrid_trainer/core/batch_upload.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/io/checksum.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kMostReferenceBytes = std::size_t{16} << 30;
+
+template <class Number>
+std::string bytes_of_numbers(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+
+/// The log-likelihoods of a batch's halves, (B, T) f64 on the host; in parts where memory does not hold
+/// the batch.
+Tensor wait_for_sums(LossModel& model, const Batch& batch, const Stream& host,
+                     const Stream& stream) {
+  const Tensor sums =
+      Tensor::empty(batch.at("halves").shape(), DType::kF64, MemoryKind::kData, host);
+  for (std::int64_t size = batch.size(), first = 0; first < batch.size();) {
+    const std::int64_t last = std::min(batch.size(), first + size);
+    try {
+      ForwardOnlyTape tape({.training = false, .dtype = DType::kF32});
+      model.forward(batch.examples(first, last), 1.0f, tape, stream);
+      wait_for_copy(sums.rows(first, last), model.preference()->sums(), stream);
+      first = last;
+    } catch (const OutOfMemory&) {
+      if (size == 1) throw;
+      size = (size + 1) / 2;
+      stream.synchronize();
+      stream.pool()->trim();
+    }
+  }
+  return sums;
+}
+
+/// Numbers of this rank's batches, in their order.
+std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::int64_t at_once,
+                                const RunRanks& ranks, const Stream& stream) {
+  const std::int64_t rank = ranks.as_simulated().rank;
+  const Stream host(make_host_pool(stream.device()));
+  const std::int64_t length = rows.sequence_length();
+  const Batch memory = empty_row_batch({at_once, length}, true, host);
+  std::vector<double> numbers;
+  BatchUpload upload;
+  for (std::int64_t first = 0, index = 0; first < rows.sequences(); first += at_once, ++index) {
+    if (index % ranks.size() != rank) continue;
+    const std::int64_t count = std::min(at_once, rows.sequences() - first);
+    const Batch batch = rows.read_in_order(first, memory.examples(0, count));
+    const Tensor sums = wait_for_sums(model, upload.to_device(batch, stream), host, stream);
+    for (std::int64_t b = 0; b < count; ++b) {
+      const double* const of_halves = sums.data<double>() + b * length;
+      const auto halves = 2 * std::ssize(rows.rows_in_order(first + b));
+      numbers.insert(numbers.end(), of_halves, of_halves + halves);
+    }
+  }
+  return numbers;
+}
+
+/// Of their tokens and targets.
+std::string checksum_of_rows(const std::vector<ExampleRow>& rows) {
+  Checksum sum;
+  for (const ExampleRow& row : rows) {
+    const std::int64_t head[] = {std::ssize(row.tokens), row.rejected_at};
+    sum.add(head, sizeof head);
+    sum.add(row.tokens.data(), row.tokens.size() * sizeof(std::int32_t));
+    const std::vector<char> learnt(row.learnt.begin(), row.learnt.end());
+    sum.add(learnt.data(), learnt.size());
+  }
+  return sum.text();
+}
+
+}  // namespace
+
+ReferenceKey reference_key(const ExampleData& data, std::string base) {
+  return {.rows = checksum_of_rows(data.train) + checksum_of_rows(data.validation),
+          .base = std::move(base),
+          .pairs = data.train.size() + data.validation.size()};
+}
+
+std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
+                                                            const ExampleData& data) {
+  const auto all = read_reference(reference_file(run), reference_key(data, ""));
+  if (!all)
+    throw DataError(
+        concat(reference_file(run), ": is not there, or of other pairs; it holds what the ",
+               "model gave for the pairs when the run began; bring it back from a copy"));
+  return std::make_shared<PairReferences>(all->begin() + std::ssize(data.train), all->end());
+}
+
+void write_reference(const std::string& file, const ReferenceKey& key,
+                     const PairReferences& references) {
+  const std::string numbers = bytes_of_numbers(references);
+  const boost::json::object head{{"version", 1},
+                                 {"pairs", references.size()},
+                                 {"rows", key.rows},
+                                 {"base", key.base},
+                                 {"checksum", checksum_of(numbers)}};
+  replace_file(file, json_line(head) + "\n" + numbers);
+}
+
+std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key) {
+  if (!std::filesystem::exists(file)) return {};
+  const std::string content = read_file(file, kMostReferenceBytes);
+  const std::size_t end = content.find('\n');
+  const std::string numbers = end == content.npos ? "" : content.substr(end + 1);
+  const boost::json::value head =
+      parse_json_text(std::string_view(content).substr(0, std::min(end, content.size())), file);
+  const auto text = [&](const char* name) -> std::string {
+    const auto* found = head.is_object() ? head.get_object().if_contains(name) : nullptr;
+    return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+  };
+  if (text("checksum") != checksum_of(numbers) || numbers.size() % sizeof(PairReference) != 0)
+    throw DataError(concat(file,
+                           ": is damaged, and holds what the run began with; bring it back "
+                           "from a copy, or begin another run"));
+  const bool is_of_base = key.base.empty() || key.base == text("base");
+  if (text("rows") != key.rows || !is_of_base ||
+      numbers.size() / sizeof(PairReference) != key.pairs)
+    return {};
+  PairReferences references(key.pairs);
+  std::memcpy(references.data(), numbers.data(), numbers.size());
+  return references;
+}
+
+PairReferences compute_reference(LossModel& model, const PackedRows& rows,
+                                 std::int64_t sequences_at_once, const RunRanks& ranks,
+                                 const Stream& stream) {
+  require(model.preference() != nullptr, "compute_reference: the model has no loss of pairs");
+  const std::int64_t at_once = std::min(sequences_at_once, rows.sequences());
+  const std::vector<std::string> all =
+      ranks.gather(bytes_of_numbers(own_numbers(model, rows, at_once, ranks, stream)));
+  model.preference()->clear(stream);
+  PairReferences references(rows.rows().size());
+  std::vector<std::size_t> read(all.size());  // bytes
+  for (std::int64_t sequence = 0; sequence < rows.sequences(); ++sequence) {
+    const auto rank = static_cast<std::size_t>(sequence / at_once) % all.size();
+    for (const std::size_t row : rows.rows_in_order(sequence)) {
+      require(read[rank] + sizeof(PairReference) <= all[rank].size(),
+              "ranks have the same pairs of answers");
+      std::memcpy(&references[row], all[rank].data() + read[rank], sizeof(PairReference));
+      read[rank] += sizeof(PairReference);
+    }
+  }
+  return references;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// What separates the cells of the table whose first line is `line`: a comma; or a tab or a semicolon
+/// where the line has no comma outside of quotes.
+char csv_separator(std::string_view line);
+
+/// Reads a table by RFC 4180: the first line has the names; cells in quotes may have separators,
+/// line breaks and doubled quotes; lines end with LF, CRLF or, in old files, CR. A quote inside a cell
+/// that does not begin with one is text. Empty lines are skipped.
+class CsvRows {
+ public:
+  struct Cell {
+    std::string text;
+    bool is_quoted = false;  // an empty cell without quotes holds nothing
+  };
+  /// `path` is for messages. Throws DataError where a name stands twice.
+  CsvRows(std::string_view content, std::string path);
+
+  const std::vector<std::string>& names() const { return names_; }
+  /// Reads the next row; false at the end. Its number of cells may differ from that of the names.
+  /// Throws DataError where a quote does not end.
+  bool next(std::vector<Cell>& cells);
+
+ private:
+  void read_cell(Cell& cell);
+
+  std::string_view rest_;
+  std::string path_;
+  char separator_;
+  std::int64_t row_ = 0;
+  std::vector<std::string> names_;
+};
+
+}  // namespace hybrid_trainer

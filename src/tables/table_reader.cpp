@@ -1,0 +1,192 @@
+#include "hybrid_trainer/tables/table_reader.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/files/utf8.h"
+#include "hybrid_trainer/parquet/parquet_file.h"
+#include "src/tables/csv_rows.h"
+#include "src/tables/json_rows.h"
+#include "src/tables/parquet_rows.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kLargestText = std::size_t{16} << 30;
+constexpr std::size_t kLongestLine = std::size_t{256} << 20;
+
+bool is_parquet(const fs::path& path) {
+  constexpr std::string_view kMark = "PAR1";
+  const InputFile file(path);
+  std::string begin(std::min(kMark.size(), file.bytes()), '\0');
+  file.read_at(begin.data(), begin.size(), 0);
+  return begin == kMark || path.extension() == ".parquet";
+}
+
+bool is_table_by_name(const fs::path& path) {
+  return path.extension() == ".csv" || path.extension() == ".tsv";
+}
+
+/// Reads one file. Of the columns that are renamed it notes which it has seen.
+class TableRows {
+ public:
+  TableRows(const fs::path& path, const TableReading& reading, const TableVisitor& visitor)
+      : path_(path),
+        called_(reading.called.empty() ? path.native() : reading.called),
+        reading_(reading),
+        visitor_(visitor) {}
+
+  TableForm run() {
+    if (is_parquet(path_)) return read_parquet();
+    const std::string content = read_text(path_, kLargestText);
+    if (is_table_by_name(path_)) return read_csv(content);
+    const JsonRows rows = json_rows(content, called_);
+    if (!rows.are_of_array && is_table_by_content(rows)) return read_csv(content);
+    return read_json(rows);
+  }
+
+ private:
+  std::vector<std::string> wanted_columns() const {
+    std::vector<std::string> columns;
+    for (const std::string& name : reading_.wanted)
+      if (const std::string column = reading_.columns.column_of(name); !column.empty())
+        columns.push_back(column);
+    return columns;
+  }
+
+  /// Whether what is no JSON has a first line with names that are looked for.
+  bool is_table_by_content(const JsonRows& rows) const {
+    if (rows.rows.empty() || rows.holds_objects()) return false;
+    const std::vector<std::string> names = CsvRows(rows.rows.front().text, called_).names();
+    const std::vector<std::string> wanted = wanted_columns();
+    return std::ranges::find_first_of(names, wanted) != names.end();
+  }
+
+  TableForm read_json(const JsonRows& rows) {
+    for (const auto& [line, text] : rows.rows) {
+      count_progress();
+      WideIntegers wide;
+      json::value value;
+      try {
+        value = parse_noted_json(text, "the line", kLongestLine, wide);
+        if (!value.is_object()) throw DataError("it is no JSON object");
+      } catch (const DataError& error) {
+        visitor_.refused(line, error.what());
+        continue;
+      }
+      note_columns(value.get_object());
+      give(line, value.get_object(), wide);
+    }
+    if (!first_columns_.empty()) check_columns(first_columns_);
+    return {rows.are_of_array ? RowContainer::kJsonArray : RowContainer::kJsonLines,
+            rows.array_key};
+  }
+
+  TableForm read_csv(std::string_view content) {
+    CsvRows rows(content, called_);
+    const std::vector<std::string>& names = rows.names();
+    seen_.insert(names.begin(), names.end());
+    check_columns(names);
+    require_wanted(names);
+    std::vector<CsvRows::Cell> cells;
+    for (std::int64_t number = 1; rows.next(cells); ++number) {
+      count_progress();
+      const auto refuse = [&](const std::string& reason) { visitor_.refused(number, reason); };
+      if (cells.size() != names.size()) {
+        refuse(concat("it has ", cells.size(), " cells, and the first line ", names.size()));
+        continue;
+      }
+      json::object row;
+      bool is_text = true;
+      for (std::size_t i = 0; i < cells.size(); ++i) {
+        is_text = is_text && valid_utf8_bytes(cells[i].text, 0) == cells[i].text.size();
+        const bool is_nothing = cells[i].text.empty() && !cells[i].is_quoted;
+        row[names[i]] = is_nothing ? json::value() : json::value(cells[i].text);
+      }
+      if (!is_text) {
+        refuse("it is not UTF-8");
+        continue;
+      }
+      give(number, row, {});
+    }
+    return {RowContainer::kCsv};
+  }
+
+  TableForm read_parquet() {
+    ParquetFile file(path_, called_);
+    const std::vector<std::string> names = file.columns();
+    seen_.insert(names.begin(), names.end());
+    check_columns(names);
+    read_parquet_rows(file, wanted_columns(), [&](std::int64_t number, json::object& row) {
+      count_progress();
+      give(number, row, {});
+    });
+    return {RowContainer::kParquet};
+  }
+
+  /// Throws DataError where no column is looked for, so that not each row is refused by itself.
+  void require_wanted(const std::vector<std::string>& names) const {
+    const std::vector<std::string> wanted = wanted_columns();
+    if (wanted.empty() || names.empty()) return;
+    if (std::ranges::find_first_of(names, wanted) != names.end()) return;
+    throw DataError(concat(called_, ": ", no_wanted_column(names, wanted)));
+  }
+
+  void give(std::int64_t number, json::object& row, const WideIntegers& wide) {
+    reading_.columns.rename(row);
+    visitor_.row(number, row, wide);
+  }
+
+  void note_columns(const json::object& row) {
+    const bool is_first = first_columns_.empty();
+    if (!is_first && reading_.columns.names().empty()) return;
+    for (const auto& [key, value] : row) {
+      if (is_first) first_columns_.emplace_back(key);
+      if (!reading_.columns.names().empty()) seen_.emplace(key);
+    }
+  }
+
+  void check_columns(const std::vector<std::string>& columns) const {
+    for (const auto& [name, column] : reading_.columns.names()) {
+      if (column.empty() || seen_.contains(column)) continue;
+      throw MissingColumn(concat(called_, ": has no column \"", column,
+                                 "\", which is to be read as ", name, "; its columns are ",
+                                 join(columns).substr(0, 300)));
+    }
+  }
+
+  const fs::path& path_;
+  std::string called_;
+  const TableReading& reading_;
+  const TableVisitor& visitor_;
+  std::set<std::string> seen_;
+  std::vector<std::string> first_columns_;
+};
+
+}  // namespace
+
+const char* name_of(RowContainer container) {
+  static constexpr const char* kNames[] = {"JSON lines", "JSON array", "CSV", "parquet"};
+  return kNames[static_cast<std::size_t>(container)];
+}
+
+const char* TableForm::unit() const {
+  const bool has_rows = container == RowContainer::kCsv || container == RowContainer::kParquet;
+  return has_rows ? "row" : "line";
+}
+
+TableForm visit_rows(const fs::path& path, const TableReading& reading,
+                     const TableVisitor& visitor) {
+  return TableRows(path, reading, visitor).run();
+}
+
+}  // namespace hybrid_trainer

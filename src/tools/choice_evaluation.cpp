@@ -1,0 +1,206 @@
+#include "src/tools/choice_evaluation.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <ctime>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+#include "hybrid_trainer/compare/student_interval.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/fine_tuning/choice_questions.h"
+#include "hybrid_trainer/generation/continuation_scores.h"
+#include "src/tools/writing_model.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Whether each question was answered right, by both ways to choose.
+struct Answers {
+  std::vector<double> by_sum, by_bytes;  // 1 or 0
+  boost::json::array each{};             // what was found of each question
+};
+
+/// Answers of one model, and what the questions were.
+struct ModelAnswers {
+  std::string folder;
+  std::int64_t step = 0;  // of a run
+  Answers answers;
+  double chance = 0;  // share that is right by chance
+  std::size_t fewest = 0, most = 0;
+};
+
+std::size_t place_of_largest(const std::vector<double>& values) {
+  return static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
+}
+
+void answer(const ChoiceQuestion& question, ContinuationScores& scores, Answers& answers) {
+  std::vector<std::vector<std::int32_t>> continuations;
+  for (const ChoiceQuestion::Choice& choice : question.choices)
+    continuations.push_back(choice.tokens);
+  std::vector<double> values = scores.log_likelihoods(question.prompt, continuations);
+  const std::size_t by_sum = place_of_largest(values);
+  boost::json::object found{{"line", question.line},
+                            {"answer", question.answer},
+                            {"log_likelihoods", boost::json::array(values.begin(), values.end())}};
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] /= static_cast<double>(question.choices[i].bytes);
+  const std::size_t by_bytes = place_of_largest(values);
+  answers.by_sum.push_back(by_sum == question.answer ? 1 : 0);
+  answers.by_bytes.push_back(by_bytes == question.answer ? 1 : 0);
+  found["chosen"] = by_sum;
+  found["chosen_by_bytes"] = by_bytes;
+  answers.each.push_back(std::move(found));
+}
+
+ChoiceQuestions questions_for(const WritingModel& model, const std::string& file) {
+  const ChatFiles chat = read_chat_files(model.run.tokenizer_folder);
+  ChoiceQuestions read =
+      read_choice_questions(file, {.tokenizer = *model.run.tokenizer,
+                                   .chat = chat,
+                                   .context = model.context(),
+                                   .vocabulary = model.run.config.model.vocabulary,
+                                   .now = std::time(nullptr)});
+  if (read.joined_words > 0)
+    std::cerr << "warning: in " << read.joined_words << " of " << read.questions.size()
+              << " questions no space stands between prompt and choices; they are joined as they "
+                 "are\n";
+  return read;
+}
+
+ModelAnswers answers_of(const ChoiceEvaluation& asked, const std::string& folder,
+                        const RunWeights& weights, const Stream& stream) {
+  const WritingModel model(folder, asked.precision, weights, stream, asked.home);
+  const ChoiceQuestions read = questions_for(model, asked.file);
+  ModelAnswers found{.folder = folder, .step = model.run.step, .answers = {}};
+  ContinuationScores scores(*model.run.model, model.dtype, stream);
+  for (const ChoiceQuestion& question : read.questions) {
+    answer(question, scores, found.answers);
+    const std::size_t count = question.choices.size();
+    found.fewest = found.fewest == 0 ? count : std::min(found.fewest, count);
+    found.most = std::max(found.most, count);
+    found.chance += 1 / static_cast<double>(count) / static_cast<double>(read.questions.size());
+  }
+  return found;
+}
+
+struct Share {
+  double mean = 0;
+  std::optional<double> error{};  // standard error; none of one question alone
+};
+
+Share share_of(const std::vector<double>& right) {
+  const double n = static_cast<double>(right.size());
+  double sum = 0;
+  for (const double one : right) sum += one;
+  const double mean = sum / n;
+  if (right.size() == 1) return {mean};
+  return {mean, std::sqrt(mean * (1 - mean) / (n - 1))};
+}
+
+Interval difference(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < a.size(); ++i) differences.push_back(a[i] - b[i]);
+  return student_interval(differences);
+}
+
+boost::json::object model_json(const ModelAnswers& model) {
+  const Share by_sum = share_of(model.answers.by_sum), by_bytes = share_of(model.answers.by_bytes);
+  boost::json::object object{{"model", model.folder}};
+  if (model.step > 0) object["step"] = model.step;
+  object["accuracy"] = by_sum.mean;
+  object["accuracy_standard_error"] = json_or_null(by_sum.error);
+  object["accuracy_by_bytes"] = by_bytes.mean;
+  object["accuracy_by_bytes_standard_error"] = json_or_null(by_bytes.error);
+  object["answers"] = model.answers.each;
+  return object;
+}
+
+boost::json::object interval_json(const Interval& interval) {
+  return {{"mean", interval.mean}, {"low", interval.low}, {"high", interval.high}};
+}
+
+void print_json(const ModelAnswers& model, const ModelAnswers* base) {
+  boost::json::object object = model_json(model);
+  object["questions"] = model.answers.by_sum.size();
+  object["chance"] = model.chance;
+  if (base != nullptr) {
+    object["against"] = model_json(*base);
+    object["difference"] = {
+        {"confidence", 0.95},
+        {"accuracy", interval_json(difference(model.answers.by_sum, base->answers.by_sum))},
+        {"accuracy_by_bytes",
+         interval_json(difference(model.answers.by_bytes, base->answers.by_bytes))}};
+  }
+  std::cout << json_line(object) << "\n";
+}
+
+/// "62.0 % ± 4.9".
+std::string share_text(const Share& share) {
+  return concat(units::fixed(100 * share.mean, 1), " %",
+                share.error ? concat(" ± ", units::fixed(100 * *share.error, 1)) : "");
+}
+
+/// "+12.0 (+3.1 to +20.9)".
+std::string difference_text(const Interval& interval) {
+  const auto with_sign = [](double value) {
+    return concat(value >= 0 ? "+" : "", units::fixed(100 * value, 1));
+  };
+  if (!std::isfinite(interval.low)) return with_sign(interval.mean);
+  return concat(with_sign(interval.mean), " (", with_sign(interval.low), " to ",
+                with_sign(interval.high), ")");
+}
+
+struct TableLine {
+  std::string name, by_sum, by_bytes;
+};
+
+TableLine line_of(const ModelAnswers& model) {
+  return {model.step > 0 ? concat(model.folder, ", step ", model.step) : model.folder,
+          share_text(share_of(model.answers.by_sum)), share_text(share_of(model.answers.by_bytes))};
+}
+
+/// In columns: "±" is one character of two bytes.
+std::string padded(const std::string& text, std::size_t width) {
+  const auto characters = static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return text + std::string(width > characters ? width - characters : 0, ' ');
+}
+
+void print_table(const ModelAnswers& model, const ModelAnswers* base) {
+  std::vector<TableLine> lines{{"", "accuracy", "by bytes"}, line_of(model)};
+  if (base != nullptr) {
+    lines.push_back(line_of(*base));
+    lines.push_back({"difference",
+                     difference_text(difference(model.answers.by_sum, base->answers.by_sum)),
+                     difference_text(difference(model.answers.by_bytes, base->answers.by_bytes))});
+  }
+  std::size_t name = 0, sum = 0;
+  for (const TableLine& line : lines) {
+    name = std::max(name, line.name.size() + 2);
+    sum = std::max(sum, line.by_sum.size() + 2);
+  }
+  for (const TableLine& line : lines)
+    std::cout << padded(line.name, name) << padded(line.by_sum, sum) << line.by_bytes << "\n";
+  const std::size_t count = model.answers.by_sum.size();
+  std::cout << count << (count == 1 ? " question" : " questions") << " of " << model.fewest;
+  if (model.most > model.fewest) std::cout << " to " << model.most;
+  std::cout << " choices; chance is " << units::fixed(100 * model.chance, 1)
+            << " %; ± is one standard error"
+            << (base == nullptr ? "" : "; the difference has its 95 % interval") << "\n";
+}
+
+}  // namespace
+
+void evaluate_choices(const ChoiceEvaluation& asked, const Stream& stream) {
+  const ModelAnswers model = answers_of(asked, asked.model, asked.weights, stream);
+  std::optional<ModelAnswers> base;
+  if (!asked.against.empty()) base = answers_of(asked, asked.against, {}, stream);
+  const ModelAnswers* const other = base ? &*base : nullptr;
+  asked.json ? print_json(model, other) : print_table(model, other);
+}
+
+}  // namespace hybrid_trainer

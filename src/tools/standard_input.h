@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace hybrid_trainer {
+
+/// A file with what came in on standard input. It is removed at the end, unless it is kept.
+class StandardInput {
+ public:
+  /// The name of standard input on a command line, and in messages.
+  static constexpr const char* kOption = "-";
+  static constexpr const char* kCalled = "standard input";
+
+  /// Reads standard input to its end into a new file: `stem` with .parquet, .json, .jsonl or .csv, as
+  /// its first bytes tell. Throws UsageError where it is a terminal, DataError where it is empty,
+  /// CannotCreate, IoError.
+  explicit StandardInput(const std::filesystem::path& stem);
+  /// In the folder for temporary files.
+  StandardInput();
+  ~StandardInput();
+  StandardInput(const StandardInput&) = delete;
+  StandardInput& operator=(const StandardInput&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void keep() { is_kept_ = true; }
+
+ private:
+  std::filesystem::path path_;
+  bool is_kept_ = false;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,59 @@
+#include "src/watch/run_activity.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string content_of_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// In quotes where a shell would not take it for one word.
+std::string quoted_word(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-_=./,:+%@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  return "'" + word + "'";
+}
+
+}  // namespace
+
+bool is_locked(const std::string& lock) {
+  struct stat found {};
+  if (::stat(lock.c_str(), &found) != 0) return false;
+  std::ifstream locks("/proc/locks");
+  const std::string inode = concat(":", found.st_ino, " ");
+  for (std::string line; std::getline(locks, line);) {
+    const bool is_whole = line.find("FLOCK") != std::string::npos &&
+                          line.find("WRITE") != std::string::npos &&
+                          line.find("->") == std::string::npos;  // one that waits
+    if (is_whole && line.find(inode) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::string command_of_holder(const std::string& lock) {
+  const std::string process = content_of_file(lock).substr(0, 20);
+  if (process.empty() ||
+      !std::ranges::all_of(process, [](unsigned char c) { return std::isdigit(c); }))
+    return "";
+  const std::string words = content_of_file("/proc/" + process + "/cmdline");
+  std::string text;
+  for (std::size_t begin = 0, end = 0; (end = words.find('\0', begin)) != std::string::npos;
+       begin = end + 1)
+    text += (text.empty() ? "" : " ") + quoted_word(words.substr(begin, end - begin));
+  return text;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,89 @@
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "hybrid_trainer/files/file_descriptor.h"
+#include "hybrid_trainer/files/terminal_text.h"
+#include "hybrid_trainer/watch/terminal_view.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// While it lives, the terminal shows a screen of its own and gives each key at once.
+class TerminalScreen {
+ public:
+  TerminalScreen() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&signals, signal);
+    ::sigprocmask(SIG_BLOCK, &signals, &signals_before_);
+    signals_ = FileDescriptor(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    has_keys_ = ::tcgetattr(STDIN_FILENO, &keys_before_) == 0;
+    if (has_keys_) {
+      termios keys = keys_before_;
+      keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+      keys.c_cc[VMIN] = 0;
+      keys.c_cc[VTIME] = 0;
+      ::tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+    }
+    print_trusted(std::cout, "\x1b[?1049h\x1b[?25l");
+  }
+  ~TerminalScreen() {
+    print_trusted(std::cout, "\x1b[?25h\x1b[?1049l");
+    std::cout.flush();
+    if (has_keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &keys_before_);
+    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+  }
+  TerminalScreen(const TerminalScreen&) = delete;
+  TerminalScreen& operator=(const TerminalScreen&) = delete;
+
+  /// False where the terminal is gone.
+  bool show(const std::string& view, std::size_t rows) {
+    std::string out = "\x1b[H";
+    std::size_t row = 0;
+    for (std::size_t begin = 0, end = 0;
+         row < rows && (end = view.find('\n', begin)) != std::string::npos; begin = end + 1, ++row)
+      out += (row > 0 ? "\r\n" : "") + view.substr(begin, end - begin) + "\x1b[K";
+    print_trusted(std::cout, out + "\x1b[J");
+    std::cout.flush();
+    return static_cast<bool>(std::cout);
+  }
+
+  /// Waits; false once somebody wants to leave.
+  bool waits(double seconds) {
+    pollfd sources[] = {{signals_.number(), POLLIN, 0}, {has_keys_ ? STDIN_FILENO : -1, POLLIN, 0}};
+    if (::poll(sources, 2, static_cast<int>(1000 * seconds)) <= 0) return true;
+    signalfd_siginfo signal{};
+    while (::read(signals_.number(), &signal, sizeof signal) == sizeof signal)
+      if (signal.ssi_signo != SIGWINCH) return false;
+    if (sources[1].revents == 0) return true;
+    constexpr char kControlC = 3;
+    char key = 0;
+    const ssize_t got = ::read(STDIN_FILENO, &key, 1);
+    if (got == 0 && (sources[1].revents & POLLHUP) != 0) return false;
+    return got != 1 || (key != 'q' && key != 'Q' && key != kControlC);
+  }
+
+ private:
+  sigset_t signals_before_{};
+  FileDescriptor signals_;
+  termios keys_before_{};
+  bool has_keys_ = false;
+};
+
+}  // namespace
+
+void watch_in_terminal(WatchedFolder& folder, double interval) {
+  TerminalScreen screen;
+  do {
+    refresh_all(folder);
+    const WindowStyle window = WindowStyle::of(STDOUT_FILENO);
+    if (!screen.show(view_of(folder, window), window.rows)) return;
+  } while (screen.waits(interval));
+}
+
+}  // namespace hybrid_trainer

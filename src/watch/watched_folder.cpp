@@ -1,0 +1,63 @@
+#include "hybrid_trainer/watch/watched_folder.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kDeepest = 3;
+constexpr double kSecondsBetweenLooks = 5;
+constexpr std::size_t kMostRuns = 500;
+
+/// The folder's own name, also of "." and of "runs/mine/".
+std::string name_of_folder(const fs::path& path) {
+  const fs::path clean = fs::absolute(path).lexically_normal();
+  return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
+}
+
+}  // namespace
+
+WatchedFolder::WatchedFolder(const fs::path& path)
+    : path_(path), name_(name_of_folder(path)), is_run_(RunPaths{path.string()}.hold_a_run()) {
+  if (is_run_) {
+    runs_.push_back(std::make_unique<WatchedRun>(path_, name_));
+    return;
+  }
+  refresh();
+  if (!runs_.empty()) return;
+  std::error_code ignored;
+  const char* const why = !fs::exists(path, ignored)         ? ": does not exist"
+                          : !fs::is_directory(path, ignored) ? ": is no folder"
+                                                             : ": holds no run";
+  throw MissingInput(concat(path.string(), why,
+                            "; want a folder that `hybrid train --run` or `hybrid finetune --run` "
+                            "made, or a folder of such folders"));
+}
+
+void WatchedFolder::refresh() {
+  const bool is_first = looked_ == Clock::time_point{};
+  if (is_run_ || (!is_first && seconds_since(looked_) < kSecondsBetweenLooks)) return;
+  looked_ = Clock::now();
+  find_runs(path_, 1);
+  std::ranges::sort(runs_, {}, [](const auto& run) { return run->name(); });
+}
+
+void WatchedFolder::find_runs(const fs::path& folder, int depth) {
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(folder, absent)) {
+    std::error_code ignored;
+    if (runs_.size() == kMostRuns) return;
+    if (!entry.is_directory(ignored)) continue;
+    const std::string name = entry.path().lexically_relative(path_).generic_string();
+    if (!RunPaths{entry.path().string()}.hold_a_run()) {
+      if (depth < kDeepest) find_runs(entry.path(), depth + 1);
+    } else if (std::ranges::none_of(runs_, [&](const auto& run) { return run->name() == name; })) {
+      runs_.push_back(std::make_unique<WatchedRun>(entry.path(), name));
+    }
+  }
+}
+
+}  // namespace hybrid_trainer

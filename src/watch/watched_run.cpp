@@ -1,0 +1,194 @@
+#include "hybrid_trainer/watch/watched_run.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <ctime>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_size.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "src/watch/run_activity.h"
+
+namespace hybrid_trainer {
+namespace json = boost::json;
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
+constexpr std::int64_t kStepsOfMean = 300;
+/// A run on another machine, whose lock is not seen here, counts as running for so long after its last
+/// sign.
+constexpr double kSecondsOfSilence = 20;
+
+/// An object, empty where the file is absent, damaged or just being written.
+json::object object_in(const std::string& path, std::string& text) {
+  try {
+    text = read_file(path, kMostBytes);
+    const json::value value = json::parse(text);
+    if (value.is_object()) return value.get_object();
+  } catch (const std::exception&) {
+  }
+  return {};
+}
+
+/// The value at "a.b.c"; null where there is none.
+json::value at_path(const json::object& object, std::string_view path) {
+  const std::size_t dot = path.find('.');
+  const json::value* const found = object.if_contains(path.substr(0, dot));
+  if (found == nullptr) return nullptr;
+  if (dot == std::string_view::npos) return *found;
+  return found->is_object() ? at_path(found->get_object(), path.substr(dot + 1)) : json::value();
+}
+
+std::int64_t integer_at(const json::object& object, std::string_view path) {
+  const json::value found = at_path(object, path);
+  return found.is_int64() ? found.get_int64() : 0;
+}
+
+std::string text_at(const json::object& object, std::string_view path) {
+  const json::value found = at_path(object, path);
+  return found.is_string() ? std::string(found.get_string()) : "";
+}
+
+double seconds_since_change(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return 1e9;
+  return std::difftime(std::time(nullptr), found.st_mtim.tv_sec);
+}
+
+}  // namespace
+
+WatchedRun::WatchedRun(const std::filesystem::path& root, std::string name)
+    : name_(std::move(name)), paths_{root.string()}, tail_(paths_.metrics()) {}
+
+WatchedRun::Stamp WatchedRun::stamp_of(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return {};
+  return {found.st_mtim.tv_sec, found.st_mtim.tv_nsec, found.st_size};
+}
+
+bool WatchedRun::read_config() {
+  const Stamp stamp = stamp_of(paths_.config());
+  if (stamp == config_stamp_) return false;
+  config_stamp_ = stamp;
+  const json::object config = object_in(paths_.config(), settings_);
+  planned_steps_ = integer_at(config, "training.steps");
+  const json::value budget = at_path(config, "memory.device_budget");
+  const auto size = budget.is_string() ? MemorySize::parse(std::string_view(budget.get_string()))
+                                       : std::optional<MemorySize>();
+  device_budget_ =
+      size ? size->bytes : static_cast<std::size_t>(integer_at(config, "memory.device_budget"));
+  given_.masked = text_at(config, "objective") == "masked";
+  return true;
+}
+
+bool WatchedRun::read_summary() {
+  const Stamp stamp = stamp_of(paths_.summary());
+  if (stamp == summary_stamp_) return false;
+  summary_stamp_ = stamp;
+  const bool masked = given_.masked;
+  given_ = {};
+  summary_text_.clear();
+  const json::object summary = object_in(paths_.summary(), summary_text_);
+  end_ = text_at(summary, "end");
+  given_.masked = masked;
+  given_.version = text_at(summary, "version");
+  given_.command = text_at(summary, "command");
+  given_.parameters = integer_at(summary, "parameters");
+  given_.predictions = {.made = integer_at(summary, "predictions.made"),
+                        .accepted = integer_at(summary, "predictions.accepted"),
+                        .shrunk = integer_at(summary, "predictions.shrunk"),
+                        .reverted = integer_at(summary, "predictions.reverted")};
+  for (const Phase phase : kAllPhases)
+    given_.phase(phase).precision =
+        text_at(summary, concat("phases.", name_of(phase), ".precision"));
+  return true;
+}
+
+void WatchedRun::forget_records() {
+  content_ = {};
+  summary_ = {};
+  last_ = {};
+  mean_seconds_ = mean_tokens_ = 0;
+  averaged_ = 0;
+}
+
+void WatchedRun::add(const StepRecord& record) {
+  last_ = record;
+  content_.add(record);
+  summary_.add(record);
+  if (record.decision != Decision::kNone) {
+    ++summary_.predictions.made;
+    ++(record.decision == Decision::kAccepted ? summary_.predictions.accepted
+       : record.decision == Decision::kShrunk ? summary_.predictions.shrunk
+                                              : summary_.predictions.reverted);
+  }
+  averaged_ = std::min(averaged_ + 1, kStepsOfMean);
+  const double weight = 1 / static_cast<double>(averaged_);
+  mean_seconds_ += weight * (record.seconds - mean_seconds_);
+  mean_tokens_ += weight * (static_cast<double>(record.tokens) - mean_tokens_);
+}
+
+std::string WatchedRun::state_now() const {
+  if (!end_.empty()) return end_;
+  const double patience = std::max(kSecondsOfSilence, 5 * mean_seconds_);
+  const double silence =
+      std::min(seconds_since_change(paths_.metrics()), seconds_since_change(paths_.config()));
+  const bool may_be_elsewhere = command_.empty() && silence < patience;
+  if (!is_locked_ && !may_be_elsewhere) return "killed";
+  return has_steps() ? "running" : "waiting";
+}
+
+WatchedRun::Change WatchedRun::refresh(const Visit& visit) {
+  bool is_changed = read_config();
+  is_changed = read_summary() || is_changed;
+  const MetricsTail::Change records =
+      tail_.read([this] { forget_records(); },
+                 [&](const StepRecord& record, std::string_view line) {
+                   add(record);
+                   if (visit) visit(record, line);
+                 });
+  summary_.masked = given_.masked;
+  summary_.version = given_.version;
+  summary_.parameters = given_.parameters;
+  if (!end_.empty()) summary_.predictions = given_.predictions;
+  for (const Phase phase : kAllPhases)
+    summary_.phase(phase).precision = given_.phase(phase).precision;
+  summary_.effective_batch = last_.effective_batch;
+  is_locked_ = end_.empty() && is_locked(paths_.lock());
+  const std::string command = is_locked_ ? command_of_holder(paths_.lock()) : given_.command;
+  if (!command.empty()) command_ = command;
+  summary_.command = command_;
+  const std::string state = state_now();
+  is_changed = is_changed || state != state_;
+  state_ = state;
+  summary_.end = state;
+  if (records == MetricsTail::Change::kAnew) return Change::kAnew;
+  if (records == MetricsTail::Change::kMore) return Change::kMore;
+  return is_changed ? Change::kState : Change::kNone;
+}
+
+double WatchedRun::done_share() const {
+  if (planned_steps_ <= 0) return 0;
+  return std::clamp(static_cast<double>(last_.step) / static_cast<double>(planned_steps_), 0., 1.);
+}
+
+std::optional<double> WatchedRun::seconds_left() const {
+  if (state_ != "running" || planned_steps_ <= last_.step) return {};
+  return mean_seconds_ * static_cast<double>(planned_steps_ - last_.step);
+}
+
+double WatchedRun::tokens_per_second() const {
+  return mean_seconds_ > 0 ? mean_tokens_ / mean_seconds_ : 0;
+}
+
+std::string WatchedRun::summary_json() const {
+  if (!end_.empty()) return summary_text_;
+  json::object object = json::parse(to_json(summary_)).get_object();
+  for (const char* unknown : {"parameters", "version"}) object.erase(unknown);
+  return json_line(object) + "\n";
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,139 @@
+#include "src/fine_tuning/pair_row.h"
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "support/test_files.h"
+#include "tests/fine_tuning/rows_fixture.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class PairRow : public RowsFixture {
+ protected:
+  ExampleRows pairs(const std::string& lines, std::int64_t longest = 1000) const {
+    return read_example_rows(
+        folder_.write("pairs.jsonl", lines),
+        {.tokenizer = *tokenizer_, .chat = chat_, .longest = longest, .pairs = true});
+  }
+  /// Both texts of the only row, with what is learned in brackets.
+  std::string only_pair(const std::string& line) const {
+    const ExampleRows examples = pairs(line + "\n");
+    if (examples.rows.empty()) return "refused: " + examples.refused.front().reason;
+    const ExampleRow& row = examples.rows.front();
+    const auto half = [&](std::int64_t begin, std::int64_t end) {
+      ExampleRow part;
+      part.tokens.assign(row.tokens.begin() + begin, row.tokens.begin() + end);
+      part.learnt.assign(row.learnt.begin() + begin, row.learnt.begin() + end);
+      return shown(part);
+    };
+    return half(0, row.rejected_at) + " / " + half(row.rejected_at, std::ssize(row.tokens));
+  }
+  std::string refusal(const std::string& line, std::int64_t longest = 1000) const {
+    const ExampleRows examples = pairs(line, longest);
+    EXPECT_EQ(examples.rows.size(), 0u);
+    return examples.refused.empty() ? "" : examples.refused.front().reason;
+  }
+};
+
+TEST_F(PairRow, OfTextsLearnBothAnswers) {
+  EXPECT_EQ(only_pair(R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"})"),
+            "The cat[ sat<|endoftext|>] / The cat[ flew<|endoftext|>]");
+}
+
+TEST_F(PairRow, OfMessagesLearnWhatTheAssistantSays) {
+  const std::string wanted =
+      "<user>Hi<|endoftext|><assistant>[Yes<|endoftext|>] / "
+      "<user>Hi<|endoftext|><assistant>[No<|endoftext|>]";
+  const std::string user = R"({"role": "user", "content": "Hi"})",
+                    yes = R"({"role": "assistant", "content": "Yes"})",
+                    no = R"({"role": "assistant", "content": "No"})";
+  const auto pair = [&](const std::string& prompt, const std::string& chosen,
+                        const std::string& rejected) {
+    return only_pair(concat("{", prompt.empty() ? "" : "\"prompt\": " + prompt + ", ",
+                            "\"chosen\": ", chosen, ", \"rejected\": ", rejected, "}"));
+  };
+  EXPECT_EQ(pair("[" + user + "]", "[" + yes + "]", "[" + no + "]"), wanted);
+  EXPECT_EQ(pair("", "[" + user + ", " + yes + "]", "[" + user + ", " + no + "]"), wanted);
+  EXPECT_EQ(pair("\"Hi\"", "[" + user + ", " + yes + "]", "[" + user + ", " + no + "]"), wanted)
+      << "the prompt once more, as UltraFeedback has it";
+  EXPECT_EQ(pair("\"Hi\"", "[" + yes + "]", "[" + no + "]"), wanted);
+  EXPECT_EQ(pair("[" + user + "]", "\"Yes\"", "\"No\""), wanted);
+}
+
+TEST_F(PairRow, WithoutAPromptHaveTheCommonBeginning) {
+  EXPECT_EQ(only_pair(R"({"chosen": "The cat sat", "rejected": "The cat flew"})"),
+            "The cat[ sat<|endoftext|>] / The cat[ flew<|endoftext|>]");
+}
+
+TEST_F(PairRow, AreRefusedByLineWithAReason) {
+  const auto expect = [&](const std::string& line, const std::string& reason) {
+    EXPECT_TRUE(contains(refusal(line), reason)) << refusal(line);
+  };
+  expect(R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "are equal");
+  expect(R"({"prompt": "a", "chosen": "b<|endoftext|>", "rejected": "b"})", "have the same tokens");
+  expect(R"({"prompt": "a", "chosen": "b"})", "want");
+  expect(R"({"prompt": "a", "completion": "b"})", "want a pair of answers");
+  expect(R"({"prompt": "a", "chosen": 1, "rejected": "b"})", "are not both texts");
+  expect(R"({"chosen": [{"role": "assistant", "content": "a"}],
+             "rejected": [{"role": "assistant", "content": "b"}]})",
+         "do not begin alike");
+  const std::string long_one = R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"})";
+  EXPECT_TRUE(contains(refusal(long_one, 6), "a sequence holds 5; raise data.sequence_length"))
+      << refusal(long_one, 6);
+  const ExampleRows both = pairs(R"({"prompt": "a", "chosen": "b", "rejected": "b"}
+{"prompt": "The cat", "chosen": " sat", "rejected": " flew"})");
+  ASSERT_EQ(both.refused.size(), 1u);
+  EXPECT_EQ(both.refused.front().line, 1);
+  EXPECT_EQ(both.rows.front().line, 2);
+}
+
+TEST_F(PairRow, StandInOneSequenceWithTheirHalvesAndReferences) {
+  const ExampleRows examples = pairs(R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"}
+{"prompt": "of the", "chosen": " the", "rejected": " of the of the"})");
+  ASSERT_EQ(examples.rows.size(), 2u);
+  const std::int64_t places = examples.rows[0].places() + examples.rows[1].places();
+  auto references = std::make_shared<PairReferences>();
+  *references = {{-1, -2}, {-3, -4}};
+  const PackedRows packed(examples.rows, {.batch_size = 1,
+                                          .sequence_length = places + 3,
+                                          .shuffle = false,
+                                          .padding = 9,
+                                          .references = references});
+  ASSERT_EQ(packed.sequences(), 1);
+  const Stream stream(MemoryPool::create("test"));
+  const Batch batch = packed.read(0, packed.empty_batch(stream));
+  EXPECT_EQ(batch.targets(), 2) << "pairs";
+  const auto* const tokens = batch.at("tokens").data<std::int32_t>();
+  const auto* const targets = batch.at("targets").data<std::int32_t>();
+  const auto* const positions = batch.at("positions").data<std::int32_t>();
+  const auto* const halves = batch.at("halves").data<std::int32_t>();
+  const auto* const reference = batch.at("references").data<float>();
+  std::int64_t place = 0;
+  std::int32_t pair = 0;
+  for (const std::size_t i : packed.rows_in_order(0)) {
+    const ExampleRow& row = examples.rows[i];
+    EXPECT_EQ(reference[2 * pair], static_cast<float>((*references)[i].chosen));
+    EXPECT_EQ(reference[2 * pair + 1], static_cast<float>((*references)[i].rejected));
+    const auto middle = static_cast<std::size_t>(row.rejected_at);
+    for (const auto& [first, last, half] : {std::tuple(std::size_t{0}, middle, 2 * pair),
+                                            {middle, row.tokens.size(), 2 * pair + 1}}) {
+      for (std::size_t t = first; t + 1 < last; ++t, ++place) {
+        EXPECT_EQ(tokens[place], row.tokens[t]);
+        EXPECT_EQ(positions[place], static_cast<std::int32_t>(t - first));
+        EXPECT_EQ(targets[place], row.learnt[t + 1] ? row.tokens[t + 1] : kNoTarget);
+        EXPECT_EQ(halves[place], row.learnt[t + 1] ? half : -1);
+      }
+    }
+    ++pair;
+  }
+  for (; place < places + 3; ++place) {
+    EXPECT_EQ(tokens[place], 9);
+    EXPECT_EQ(halves[place], -1);
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,48 @@
+#include "src/tables/csv_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/data/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// The rows as cells in brackets; those without quotes that are empty as a dash.
+std::string read(std::string_view content) {
+  CsvRows rows(content, "t.csv");
+  std::string text;
+  for (const std::string& name : rows.names()) text += "[" + name + "]";
+  std::vector<CsvRows::Cell> cells;
+  while (rows.next(cells)) {
+    text += " ";
+    for (const auto& [cell, is_quoted] : cells)
+      text += cell.empty() && !is_quoted ? "-" : "[" + cell + "]";
+  }
+  return text;
+}
+
+TEST(CsvRows, AreReadAsTheStandardSays) {
+  EXPECT_EQ(read("a,b\n1,2\n3,4"), "[a][b] [1][2] [3][4]");
+  EXPECT_EQ(read("a,b\r\n1,2\r\n"), "[a][b] [1][2]");
+  EXPECT_EQ(read("a,b\r1,\"2\r\"\r"), "[a][b] [1][2\r]");
+  EXPECT_EQ(read("a,b\n\"1,\n\"\"x\"\"\",\n,\"\"\n"), "[a][b] [1,\n\"x\"]- -[]");
+  EXPECT_EQ(read("a,b\n5\" disk, \"q\"\n"), "[a][b] [5\" disk][ \"q\"]");
+  EXPECT_EQ(read("a,b\n\n1\n1,2,3\n\n"), "[a][b] [1] [1][2][3]");
+  EXPECT_EQ(read(""), "");
+}
+
+TEST(CsvRows, MayHaveTabsOrSemicolons) {
+  EXPECT_EQ(read("a\tb\n1,5\t2\n"), "[a][b] [1,5][2]");
+  EXPECT_EQ(read("a;\"b,c\"\n1,5;2\n"), "[a][b,c] [1,5][2]");
+}
+
+TEST(CsvRows, ThatAreBrokenAreNamed) {
+  expect_words(message_of<DataError>([] { read("a,b\n1,2\n3,\"never ends\n5,6\n"); }),
+               {"t.csv", "row 2", "never ends"});
+  expect_words(message_of<DataError>([] { read("\"a,b\n1,2\n"); }), {"first line"});
+  expect_words(message_of<DataError>([] { read("a,a\n1,2\n"); }), {"two columns", "a"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,89 @@
+#include "hybrid_trainer/tables/table_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/tables/row_files.h"
+#include "tests/data/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class TableReader : public testing::Test {
+ protected:
+  /// Rows as JSON, and what is refused as its number.
+  std::string read(const std::string& name, const std::string& content,
+                   const TableReading& reading = {}) {
+    std::string rows;
+    form_ =
+        visit_rows(folder_.write(name, content), reading,
+                   {[&](std::int64_t number, const boost::json::object& row, const WideIntegers&) {
+                      rows += concat(number, boost::json::serialize(row), " ");
+                    },
+                    [&](std::int64_t number, const std::string& reason) {
+                      rows += concat(number, "! ");
+                      reason_ = reason;
+                    }});
+    return rows;
+  }
+  TemporaryFolder folder_;
+  TableForm form_;
+  std::string reason_;
+};
+
+TEST_F(TableReader, TellsContainersByTheirFirstCharacter) {
+  EXPECT_EQ(read("a.json", " [{\"a\":1}, {\"a\":2}]"), R"(1{"a":1} 2{"a":2} )");
+  EXPECT_EQ(form_.container, RowContainer::kJsonArray);
+  EXPECT_EQ(read("a.json", "{\"a\":1}\n\n{\"a\":2}\n5\n"), R"(1{"a":1} 3{"a":2} 4! )");
+  EXPECT_EQ(form_.container, RowContainer::kJsonLines);
+  EXPECT_STREQ(form_.unit(), "line");
+  EXPECT_EQ(read("a.csv",
+                 "\xEF\xBB\xBF"
+                 "a,b\n[1],\n"),
+            R"(1{"a":"[1]","b":null} )");
+  EXPECT_EQ(form_.container, RowContainer::kCsv);
+  EXPECT_STREQ(form_.unit(), "row");
+}
+
+TEST_F(TableReader, RefusesRowsOfTablesByTheirNumber) {
+  EXPECT_EQ(read("a.csv", "a,b\n1,2\n3\n4,5\n"), R"(1{"a":"1","b":"2"} 2! 3{"a":"4","b":"5"} )");
+  expect_words(reason_, {"1 cells", "2"});
+  EXPECT_EQ(read("a.csv", "a\n\xFF\nx\n"), R"(1! 2{"a":"x"} )");
+  expect_words(reason_, {"UTF-8"});
+}
+
+TEST_F(TableReader, RenamesColumnsAndNamesThoseThatAreMissing) {
+  const TableReading reading{.columns = ColumnNames("text=body"), .wanted = {"text"}};
+  EXPECT_EQ(read("a.csv", "body,b\nx,y\n", reading), R"(1{"b":"y","text":"x"} )");
+  for (const char* name : {"a.csv", "a.txt"})
+    expect_words(message_of<DataError>([&] {
+                   read(name, name[2] == 'c' ? "text,b\nx,y\n" : "{\"text\":1,\"b\":2}", reading);
+                 }),
+                 {name, "no column \"body\"", "text, b"});
+}
+
+TEST_F(TableReader, SaysOnceThatATableHasNoneOfTheColumns) {
+  expect_words(message_of<DataError>([&] { read("a.csv", "q,a\nx,y\n", {.wanted = {"text"}}); }),
+               {"a.csv", "columns q, a", "none of text", "--columns"});
+}
+
+TEST_F(TableReader, FindsFilesOfAFolder) {
+  folder_.write("d/b.CSV", "");
+  folder_.write("d/a.parquet", "");
+  folder_.write("d/.c.json", "");
+  folder_.write("d/e/f.jsonl", "");
+  folder_.write("d/g.txt", "");
+  const auto files = row_files(folder_ / "d");
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].filename(), "a.parquet");
+  EXPECT_TRUE(is_folder_of_rows(folder_ / "d"));
+  folder_.write("d/data.json", "");
+  EXPECT_FALSE(is_folder_of_rows(folder_ / "d"));
+  folder_.write("none/e/f.jsonl", "");
+  expect_words(message_of<MissingInput>([&] { row_files(folder_ / "none"); }), {"none/e"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/observability/event_reader.h"
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Bytes that begin a character.
+std::size_t characters_in(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+testing::ReadEvents events_in(const fs::path& folder) {
+  testing::ReadEvents events;
+  for (const auto& entry : fs::directory_iterator(folder))
+    testing::EventReader::read(read_text(entry.path()), events);
+  return events;
+}
+
+TEST(Watch, PrintsOneFrameOfARunForAPipe) {
+  const std::string frame = in_trained_folder({"watch", "run", "--once"}).output;
+  EXPECT_NE(frame.find("run  finished"), std::string::npos) << frame;
+  EXPECT_NE(frame.find("step 6/6"), std::string::npos) << frame;
+  EXPECT_EQ(frame.find('\x1b'), std::string::npos);
+  std::istringstream lines(frame);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(characters_in(line), 80u) << line;
+  EXPECT_EQ(in_trained_folder({"watch", "run"}).output, frame);  // no terminal to fill
+}
+
+TEST(Watch, ListsTheRunsOfAFolder) {
+  const std::string list = in_trained_folder({"watch", ".", "--once"}).output;
+  EXPECT_NE(list.find("\nrun "), std::string::npos) << list;
+}
+
+TEST(Watch, RefusesInOneLineWhatItCannotShow) {
+  const auto refused = [](const std::vector<std::string>& arguments, ExitCode code,
+                          const std::string& word) {
+    const ProcessResult result = run_hybrid(trained_folder(), arguments);
+    EXPECT_EQ(result.exit_code, static_cast<int>(code)) << result.errors;
+    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
+    EXPECT_NE(result.errors.find(word), std::string::npos) << result.errors;
+  };
+  refused({"watch", "data"}, ExitCode::kNoInput, "data: holds no run");
+  refused({"watch", "absent"}, ExitCode::kNoInput, "absent: does not exist");
+  refused({"watch", "text.txt"}, ExitCode::kNoInput, "text.txt: is no folder");
+  refused({"watch", "run", "--once", "--port", "0"}, ExitCode::kUsage, "give one");
+  refused({"watch", "run", "--port", "70000"}, ExitCode::kUsage, "want 0 to 65535");
+  refused({"watch", "run", "--interval", "0"}, ExitCode::kUsage, "want 0.1 to 60");
+}
+
+TEST(TensorBoard, HasTheStepsOfARunThatResumedOnceEach) {
+  fs::remove_all(trained_folder() / "seen");
+  in_trained_folder(tiny_training("seen", {"--tensorboard"}));
+  in_trained_folder({"train", "--resume", "--run", "seen", "--set", "training.steps=8"});
+  const auto values = events_in(trained_folder() / "seen/tensorboard").tags.at("loss/train");
+  ASSERT_EQ(values.size(), 8u);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(values[i].step, static_cast<std::int64_t>(i) + 1);
+}
+
+TEST(TensorBoard, IsMadeOfARunThatWroteNone) {
+  fs::remove_all(trained_folder() / "events");
+  const auto found = only_object(
+      in_trained_folder({"inspect", "run", "--tensorboard", "events", "--json"}).output);
+  EXPECT_EQ(found.at("steps").as_int64(), 6);
+  EXPECT_EQ(events_in(trained_folder() / "events").tags.at("loss/train").size(), 6u);
+  EXPECT_FALSE(fs::exists(trained_folder() / "run/tensorboard"));
+  EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "run", "--tensorboard", "events"}).exit_code,
+            static_cast<int>(ExitCode::kCannotCreate));
+  EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "data", "--tensorboard", "unmade"}).exit_code,
+            static_cast<int>(ExitCode::kData));
+  EXPECT_FALSE(fs::exists(trained_folder() / "unmade"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,108 @@
+#include "src/trainer/loss_judge.h"
+
+#include <gtest/gtest.h>
+
+namespace hybrid_trainer {
+namespace {
+
+HybridTrainerConfig judging(std::int64_t keep_best, std::int64_t patience, double least = 0) {
+  HybridTrainerConfig config;
+  config.checkpoint.keep_best = keep_best;
+  config.training.patience = patience;
+  config.training.min_improvement = least;
+  return config;
+}
+
+using Best = std::vector<BestCheckpoint>;
+
+TEST(LossJudge, KeepsTheLowestAndOfEqualOnesTheEarlier) {
+  LossJudge judge(judging(2, 0));
+  EXPECT_TRUE(judge.judge(10, 3.0));
+  EXPECT_TRUE(judge.judge(20, 2.0));
+  EXPECT_FALSE(judge.judge(30, 3.0)) << "as low as the second, and later";
+  EXPECT_TRUE(judge.judge(40, 2.5));
+  EXPECT_FALSE(judge.judge(50, 2.6));
+  EXPECT_EQ(judge.best(), (Best{{20, 2.0}, {40, 2.5}}));
+  judge.forget(20);
+  EXPECT_EQ(judge.best(), (Best{{40, 2.5}}));
+}
+
+TEST(LossJudge, WithoutRoomKeepsNothing) {
+  LossJudge judge(judging(0, 2));
+  EXPECT_FALSE(judge.judge(10, 1.0));
+  EXPECT_TRUE(judge.best().empty());
+  EXPECT_TRUE(judge.kept().empty());
+}
+
+TEST(LossJudge, LosesPatienceAfterEvaluationsThatDoNotImproveEnough) {
+  LossJudge judge(judging(0, 2, 0.5));
+  judge.judge(10, 3.0);
+  judge.judge(20, 2.6);
+  EXPECT_FALSE(judge.is_out_of_patience());
+  judge.judge(30, 2.4);
+  EXPECT_FALSE(judge.is_out_of_patience()) << "lower by 0.6 than the last improvement";
+  EXPECT_EQ(judge.improved_at(), 30);
+  judge.judge(40, 2.0);
+  judge.judge(50, 1.9);
+  EXPECT_TRUE(judge.is_out_of_patience());
+  EXPECT_EQ(judge.improved_at(), 30);
+}
+
+TEST(LossJudge, GoesOnFromASavedState) {
+  LossJudge judge(judging(2, 3, 0.1));
+  judge.judge(10, 3.0);
+  judge.judge(20, 2.0);
+  judge.remember({20});
+  judge.judge(30, 1.95);
+  judge.evaluates(true, true);
+  State state;
+  judge.save(state);
+  LossJudge again(judging(2, 3, 0.1));
+  again.judge(5, 0.5);  // of steps that are given up
+  again.load(state);
+  EXPECT_EQ(again.best(), judge.best());
+  EXPECT_EQ(again.kept(), judge.kept());
+  EXPECT_EQ(again.improved_at(), 20);
+  again.judge(40, 2.0);
+  EXPECT_FALSE(again.is_out_of_patience());
+  again.judge(50, 2.0);
+  EXPECT_TRUE(again.is_out_of_patience()) << "the evaluation of step 30 counts";
+  EXPECT_TRUE(again.evaluates(false, false)) << "one was owed";
+  EXPECT_EQ(best_in(state), (BestCheckpoint{30, 1.95}));
+  LossJudge fewer(judging(1, 0));
+  fewer.load(state);
+  EXPECT_EQ(fewer.best(), (Best{{30, 1.95}}));
+  fewer.load({});
+  EXPECT_TRUE(fewer.best().empty()) << "of a state from before there was a best";
+  EXPECT_EQ(best_in({}), std::nullopt);
+}
+
+TEST(LossJudge, KeepsWhatWasTheBestWhereTheRunMayGoBackTo) {
+  LossJudge judge(judging(1, 0));
+  judge.judge(10, 3.0);
+  judge.remember({15});
+  judge.judge(20, 2.0);
+  EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 10}));
+  judge.remember({15, 25});
+  EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 10, 20}));
+  judge.remember({25, 35});
+  EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 20, 20})) << "not back to 15 any more";
+  EXPECT_FALSE(judge.forget_all_but({35, 25, 20}));
+  EXPECT_TRUE(judge.forget_all_but({35, 25}));
+  EXPECT_TRUE(judge.kept().empty());
+}
+
+TEST(LossJudge, WaitsWithADueEvaluationForWeightsThatAreNotPredicted) {
+  LossJudge judge(judging(1, 0));
+  EXPECT_FALSE(judge.evaluates(true, true));
+  EXPECT_FALSE(judge.evaluates(false, true));
+  EXPECT_TRUE(judge.evaluates(false, false));
+  EXPECT_FALSE(judge.evaluates(false, false));
+  EXPECT_TRUE(judge.evaluates(true, false));
+  LossJudge off(judging(0, 0));
+  EXPECT_TRUE(off.evaluates(true, true)) << "nobody judges it";
+  EXPECT_FALSE(off.evaluates(false, false));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
