@@ -5,10 +5,7 @@
 #include <cctype>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/files/python_json.h"
-#include "hybrid_trainer/files/text_file.h"
-#include "src/fine_tuning/row_texts.h"
+#include "hybrid_trainer/tables/table_reader.h"
 
 namespace hybrid_trainer {
 
@@ -16,8 +13,6 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t kLargestQuestionFile = std::size_t{4} << 30;
-constexpr std::size_t kLongestQuestion = std::size_t{64} << 20;
 constexpr const char* kWantedQuestion =
     "want {\"prompt\": …, \"choices\": [\"…\", \"…\"], \"answer\": 0}";
 
@@ -180,22 +175,20 @@ std::string told_of_refused_lines(const std::vector<std::pair<std::int64_t, std:
 
 ChoiceQuestions read_choice_questions(const std::filesystem::path& path,
                                       const ChoiceFormat& format) {
-  const std::string content = read_text(path, kLargestQuestionFile);
   ChoiceQuestions read;
   QuestionReader reader(format);
   std::vector<std::pair<std::int64_t, std::string>> refused;
-  for (const auto& [line, text] : row_texts(content, path).rows) {
-    count_progress();
-    try {
-      WideIntegers wide;
-      const json::value value = parse_noted_json(text, "the line", kLongestQuestion, wide);
-      if (!value.is_object()) throw DataError(concat("it is no JSON object; ", kWantedQuestion));
-      read.questions.push_back(reader.read(value.get_object()));
-      read.questions.back().line = line;
-    } catch (const DataError& error) {
-      refused.emplace_back(line, error.what());
-    }
-  }
+  const TableVisitor visitor{
+      [&](std::int64_t line, const json::object& question, const WideIntegers&) {
+        try {
+          read.questions.push_back(reader.read(question));
+          read.questions.back().line = line;
+        } catch (const DataError& error) {
+          refused.emplace_back(line, error.what());
+        }
+      },
+      [&](std::int64_t line, const std::string& reason) { refused.emplace_back(line, reason); }};
+  visit_rows(path, {ColumnNames{}, {"prompt", "choices", "answer"}, {}}, visitor);
   if (!refused.empty()) throw DataError(told_of_refused_lines(refused, path));
   if (read.questions.empty()) throw DataError(concat(path.string(), ": holds no questions"));
   read.joined_words = reader.joined_words();
