@@ -28,8 +28,7 @@ const char* condition_of(Place place) {
 /// A text between actions: Go would take "{{" for the begin of one.
 std::string literal(std::string text) {
   constexpr std::string_view kBraces = "{{", kQuoted = R"({{ "{{" }})";
-  for (std::size_t at = 0; (at = text.find(kBraces, at)) != std::string::npos;
-       at += kQuoted.size())
+  for (std::size_t at = 0; (at = text.find(kBraces, at)) != std::string::npos; at += kQuoted.size())
     text.replace(at, kBraces.size(), kQuoted);
   if (text.ends_with('{')) text.replace(text.size() - 1, 1, R"({{ "{" }})");  // before an action
   return text;
@@ -95,8 +94,8 @@ bool holds(Place place, const Seen& seen) {
 }
 
 std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const Seen& seen) {
-  const auto form = std::ranges::find_if(
-      turn.forms, [&](const auto& one) { return holds(one.first, seen); });
+  const auto form =
+      std::ranges::find_if(turn.forms, [&](const auto& one) { return holds(one.first, seen); });
   std::string text;
   if (form == turn.forms.end()) return text;
   for (const GoTemplate::Segment& segment : form->second) {

@@ -24,7 +24,8 @@ struct GoTemplate {
   using Segments = std::vector<Segment>;
   struct Turn {
     std::string role;
-    std::vector<std::pair<Place, Segments>> forms{};  // the first counts whose place is the message's
+    std::vector<std::pair<Place, Segments>>
+        forms{};  // the first counts whose place is the message's
   };
   std::vector<Turn> turns;
   std::string generation_prompt;  // after the last message, where the assistant has not begun

@@ -111,8 +111,8 @@ std::vector<std::string> around(const std::string& text, const Messages& message
     const std::size_t at = text.find(message.content, from);
     const bool is_there = at != std::string::npos;
     if (!is_there || text.find(message.content, at + message.content.size()) != std::string::npos)
-      throw DataError(concat("it does not write each message once and in order: ",
-                             roles_of(messages)));
+      throw DataError(
+          concat("it does not write each message once and in order: ", roles_of(messages)));
     pieces.push_back(text.substr(from, at - from));
     from = at + message.content.size();
   }
@@ -235,8 +235,8 @@ class Derivation {
 std::vector<Messages> conversations() {
   const GoMessage s{"system", "You are brief.\n\nAnswer in French, as \"Zoé\" would."},
       code{"user", "What does this do?\n```c\nint f(int x) { return {{x}}; }\n```"},
-      answer{"assistant", "Il renvoie x — sans l'élever au carré : x² ≠ x."}, short_one{"user", "5"},
-      tags{"user", "<b>Is 1 < 2 & 3 > 2?</b> [yes] {% no %} $x 'y' \\n"},
+      answer{"assistant", "Il renvoie x — sans l'élever au carré : x² ≠ x."},
+      short_one{"user", "5"}, tags{"user", "<b>Is 1 < 2 & 3 > 2?</b> [yes] {% no %} $x 'y' \\n"},
       list{"assistant", "1. Oui\n2. Non\n\n- peut-être"}, empty_end{"user", "日本語で？"},
       begun{"assistant", "Voici"};
   return {{short_one},
@@ -272,8 +272,8 @@ std::size_t compare(const FolderTemplate& folder, const Derivation& derived) {
       continue;
     }
     if (folder.reads_date()) throw DataError("it writes the day's date");
-    const auto at = static_cast<std::size_t>(std::ranges::mismatch(wanted, got).in1 -
-                                             wanted.begin());
+    const auto at =
+        static_cast<std::size_t>(std::ranges::mismatch(wanted, got).in1 - wanted.begin());
     throw DataError(concat("what it writes depends on more than role and place: for ",
                            roles_of(messages), " it writes ", excerpt(wanted, at), ", and not ",
                            excerpt(got, at)));

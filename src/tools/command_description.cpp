@@ -30,9 +30,7 @@ void find_choices(CommandDescription::Option& option) {
   option.takes_others = option.choices.size() < all;
 }
 
-json::array array_of(const std::vector<std::string>& texts) {
-  return {texts.begin(), texts.end()};
-}
+json::array array_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
 
 }  // namespace
 
@@ -43,8 +41,8 @@ CommandDescription describe(const CommandSyntax& syntax) {
                              .operands = syntax.operands,
                              .options = {}};
   for (const auto& given : syntax.options.options()) {
-    CommandDescription::Option option{.name = given->long_name(), .value = {},
-                                      .help = given->description()};
+    CommandDescription::Option option{
+        .name = given->long_name(), .value = {}, .help = given->description()};
     if (given->semantic()->max_tokens() > 0) option.value = given->semantic()->name();
     option.is_required = given->semantic()->is_required();
     find_choices(option);

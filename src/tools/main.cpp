@@ -35,24 +35,26 @@ void print_help() {
 
 /// What someone types first who has typed nothing.
 void print_first_steps() {
-  std::cerr << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
-               "What is this machine good for?      hybrid doctor\n"
-               "Does a model fit?                   hybrid plan --model FOLDER --method qlora\n"
-               "What will it learn from my file?    hybrid rows FILE --model FOLDER --show 1\n"
-               "Fine-tune a model on my examples:   hybrid finetune --model FOLDER --data FILE --run RUN\n"
-               "Talk to what came of it:            hybrid sample RUN --chat\n"
-               "Give it to other programs:          hybrid export RUN --output OUT --merge\n"
-               "Train from text of my own:          hybrid prepare TEXT... --output DATA\n"
-               "                                    hybrid train --preset tiny --data DATA --run RUN\n\n"
-               "FOLDER is a model of Hugging Face or a GGUF file, FILE has one JSON object a line:\n"
-               "  {\"prompt\": \"...\", \"completion\": \"...\"}\n"
-               "hybrid --help lists all commands, hybrid COMMAND --help its options.\n";
+  std::cerr
+      << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
+         "What is this machine good for?      hybrid doctor\n"
+         "Does a model fit?                   hybrid plan --model FOLDER --method qlora\n"
+         "What will it learn from my file?    hybrid rows FILE --model FOLDER --show 1\n"
+         "Fine-tune a model on my examples:   hybrid finetune --model FOLDER --data FILE --run "
+         "RUN\n"
+         "Talk to what came of it:            hybrid sample RUN --chat\n"
+         "Give it to other programs:          hybrid export RUN --output OUT --merge\n"
+         "Train from text of my own:          hybrid prepare TEXT... --output DATA\n"
+         "                                    hybrid train --preset tiny --data DATA --run RUN\n\n"
+         "FOLDER is a model of Hugging Face or a GGUF file, FILE has one JSON object a line:\n"
+         "  {\"prompt\": \"...\", \"completion\": \"...\"}\n"
+         "hybrid --help lists all commands, hybrid COMMAND --help its options.\n";
 }
 
 bool computes(const std::vector<std::string>& arguments) {
   return !arguments.empty() && std::ranges::any_of(command_table(), [&](const Command& command) {
-           return command.computes && arguments.front() == command.name;
-         });
+    return command.computes && arguments.front() == command.name;
+  });
 }
 
 int dispatch(const std::vector<std::string>& arguments) {

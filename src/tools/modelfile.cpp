@@ -43,8 +43,8 @@ void Modelfile::write(const TrainedRun& run) const {
                   " conversations as the model's chat template does");
     for (const std::string& remark : made.remarks) said += "; it " + remark;
   } catch (const DataError& error) {
-    said = concat(" without TEMPLATE, since Ollama cannot express the chat template: ",
-                  error.what());
+    said =
+        concat(" without TEMPLATE, since Ollama cannot express the chat template: ", error.what());
   }
   replace_file(path_.string(), text);
   std::cerr << "wrote " << path_.string() << said << "\n";

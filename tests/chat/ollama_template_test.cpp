@@ -160,26 +160,30 @@ TEST(OllamaTemplate, StopsWhereTheNextTurnBeginsIfNothingEndsOne) {
 }
 
 TEST(OllamaTemplate, RefusesWhatDependsOnMoreThanRoleAndPlace) {
-  EXPECT_NE(refusal_of_ollama("{% for m in messages %}{{ loop.index ~ m.role ~ m.content }}{% endfor %}")
-                .find("depends on more than role and place: for "),
-            std::string::npos);
+  EXPECT_NE(
+      refusal_of_ollama("{% for m in messages %}{{ loop.index ~ m.role ~ m.content }}{% endfor %}")
+          .find("depends on more than role and place: for "),
+      std::string::npos);
   EXPECT_NE(refusal_of_ollama("{% for m in messages %}{{ m.role ~ m.content | upper }}{% endfor %}")
                 .find("does not write each message once and in order: user"),
             std::string::npos);
   EXPECT_NE(refusal_of_ollama("{% for m in messages %}{{ m.role ~ m.content * 2 }}{% endfor %}")
                 .find("does not write each message once"),
             std::string::npos);
-  EXPECT_NE(refusal_of_ollama("{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m.role ~ m.content }}"
-                    "{% endfor %}")
+  EXPECT_NE(refusal_of_ollama(
+                "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m.role ~ m.content }}"
+                "{% endfor %}")
                 .find("it writes the day's date"),
             std::string::npos);
-  EXPECT_NE(refusal_of_ollama("{{ '\"\"\"' }}{% for m in messages %}{{ m.role ~ m.content }}{% endfor %}")
-                .find("in a Modelfile"),
-            std::string::npos);
-  EXPECT_NE(refusal_of_ollama("{% for m in messages %}{{ m.role ~ (m.content | replace('<b>', '')) }}"
-                    "{% endfor %}")
-                .find("depends on more"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal_of_ollama("{{ '\"\"\"' }}{% for m in messages %}{{ m.role ~ m.content }}{% endfor %}")
+          .find("in a Modelfile"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal_of_ollama("{% for m in messages %}{{ m.role ~ (m.content | replace('<b>', '')) }}"
+                        "{% endfor %}")
+          .find("depends on more"),
+      std::string::npos);
 }
 
 TEST(OllamaTemplate, RefusesWhereThereIsNone) {
@@ -189,11 +193,13 @@ TEST(OllamaTemplate, RefusesWhereThereIsNone) {
 
 TEST(GoTemplate, WritesBracesAsGoReadsThem) {
   GoTemplate source;
-  source.turns = {{"user", {{GoTemplate::Place::kAny,
-                             {{GoTemplate::Segment::Kind::kText, "a {{ b { c {"},
-                              {GoTemplate::Segment::Kind::kContent}}}}}};
-  EXPECT_EQ(text_of(source), kBegin + "{{ if eq .Role \"user\" }}a {{ \"{{\" }} b { c {{ \"{\" }}"
-                                      "{{ .Content }}{{ end }}{{ end }}");
+  source.turns = {{"user",
+                   {{GoTemplate::Place::kAny,
+                     {{GoTemplate::Segment::Kind::kText, "a {{ b { c {"},
+                      {GoTemplate::Segment::Kind::kContent}}}}}};
+  EXPECT_EQ(text_of(source), kBegin +
+                                 "{{ if eq .Role \"user\" }}a {{ \"{{\" }} b { c {{ \"{\" }}"
+                                 "{{ .Content }}{{ end }}{{ end }}");
   EXPECT_EQ(render(source, {{"user", "x"}, {"tool", "y"}}), "a {{ b { c {x");
 }
 

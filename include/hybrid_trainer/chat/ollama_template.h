@@ -9,10 +9,10 @@ namespace hybrid_trainer {
 
 /// A chat template as a Modelfile of Ollama has it.
 struct OllamaTemplate {
-  std::string text;                   // of TEMPLATE, in the language of Go's text/template
-  std::string stop;                   // what ends an assistant's turn; empty: white space alone
-  std::vector<std::string> remarks;   // what it cannot do: "leaves out tools"
-  std::size_t compared = 0;           // conversations that both templates write alike
+  std::string text;                  // of TEMPLATE, in the language of Go's text/template
+  std::string stop;                  // what ends an assistant's turn; empty: white space alone
+  std::vector<std::string> remarks;  // what it cannot do: "leaves out tools"
+  std::size_t compared = 0;          // conversations that both templates write alike
 };
 
 /// Derives it from the folder's chat template: renders conversations of sentinels, takes what stands
