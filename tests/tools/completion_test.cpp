@@ -45,7 +45,7 @@ class Completion : public ::testing::Test {
     }
     return safe;
   }
-  const testing::TemporaryFolder folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(Completion, OffersCommandsOptionsValuesAndKeys) {
@@ -63,18 +63,18 @@ TEST_F(Completion, ScriptsNameEachCommandInEachShell) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string script = printed({"completion", shell});
     for (const char* command : {"finetune", "watch", "export", "plan"})
-      EXPECT_TRUE(testing::contains(script, command)) << shell;
+      EXPECT_TRUE(contains(script, command)) << shell;
   }
   const ProcessResult wrong = run_hybrid(".", {"completion", "tcsh"});
   EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_TRUE(testing::contains(wrong.errors, "tcsh")) << wrong.errors;
+  EXPECT_TRUE(contains(wrong.errors, "tcsh")) << wrong.errors;
 }
 
 TEST_F(Completion, ManualPagesHaveAllOptions) {
   const std::string page = printed({"man", "finetune"});
-  for (const char* part : {".TH HYBRID\\-FINETUNE 1", ".SH SYNOPSIS", "\\-\\-model", "\\-\\-help"})
-    EXPECT_TRUE(testing::contains(page, part)) << part;
-  EXPECT_TRUE(testing::contains(printed({"man", "hybrid"}), "finetune"));
+  for (const char* part : {".TH HYBRID-FINETUNE 1", ".SH SYNOPSIS", "\\-\\-model", "\\-\\-help"})
+    EXPECT_TRUE(contains(page, part)) << part;
+  EXPECT_TRUE(contains(printed({"man", "hybrid"}), "finetune"));
   EXPECT_EQ(run_hybrid(".", {"man", "finetun"}).exit_code, 64);
 }
 
@@ -89,7 +89,7 @@ TEST_F(Completion, AProgramReadsWhatCommandsTake) {
 TEST_F(Completion, WithoutArgumentsTheFirstStepsAreTold) {
   const ProcessResult result = run_hybrid(".", {});
   EXPECT_EQ(result.exit_code, 64);
-  EXPECT_TRUE(testing::contains(result.errors, "hybrid finetune")) << result.errors;
+  EXPECT_TRUE(contains(result.errors, "hybrid finetune")) << result.errors;
 }
 
 }  // namespace
