@@ -30,7 +30,9 @@ void find_choices(CommandDescription::Option& option) {
   option.takes_others = option.choices.size() < all;
 }
 
-json::array array_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
+json::array array_of(const std::vector<std::string>& texts) {
+  return json::array(texts.begin(), texts.end());
+}
 
 }  // namespace
 
