@@ -69,12 +69,13 @@ Tensor QuantizedWeight::values_in(DType dtype, const Stream& stream) const {
 
 bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& bias,
                                const Tensor& residual, const Stream& stream) {
-  const auto is_there = [](const QuantizedRows& part) {
+  const DeviceType device = stream.device().type;
+  const auto is_there = [&](const QuantizedRows& part) {
     const auto* const tensors = std::get_if<FourBitTensors>(&part.tensors);
-    return tensors != nullptr && place_on_device(tensors->codes) != nullptr;
+    return tensors != nullptr && tensors->codes.device().type == device;
   };
   if (x.size(0) > kernels::kFewRows || x.size(1) % kernels::kFourBitBlock != 0 ||
-      stream.device().type != DeviceType::kCuda || !std::ranges::all_of(parts_, is_there))
+      !std::ranges::all_of(parts_, is_there))
     return false;
   std::int64_t row = 0;
   for (const QuantizedRows& part : parts_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -108,19 +109,6 @@ inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::
         for (std::int64_t o = 0; o < std::min<std::int64_t>(kOutputs, end - output); ++o)
           write(first + row, output + o, sums[row][o]);
     }
-  }
-}
-
-/// function(the floats of a vector) as an integral_constant.
-template <class Function>
-void with_lanes(const Function& function) {
-  switch (instruction_set()) {
-    case InstructionSet::kAvx512:
-      return function(std::integral_constant<int, 16>());
-    case InstructionSet::kAvx2:
-      return function(std::integral_constant<int, 8>());
-    case InstructionSet::kBaseline:
-      return function(std::integral_constant<int, 4>());
   }
 }
 

@@ -12,7 +12,7 @@ struct FourBitRows {
 };
 
 /// y's columns [w.first, w.first + w.count) = x·wᵀ + bias + residual, for few rows of x, as in
-/// generation: on CUDA the codes are read once for eight rows, and no values of w are stored.
+/// generation: the codes are read once for four rows, on CUDA for eight, and no values of w are stored.
 /// x: (N, inputs), y: (N, outputs), bias: (outputs) f32 or undefined, residual: (N, outputs) or
 /// undefined (may be y itself). x, residual, y of one dtype, f32 or bf16. Values of w are f32, sums
 /// too. A row of y has the same bits whatever rows are beside it. Throws ShapeMismatch.

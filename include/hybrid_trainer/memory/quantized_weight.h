@@ -34,7 +34,7 @@ class QuantizedWeight final : public FrozenWeight {
   /// `parts`: one under the other, all of its rows.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
-  /// Few rows of x on CUDA, and 4 bits there.
+  /// Few rows of x, and 4 bits on the stream's device.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
 
