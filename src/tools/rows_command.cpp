@@ -188,6 +188,8 @@ void tell_form(const ExampleRows& examples, const std::string& name) {
               << (file.form.array_key.empty() ? "" : " under " + file.form.array_key)
               << ", whose elements count as lines\n";
   }
+  if (!examples.pairs.empty())
+    std::cerr << "pairs of answers are trained on with `hybrid finetune --objective dpo` or orpo\n";
 }
 
 }  // namespace

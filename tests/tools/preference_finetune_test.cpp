@@ -79,8 +79,8 @@ TEST_F(PreferenceFinetune, NamesBadInput) {
   EXPECT_EQ(rows.exit_code, 65) << rows.errors;
   EXPECT_NE(rows.errors.find("every line is refused"), std::string::npos) << rows.errors;
   const ProcessResult refused = prefer("dpo", {"--set", "training.steps=1"});
-  EXPECT_NE(refused.errors.find("line 2 of preferred.jsonl is refused: \"chosen\" and "
-                                "\"rejected\" are the same"),
+  EXPECT_NE(refused.errors.find("line 2 of preferred.jsonl is refused: its \"chosen\" and "
+                                "\"rejected\" are equal"),
             std::string::npos)
       << refused.errors;
 }
