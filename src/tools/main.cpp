@@ -43,12 +43,11 @@ void print_first_steps() {
          "Fine-tune a model on my examples:   hybrid finetune --model FOLDER --data FILE --run "
          "RUN\n"
          "Talk to what came of it:            hybrid sample RUN --chat\n"
-         "Give it to other programs:          hybrid export RUN --output OUT --merge\n"
          "Train from text of my own:          hybrid prepare TEXT... --output DATA\n"
-         "                                    hybrid train --preset tiny --data DATA --run RUN\n\n"
+         "                                    hybrid train --preset tiny --data DATA --run RUN\n"
          "FOLDER is a model of Hugging Face or a GGUF file, FILE has one JSON object a line:\n"
          "  {\"prompt\": \"...\", \"completion\": \"...\"}\n"
-         "hybrid --help lists all commands, hybrid COMMAND --help its options.\n";
+         "hybrid --help lists all commands.\n";
 }
 
 bool computes(const std::vector<std::string>& arguments) {

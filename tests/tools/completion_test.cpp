@@ -52,9 +52,10 @@ TEST_F(Completion, OffersCommandsOptionsValuesAndKeys) {
   EXPECT_EQ(offered({"hybrid", "fine"}), "finetune");
   EXPECT_EQ(offered({"hybrid", "finetune", "--mod"}), "--model");
   EXPECT_EQ(offered({"hybrid", "export", "RUN", "--format", ""}), "folder gguf");
-  EXPECT_EQ(offered({"hybrid", "train", "--set", "phases.confidence_t"}),
-            "phases.confidence_threshold=");
-  EXPECT_EQ(offered({"hybrid", "train", "--set", "optimizer.name", "=", "ada"}), "adamw adafactor");
+  EXPECT_EQ(offered({"hybrid", "train", "--set", "phases.skip_backward.confidence_t"}),
+            "phases.skip_backward.confidence_threshold=");
+  EXPECT_EQ(offered({"hybrid", "train", "--set", "optimizer.name", "=", "ada"}),
+            "adamw adam_mini adafactor");
   EXPECT_EQ(offered({"hybrid", "train", "--set", "optimizer.name", "="}).substr(0, 5), "adamw");
   EXPECT_EQ(offered({"hybrid", "eval", "no-option"}), "") << "files are bash's own matter";
 }
