@@ -12,15 +12,30 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kHalfBlock = kFourBitBlock / 2;  // bytes of codes, and numbers of a kind
+constexpr int kCodesOfWord = 8;  // of 32 bits
 
-/// x in f32; of each block first the even numbers, whose codes are upper halves of bytes, then the odd.
-template <class T>
-void arrange_blocks(const T* x, std::int64_t elements, float* arranged) {
-  for (std::int64_t block = 0; block < elements; block += kFourBitBlock) {
-    for (std::int64_t i = 0; i < kHalfBlock; ++i) {
-      arranged[block + i] = load(x + block + 2 * i);
-      arranged[block + kHalfBlock + i] = load(x + block + 2 * i + 1);
+/// Codes of a register of words, and so many numbers of x: one or two blocks, or half of one.
+template <int kLanes>
+constexpr std::int64_t kAtOnce = kCodesOfWord * kLanes;
+
+template <int kLanes>
+constexpr std::int64_t padded(std::int64_t inputs) {
+  return (inputs + kAtOnce<kLanes> - 1) / kAtOnce<kLanes> * kAtOnce<kLanes>;
+}
+
+/// x in f32, each row with zeros behind it. Of each register of codes: the numbers of the words' lowest
+/// halves of bytes, then those of the next ones.
+template <int kLanes, class T>
+void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* arranged) {
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t at = 0; at < padded<kLanes>(inputs); at += kAtOnce<kLanes>) {
+      for (int k = 0; k < kCodesOfWord; ++k) {
+        for (int lane = 0; lane < kLanes; ++lane, ++arranged) {
+          // The first of two numbers is in the upper half of their byte.
+          const std::int64_t i = at + 2 * (4 * lane + k / 2) + (k % 2 == 0 ? 1 : 0);
+          *arranged = i < inputs ? load(x + n * inputs + i) : 0.0f;
+        }
+      }
     }
   }
 }
@@ -31,7 +46,7 @@ struct FourBitProduct {
   const float *scales, *of_codes;
   float offset;
   const float* x;  // arranged
-  std::int64_t rows, inputs;
+  std::int64_t rows, inputs, stride;
 
   /// What codes of a block are multiplied by.
   float size_of_block(std::int64_t block) const {
@@ -41,64 +56,81 @@ struct FourBitProduct {
   }
 };
 
-/// The values of the 16 codes of a block in registers, and those of codes picked out of them.
+/// The values of the 16 codes in registers, and those of codes picked out of them.
 template <int kLanes>
 struct CodeTable {
   typedef float Floats __attribute__((vector_size(4 * kLanes)));
-  typedef std::int32_t Indices __attribute__((vector_size(4 * kLanes)));
+  typedef std::uint32_t Words __attribute__((vector_size(4 * kLanes)));
   static constexpr int kParts = 16 / kLanes;
   Floats parts[kParts];
 
-  CodeTable(const float* of_codes, float size) {
-    for (int i = 0; i < kParts; ++i) {
-      std::memcpy(&parts[i], of_codes + i * kLanes, sizeof(Floats));
-      parts[i] *= size;
-    }
-  }
-  void pick(Floats& picked, const Indices& codes) const {
+  explicit CodeTable(const float* of_codes) { std::memcpy(parts, of_codes, sizeof parts); }
+  /// Of the lowest four bits of each word.
+  void pick(Floats& picked, const Words& words) const {
     if constexpr (kParts == 1) {
-      picked = __builtin_shuffle(parts[0], codes);
+      picked = __builtin_shuffle(parts[0], words);
     } else if constexpr (kParts == 2) {
-      picked = __builtin_shuffle(parts[0], parts[1], codes);
+      picked = __builtin_shuffle(parts[0], parts[1], words);
     } else {
       float values[16], found[kLanes];
-      std::int32_t places[kLanes];
+      std::uint32_t places[kLanes];
       std::memcpy(values, parts, sizeof values);
-      std::memcpy(places, &codes, sizeof places);
-      for (int i = 0; i < kLanes; ++i) found[i] = values[places[i]];
+      std::memcpy(places, &words, sizeof places);
+      for (int i = 0; i < kLanes; ++i) found[i] = values[places[i] & 15];
       std::memcpy(&picked, found, sizeof found);
     }
   }
 };
 
-/// sums = one row of w times kRows rows of x, whose first is at `x`. Lanes take every kLanes-th number
-/// and are added up in order, so the bits depend on kLanes alone.
+/// The magnitudes of the blocks that a register's lanes belong to, from `block` on; 0 behind the row.
+template <int kLanes, class Floats>
+inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t block,
+                           std::int64_t blocks_left) {
+  constexpr int kLanesOfBlock = kFourBitBlock / kCodesOfWord;
+  const float first = of.size_of_block(block);
+  sizes = Floats{} + first;
+  if constexpr (kLanes > kLanesOfBlock) {
+    float lanes[kLanes];
+    const float second = blocks_left > 1 ? of.size_of_block(block + 1) : 0;
+    for (int i = 0; i < kLanes; ++i) lanes[i] = i < kLanesOfBlock ? first : second;
+    std::memcpy(&sizes, lanes, sizeof sizes);
+  }
+}
+
+/// sums = one row of w times kRows rows of x. The sums of lanes are added up in order, so the bits
+/// depend on kLanes alone.
 template <int kLanes, int kRows>
 inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
-                         const FourBitProduct& of, std::int64_t row) {
-  using Table = CodeTable<kLanes>;
-  typedef std::uint8_t Bytes [[gnu::vector_size(kLanes)]];
-  typename Table::Floats parts[kRows] = {};
+                         const FourBitProduct& of, const CodeTable<kLanes>& table,
+                         std::int64_t row) {
+  using Floats = typename CodeTable<kLanes>::Floats;
+  constexpr std::int64_t kBytes = 4 * kLanes;
+  Floats parts[kRows] = {};
   const std::int64_t first = row * of.inputs / kFourBitBlock;
-  for (std::int64_t block = 0; block < of.inputs / kFourBitBlock; ++block) {
-    const Table table(of.of_codes, of.size_of_block(first + block));
-    const std::uint8_t* const codes = of.codes + (first + block) * kHalfBlock;
-    for (std::int64_t i = 0; i < kHalfBlock; i += kLanes) {
-      Bytes bytes;
-      std::memcpy(&bytes, codes + i, sizeof bytes);
-      const auto both = __builtin_convertvector(bytes, typename Table::Indices);
-      typename Table::Floats even, odd;
-      table.pick(even, both >> 4);
-      table.pick(odd, both & 15);
-      const std::int64_t at = block * kFourBitBlock + i;
+  const std::uint8_t* const codes = of.codes + row * of.inputs / 2;
+  for (std::int64_t at = 0; at < of.inputs; at += kAtOnce<kLanes>) {
+    typename CodeTable<kLanes>::Words words{};
+    const std::int64_t left = (of.inputs - at) / 2;
+    if (left >= kBytes) {
+      std::memcpy(&words, codes + at / 2, kBytes);
+    } else {
+      std::memcpy(&words, codes + at / 2, std::min(kBytes, kFourBitBlock / 2));
+    }
+    Floats sizes, of_chunk[kRows] = {};
+    sizes_of_lanes<kLanes>(sizes, of, first + at / kFourBitBlock, (of.inputs - at) / kFourBitBlock);
+#pragma GCC unroll 8
+    for (int k = 0; k < kCodesOfWord; ++k) {
+      Floats values;
+      table.pick(values, words >> (4 * k));
 #pragma GCC unroll 4
       for (int n = 0; n < kRows; ++n) {
-        typename Table::Floats of_even, of_odd;
-        std::memcpy(&of_even, x[n] + at, sizeof of_even);
-        std::memcpy(&of_odd, x[n] + at + kHalfBlock, sizeof of_odd);
-        parts[n] += even * of_even + odd * of_odd;
+        Floats numbers;
+        std::memcpy(&numbers, x[n] + at + k * kLanes, sizeof numbers);
+        of_chunk[n] += values * numbers;
       }
     }
+#pragma GCC unroll 4
+    for (int n = 0; n < kRows; ++n) parts[n] += sizes * of_chunk[n];
   }
   for (int n = 0; n < kRows; ++n) {
     float lanes[kLanes];
@@ -112,13 +144,14 @@ inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
 template <int kLanes, int kRows, class Write>
 inline void multiply_rows(const FourBitProduct& of, std::int64_t begin, std::int64_t end,
                           const Write& write) {
+  const CodeTable<kLanes> table(of.of_codes);
   for (std::int64_t o = begin; o < end; ++o) {
     for (std::int64_t first = 0; first < of.rows; first += kRows) {
       const float* x[kRows];
       for (std::int64_t n = 0; n < kRows; ++n)
-        x[n] = of.x + std::min(first + n, of.rows - 1) * of.inputs;
+        x[n] = of.x + std::min(first + n, of.rows - 1) * of.stride;
       float sums[kRows];
-      multiply_row<kLanes>(sums, x, of, o);
+      multiply_row<kLanes>(sums, x, of, table, o);
       for (std::int64_t n = 0; n < std::min<std::int64_t>(kRows, of.rows - first); ++n)
         write(first + n, o, sums[n]);
     }
@@ -130,10 +163,10 @@ inline void multiply_rows(const FourBitProduct& of, std::int64_t begin, std::int
 void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
                      const Tensor& residual, const Stream& stream) {
   const std::int64_t inputs = x.size(1), outputs = y.size(1);
-  const Tensor arranged = empty_workspace(x.elements(), DType::kF32, stream);
+  const Tensor arranged = empty_workspace(x.size(0) * padded<16>(inputs), DType::kF32, stream);
   if (simulated(stream)) return;
   const FourBitTensors& from = w.tensors;
-  const FourBitProduct of{
+  FourBitProduct of{
       .codes = from.codes.data<std::uint8_t>(),
       .levels = from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
       .scales = from.scales.data<float>(),
@@ -141,11 +174,11 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
       .offset = from.offset,
       .x = arranged.data<float>(),
       .rows = x.size(0),
-      .inputs = inputs};
+      .inputs = inputs,
+      .stride = inputs};
   const float* const added = bias ? bias.data<float>() + w.first : nullptr;
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
-    arrange_blocks(x.data<T>(), x.elements(), arranged.data<float>());
     const T* const more = residual ? residual.data<T>() + w.first : nullptr;
     T* const to = y.data<T>() + w.first;
     const auto write = [=](std::int64_t n, std::int64_t o, float sum) {
@@ -154,6 +187,8 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
       store(to + at, more != nullptr ? sum + load(more + at) : sum);
     };
     with_lanes([&](auto lanes) {
+      arrange_words<lanes>(x.data<T>(), of.rows, inputs, arranged.data<float>());
+      of.stride = padded<lanes>(inputs);
       parallel_rows(w.count, inputs, [=](std::int64_t begin, std::int64_t end) {
         if (of.rows == 1) return multiply_rows<lanes, 1>(of, begin, end, write);
         multiply_rows<lanes, 4>(of, begin, end, write);
