@@ -20,38 +20,38 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_TOOL_PACKAGE_NAME hybrid-trainer)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SUGGESTS hybrid-trainer-mpi)
-set(CPACK_COMPONENT_TOOL_DESCRIPTION
-    "train and fine-tune language models in phases
- The program hybrid trains language models from text and fine-tunes folders of
- Hugging Face and GGUF files, on CPUs and NVIDIA GPUs. It says before a run
- whether the run fits, and resumes it with the bits that it would have had.")
+set(CPACK_COMPONENT_TOOL_DESCRIPTION "The program hybrid trains language models from text and fine-tunes folders of
+Hugging Face and GGUF files, on CPUs and NVIDIA GPUs. It says before a run
+whether the run fits, and resumes it with the bits that it would have had.")
 
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME hybrid-trainer-mpi)
 set(CPACK_DEBIAN_MPI_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "hybrid-trainer (= ${PROJECT_VERSION})")
-set(CPACK_COMPONENT_MPI_DESCRIPTION
-    "train language models over several machines with MPI
- The plug-in lets the program hybrid run under mpirun.")
+set(CPACK_COMPONENT_MPI_DESCRIPTION "The plug-in lets the program hybrid train one model on several machines, under
+mpirun.")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libhybrid-trainer-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libdnnl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, zlib1g-dev, libzstd-dev, libcereal-dev, libeigen3-dev")
-set(CPACK_COMPONENT_DEV_DESCRIPTION
-    "train neural networks in phases, the C++ library
- Headers, static libraries and the files by which CMake finds them with
- find_package(hybrid_trainer).")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "The library: headers, static archives and the files by which CMake finds them
+with find_package(hybrid_trainer).")
 
 # What Debian wants to lie beside each package.
-find_program(HT_GZIP gzip)
-set(changelog ${PROJECT_BINARY_DIR}/changelog.gz)
-if(HT_GZIP)
-  execute_process(COMMAND ${HT_GZIP} -9nc ${PROJECT_SOURCE_DIR}/CHANGELOG.md OUTPUT_FILE ${changelog})
-endif()
+set(changelog ${PROJECT_BINARY_DIR}/NEWS.gz)
+execute_process(COMMAND gzip -9nc ${PROJECT_SOURCE_DIR}/CHANGELOG.md OUTPUT_FILE ${changelog})
+set(debian_changelog ${PROJECT_BINARY_DIR}/changelog.gz)
+file(WRITE ${PROJECT_BINARY_DIR}/changelog "hybrid-trainer (${PROJECT_VERSION}) bookworm; urgency=medium
+
+  * See NEWS.gz.
+
+ -- ${CPACK_PACKAGE_CONTACT}  Sat, 28 Nov 2026 00:00:00 +0000
+")
+execute_process(COMMAND gzip -9nc ${PROJECT_BINARY_DIR}/changelog OUTPUT_FILE ${debian_changelog})
 foreach(component tool mpi dev)
   string(TOUPPER ${component} upper)
   set(folder ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${folder} RENAME copyright COMPONENT ${component})
-  install(FILES ${changelog} DESTINATION ${folder} COMPONENT ${component} OPTIONAL)
+  install(FILES ${changelog} ${debian_changelog} DESTINATION ${folder} COMPONENT ${component} OPTIONAL)
 endforeach()
 include(CPack)
