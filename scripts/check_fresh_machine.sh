@@ -12,7 +12,8 @@ Makes a bare root file system of Debian 12 with mmdebstrap from this machine's p
 $HT_FRESH_CACHE, by default ~/.cache/hybrid_trainer), copies a clean clone of HEAD into it, and there, with nothing else
 on the path, tries what scripts/install_dependencies.sh says without root, without a network and with a broken dpkg; then
 scripts/build.sh, hybrid --version, prepare of a small text, 20 training steps and sample, 4 steps of two ranks, and an
-installation; then scripts/build.sh again with a package gone, as after a git pull that needs a new one.
+installation; then scripts/build.sh again with a package gone, as after a git pull that needs a new one; at last the Debian
+packages and the archive on another bare root.
 
   --full   also runs scripts/test.sh there
 TEXT
@@ -47,7 +48,7 @@ cache=${HT_FRESH_CACHE:-$HOME/.cache/hybrid_trainer}
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/hybrid-fresh.XXXXXX")
 root=$work/root
 clean_up() {
-  if [ -d "$root/proc" ]; then umount -R -l "$root/proc" "$root/dev" 2>/dev/null || true; fi
+  release_root
   rm -rf --one-file-system "$work"
 }
 trap clean_up EXIT
@@ -58,6 +59,7 @@ package_sources() {
     sed -nE 's/^([^ ]+) (bookworm(-updates|-security)?)$/deb \1 \2 main/p'
 }
 
+# A root file system in $root, without anything of ours.
 make_bare_root() {
   local image=$cache/debian-12-minbase.tar
   mkdir -p "$cache" "$root"
@@ -79,7 +81,10 @@ make_bare_root() {
   if [ -e /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
-  git clone --quiet --no-local --depth 1 "file://$PWD" "$root/hybrid"
+}
+
+release_root() {
+  if [ -d "$root/proc" ]; then umount -R -l "$root/proc" "$root/dev" 2>/dev/null || true; fi
 }
 
 bare() {
@@ -111,6 +116,7 @@ refusal() {
 }
 
 make_bare_root
+git clone --quiet --no-local --depth 1 "file://$PWD" "$root/hybrid"
 echo "== what is said where nothing can be installed"
 refusal "without root" "neither root nor sudo" "setpriv --reuid=65534 --regid=65534 --clear-groups scripts/build.sh"
 refusal "without a network" "does not reach its package source" "unshare --net scripts/build.sh"
@@ -129,6 +135,7 @@ step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/run --set
 step 'build/bin/hybrid sample /tmp/run --prompt the --tokens 20'
 step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/ranks --set training.steps=4 --set data.sequence_length=32 --ranks 2 --set gradient_accumulation.micro_batches=2'
 step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/ranks'
+step 'apt-get install -y --no-install-recommends file >/dev/null && cpack --config build/CPackConfig.cmake && cpack --config build/CPackConfig.cmake -G TGZ'
 echo "== after a git pull that needs a package more"
 bare 'dpkg --purge --force-depends libxxhash-dev >/dev/null'
 step 'scripts/build.sh'
@@ -136,4 +143,14 @@ if [ -n "$full" ]; then
   echo "== all tests"
   step 'scripts/test.sh'
 fi
+echo "== the packages on another bare machine"
+mv "$root/hybrid/build/packages" "$work/packages"
+release_root
+root=$work/second
+make_bare_root
+mv "$work/packages" "$root/hybrid"
+step 'apt-get update >/dev/null && apt-get install -y --no-install-recommends ./hybrid-trainer_*.deb'
+step '! dpkg -l | grep -i openmpi && hybrid doctor'
+step 'gzip -t /usr/share/man/man1/hybrid-finetune.1.gz && bash -c ". /usr/share/bash-completion/completions/hybrid && complete -p hybrid"'
+step 'mkdir -p /opt/any && tar -C /opt/any -xzf hybrid-trainer-*.tar.gz && ! ldd /opt/any/*/bin/hybrid | grep "not found" && /opt/any/*/bin/hybrid --version'
 echo "check_fresh_machine.sh: passed in $SECONDS s"

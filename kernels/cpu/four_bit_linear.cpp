@@ -16,7 +16,7 @@ constexpr int kCodesOfWord = 8;  // of 32 bits
 
 /// Codes of a register of words, and so many numbers of x: one or two blocks, or half of one.
 template <int kLanes>
-constexpr std::int64_t kAtOnce = kCodesOfWord * kLanes;
+constexpr std::int64_t kAtOnce = kCodesOfWord* kLanes;
 
 template <int kLanes>
 constexpr std::int64_t padded(std::int64_t inputs) {
@@ -166,16 +166,15 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
   const Tensor arranged = empty_workspace(x.size(0) * padded<16>(inputs), DType::kF32, stream);
   if (simulated(stream)) return;
   const FourBitTensors& from = w.tensors;
-  FourBitProduct of{
-      .codes = from.codes.data<std::uint8_t>(),
-      .levels = from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
-      .scales = from.scales.data<float>(),
-      .of_codes = four_bit_values(from.type).data(),
-      .offset = from.offset,
-      .x = arranged.data<float>(),
-      .rows = x.size(0),
-      .inputs = inputs,
-      .stride = inputs};
+  FourBitProduct of{.codes = from.codes.data<std::uint8_t>(),
+                    .levels = from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
+                    .scales = from.scales.data<float>(),
+                    .of_codes = four_bit_values(from.type).data(),
+                    .offset = from.offset,
+                    .x = arranged.data<float>(),
+                    .rows = x.size(0),
+                    .inputs = inputs,
+                    .stride = inputs};
   const float* const added = bias ? bias.data<float>() + w.first : nullptr;
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);

@@ -44,13 +44,23 @@ std::string name_section(const std::string& name, const std::string& summary) {
   return concat(".SH NAME\n", plain(name), " \\- ", plain(summary), "\n");
 }
 
+/// Each way to call it on a line of its own.
+std::string synopsis(const std::string& usage) {
+  std::istringstream lines(usage);
+  std::string text;
+  for (std::string line; std::getline(lines, line);)
+    text += concat(text.empty() ? "" : "\n",
+                   line.substr(std::min(line.find_first_not_of(' '), line.size())));
+  return text;
+}
+
 }  // namespace
 
 std::string manual_page(const CommandDescription& command, const std::string& summary) {
   std::string page =
       title("hybrid-" + command.name) + name_section("hybrid-" + command.name, summary) +
-      concat(".SH SYNOPSIS\n.B hybrid ", plain(command.name), "\n", plain(command.usage),
-             "\n.SH DESCRIPTION\n", plain(command.text), "\n.SH OPTIONS\n");
+      concat(".SH SYNOPSIS\n.nf\n.B hybrid ", plain(command.name), "\n", plain(synopsis(command.usage)),
+             "\n.fi\n.SH DESCRIPTION\n", plain(command.text), "\n.SH OPTIONS\n");
   for (const CommandDescription::Option& option : command.options)
     page += concat(".TP\n\\fB\\-\\-", plain(option.name), "\\fR",
                    option.value.empty() ? "" : " \\fI" + plain(option.value) + "\\fR", "\n",
