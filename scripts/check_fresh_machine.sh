@@ -47,6 +47,9 @@ fi
 cache=${HT_FRESH_CACHE:-$HOME/.cache/hybrid_trainer}
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/hybrid-fresh.XXXXXX")
 root=$work/root
+release_root() {
+  if [ -d "$root/proc" ]; then umount -R -l "$root/proc" "$root/dev" 2>/dev/null || true; fi
+}
 clean_up() {
   release_root
   rm -rf --one-file-system "$work"
@@ -81,10 +84,6 @@ make_bare_root() {
   if [ -e /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
-}
-
-release_root() {
-  if [ -d "$root/proc" ]; then umount -R -l "$root/proc" "$root/dev" 2>/dev/null || true; fi
 }
 
 bare() {

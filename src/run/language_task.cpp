@@ -8,6 +8,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/run/model_card.h"
 #include "hybrid_trainer/run/run_export.h"
 #include "src/config/stretches.h"
 #include "src/run/run_base.h"
@@ -153,8 +154,10 @@ void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path
   const TrainedRun trained = load_trained_run(run.root, stream, *settings_.registry);
   if (trained.config.lora.is_on()) {
     export_adapter(trained, output, stream);
+    write_model_card(run.root, output, CardKind::kAdapter);
   } else {
     export_model(trained, output, {}, stream);
+    write_model_card(run.root, output, CardKind::kModel);
   }
 }
 

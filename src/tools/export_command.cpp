@@ -8,6 +8,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
+#include "hybrid_trainer/run/model_card.h"
 #include "hybrid_trainer/run/run_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -21,7 +22,7 @@ namespace {
 struct ExportOptions {
   std::string folder, output, base, dtype, quantize, format = "folder", type;
   RunWeightsOption weights;
-  bool adapter = false, merge = false, modelfile = false;
+  bool adapter = false, merge = false, modelfile = false, no_card = false;
 };
 
 /// How to have it.
@@ -57,6 +58,10 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, const Exp
             << way_to_better_step(paths) << "\n";
 }
 
+void write_card(const ExportOptions& asked, CardKind kind) {
+  if (!asked.no_card) write_model_card(asked.folder, asked.output, kind);
+}
+
 bool is_adapter(const std::string& folder) {
   return !RunPaths{folder}.hold_a_run() && holds_adapter(folder);
 }
@@ -71,6 +76,7 @@ void write_merged(const ExportOptions& asked) {
       is_adapter(asked.folder)
           ? export_merged_adapter(asked.folder, asked.base, asked.output, dtype_of(asked))
           : export_merged(asked.folder, asked.output, run_weights(asked.weights), dtype_of(asked));
+  write_card(asked, CardKind::kMergedModel);
   for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
   std::cerr << "wrote " << asked.output;
   if (merged.step > 0) std::cerr << " from step " << merged.step;  // else a folder's
@@ -195,6 +201,8 @@ CommandSyntax export_syntax(ExportOptions& asked) {
       "With --merge: base of a folder of PEFT, if not the one that it names.");
   add("modelfile", po::bool_switch(&asked.modelfile),
       "Write a Modelfile beside the GGUF file, for `ollama create`, with the chat template.");
+  add("no-card", po::bool_switch(&asked.no_card),
+      "Write no model card (README.md) into the folder.");
   add("quantize", po::value(&asked.quantize)->value_name("nf4|fp4|int8"),
       "Write products in few bits, as bitsandbytes has them.");
   add("dtype", po::value(&asked.dtype)->value_name("fp32|bf16"),
@@ -226,12 +234,14 @@ int export_command(const std::vector<std::string>& arguments) {
   tell_of_better_step(asked.folder, run.step, asked);
   if (asked.adapter) {
     export_adapter(run, asked.output, stream);
+    write_card(asked, CardKind::kAdapter);
     tell_written(asked, run, "");
     return 0;
   }
   if (run.config.lora.is_on())
     throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
   const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
+  write_card(asked, CardKind::kModel);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
   if (!run.tokenizer) {
     std::cerr << "without tokenizer files: " << asked.folder << " has none\n";

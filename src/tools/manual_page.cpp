@@ -57,10 +57,11 @@ std::string synopsis(const std::string& usage) {
 }  // namespace
 
 std::string manual_page(const CommandDescription& command, const std::string& summary) {
-  std::string page =
-      title("hybrid-" + command.name) + name_section("hybrid-" + command.name, summary) +
-      concat(".SH SYNOPSIS\n.nf\n.B hybrid ", plain(command.name), "\n", plain(synopsis(command.usage)),
-             "\n.fi\n.SH DESCRIPTION\n", plain(command.text), "\n.SH OPTIONS\n");
+  std::string page = title("hybrid-" + command.name) +
+                     name_section("hybrid-" + command.name, summary) +
+                     concat(".SH SYNOPSIS\n.nf\n.B hybrid ", plain(command.name), "\n",
+                            plain(synopsis(command.usage)), "\n.fi\n.SH DESCRIPTION\n",
+                            plain(command.text), "\n.SH OPTIONS\n");
   for (const CommandDescription::Option& option : command.options)
     page += concat(".TP\n\\fB\\-\\-", plain(option.name), "\\fR",
                    option.value.empty() ? "" : " \\fI" + plain(option.value) + "\\fR", "\n",

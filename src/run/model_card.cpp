@@ -1,0 +1,135 @@
+#include "hybrid_trainer/run/model_card.h"
+
+#include <boost/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/run/run_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+constexpr std::size_t kMostCardBytes = 1 << 20;
+
+/// "owner/name", as the Hub calls a model, and no path.
+bool is_hub_name(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
+         name.find('/', slash + 1) == std::string::npos && name[0] != '.' && name[0] != '~' &&
+         name.find_first_of(" \\\n\"'") == std::string::npos;
+}
+
+std::string text_in(const json::object& object, const char* key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+}
+
+json::object object_in_file(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  const json::value value = read_json(file);
+  return value.is_object() ? value.get_object() : json::object();
+}
+
+/// What the Hub calls a model, by its own files; "" where they do not tell.
+std::string hub_name_of(const fs::path& model) {
+  if (!fs::is_directory(model)) return "";
+  const char* const file = holds_adapter(model) ? "adapter_config.json" : "config.json";
+  const char* const key = holds_adapter(model) ? "base_model_name_or_path" : "_name_or_path";
+  const std::string name = text_in(object_in_file(model / file), key);
+  return is_hub_name(name) && !fs::exists(name) ? name : "";
+}
+
+/// Of the front matter of a model's own card, or a GGUF file's values.
+std::string license_of(const fs::path& model) {
+  if (GgufFile::is_one(model)) return GgufFile(model).text("general.license").value_or("");
+  const fs::path card = model / "README.md";
+  if (!fs::is_regular_file(card)) return "";
+  std::istringstream lines(read_text(card, kMostCardBytes));
+  std::string line;
+  if (!std::getline(lines, line) || line != "---") return "";
+  constexpr std::string_view kKey = "license: ";
+  while (std::getline(lines, line) && line != "---")
+    if (line.starts_with(kKey)) return line.substr(kKey.size());
+  return "";
+}
+
+std::string front_matter(const fs::path& base, CardKind kind) {
+  const bool is_adapter = kind == CardKind::kAdapter;
+  std::string text = concat("---\nlibrary_name: ", is_adapter ? "peft" : "transformers",
+                            "\npipeline_tag: text-generation\n");
+  if (const std::string name = base.empty() ? "" : hub_name_of(base); !name.empty())
+    text += concat("base_model: ", name,
+                   "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");
+  if (const std::string license = base.empty() ? "" : license_of(base); !license.empty())
+    text += concat("license: ", license, "\n");
+  return text + "---\n";
+}
+
+std::string row(const char* what, const std::string& value) {
+  return value.empty() ? "" : concat("| ", what, " | ", value, " |\n");
+}
+
+std::string number_in(const json::object& object, const char* key) {
+  const json::value* value = object.if_contains(key);
+  if (value == nullptr || !value->is_number()) return "";
+  return value->is_double() ? brief(value->get_double())
+                            : units::grouped(value->to_number<std::int64_t>());
+}
+
+std::string training_of(const RunPaths& run, const RunData& data) {
+  const json::object summary = object_in_file(run.summary());
+  std::string text =
+      concat("\n## Training\n\nTrained with HybridTrainer ", project_version(), ".\n");
+  if (const std::string command = text_in(summary, "command"); !command.empty())
+    text += concat("\n```\n", command, "\n```\n");
+  text += "\n| | |\n| --- | --- |\n";
+  text += row("steps", number_in(summary, "steps")) + row("tokens", number_in(summary, "tokens"));
+  if (const json::value* seconds = summary.if_contains("seconds");
+      seconds != nullptr && seconds->is_number())
+    text += row("time", units::duration(seconds->to_number<double>()));
+  text += row("training loss at the end", number_in(summary, "final_train_loss")) +
+          row("validation loss at the end", number_in(summary, "final_validation_loss")) +
+          row("checksum of the data", data.checksum) + row("processor", processor_info().name);
+  return text;
+}
+
+}  // namespace
+
+std::string model_card(const fs::path& source, CardKind kind) {
+  const RunPaths run{source.string()};
+  const bool is_run = run.hold_a_run();
+  const RunData data = is_run ? data_of_run(run) : RunData{};
+  const fs::path base = is_run ? fs::path(data.base) : source;
+  const std::string name =
+      (source.has_filename() ? source.filename() : source.parent_path().filename()).string();
+  std::string text = front_matter(base, kind) + concat("\n# ", name, "\n\n");
+  switch (kind) {
+    case CardKind::kModel:
+      text += "A language model as a folder of Hugging Face transformers.\n";
+      break;
+    case CardKind::kMergedModel:
+      text += "A language model whose adapters are merged into its weights.\n";
+      break;
+    case CardKind::kAdapter:
+      text += "Adapters (LoRA) as PEFT opens them over their base.\n";
+      break;
+  }
+  return is_run ? text + training_of(run, data) : text;
+}
+
+void write_model_card(const fs::path& source, const fs::path& folder, CardKind kind) {
+  replace_file((folder / "README.md").string(), model_card(source, kind));
+}
+
+}  // namespace hybrid_trainer
