@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/gguf_export/gguf_export.h"
@@ -128,6 +129,32 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
   export_gguf_adapter(folder, run.model->config(), output);  // and nothing else stays
 }
 
+namespace {
+
+/// A text of many of the tokenizer's words, by which another one can be compared.
+std::string text_of_words(const Tokenizer& tokenizer) {
+  constexpr std::int64_t kWords = 2048;
+  const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
+  std::string text = "A text";
+  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); id += step)
+    text += concat(" ", tokenizer.token_bytes(static_cast<std::int32_t>(id)));
+  return text;
+}
+
+/// The tokens of a text for which the file's tokenizer gives the same ones; else warns, and 0.
+std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::path& file) {
+  const std::string text = text_of_words(tokenizer);
+  const std::vector<std::int32_t> wanted = tokenizer.encode(text),
+                                  got = load_tokenizer(file)->encode(text);
+  if (wanted != got)
+    warn(file.string(), concat("the file's tokenizer makes other tokens of a text of ",
+                               wanted.size(), " tokens, from token ",
+                               std::ranges::mismatch(wanted, got).in1 - wanted.begin(), " on"));
+  return wanted == got ? std::ssize(wanted) : 0;
+}
+
+}  // namespace
+
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream) {
   LanguageModel& model = *run.model;
@@ -143,6 +170,7 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   const std::vector<float> before = probe_logits(model, output.string(), stream);
   export_gguf(model, *run.tokenizer, run.token_ids, result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
+  result.tokens = compare_tokens(*run.tokenizer, output);
   visit_gguf_weights(output, model, [](Parameter& parameter, const FolderWeight& weight) {
     parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
   });

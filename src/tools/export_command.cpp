@@ -119,7 +119,9 @@ void write_gguf(const ExportOptions& asked) {
   if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
   std::cerr << ": " << written.type << ", " << units::bytes(written.bytes)
             << "; logits changed by at most " << brief(written.largest_change)
-            << ", the largest is " << brief(written.largest_logit) << "\n";
+            << ", the largest is " << brief(written.largest_logit);
+  if (written.tokens > 0) std::cerr << "; " << written.tokens << " tokens of a text are the same";
+  std::cerr << "\n";
   if (modelfile) modelfile->write(run);
   tell_of_better_step(asked.folder, run.step, asked);
 }

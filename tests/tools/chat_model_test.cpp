@@ -81,6 +81,44 @@ TEST_F(ChatModel, AFileForLlamaCppHasTheMergedWeightsTheTokenizerAndTheTemplate)
   EXPECT_EQ(written({"--merge"}).exit_code, 73);  // nothing is overwritten
 }
 
+TEST_F(ChatModel, AFileOfLlamaCppStandsForItsFolderFromBeginToEnd) {
+  const auto call = [](const std::vector<std::string>& arguments) {
+    return run_hybrid(trained_folder(), arguments);
+  };
+  for (const char* name : {"gguf", "from_gguf", "again.gguf"})
+    fs::remove_all(trained_folder() / name);
+  fs::create_directory(trained_folder() / "gguf");
+  const ProcessResult made = call({"export", "chat_base", "--output", "gguf/base.gguf", "--format",
+                                   "gguf", "--type", "f32", "--modelfile"});
+  ASSERT_EQ(made.exit_code, 0) << made.errors;
+  EXPECT_NE(made.errors.find("tokens of a text are the same"), std::string::npos) << made.errors;
+  const std::string modelfile = read_text(trained_folder() / "gguf/Modelfile");
+  EXPECT_TRUE(modelfile.starts_with("FROM ./base.gguf\nTEMPLATE \"\"\"")) << modelfile;
+  EXPECT_NE(modelfile.find("PARAMETER stop \"<|im_end|>\""), std::string::npos) << modelfile;
+  EXPECT_EQ(call({"rows", "chats.jsonl", "--model", "gguf/base.gguf", "--show", "1"}).output,
+            call({"rows", "chats.jsonl", "--model", "chat_base", "--show", "1"}).output);
+  EXPECT_EQ(call({"plan", "--model", "gguf/base.gguf", "--method", "lora"}).exit_code, 0);
+  const auto loss = [&](const std::string& model) {
+    const ProcessResult result = call({"eval", model, "--data", "chats.jsonl", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return boost::json::parse(result.output).at("validation_loss").to_number<double>();
+  };
+  EXPECT_NEAR(loss("gguf/base.gguf"), loss("chat_base"), 1e-6);
+  const ProcessResult tuned =
+      call({"finetune", "--model", "gguf/base.gguf", "--data", "chats.jsonl", "--run", "from_gguf",
+            "--method", "lora", "--set", "data.sequence_length=32"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.errors;
+  const ProcessResult resumed =
+      call({"finetune", "--resume", "--run", "from_gguf", "--set", "training.steps=70"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_EQ(call({"sample", "from_gguf", "--prompt", "say", "--tokens", "3"}).exit_code, 0);
+  const ProcessResult again =
+      call({"export", "from_gguf", "--output", "again.gguf", "--format", "gguf", "--merge"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_EQ(call({"export", "gguf/base.gguf", "--output", "gguf/folder"}).exit_code, 0);
+  EXPECT_NEAR(loss("gguf/folder"), loss("chat_base"), 1e-6);
+}
+
 TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
   ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
   const fs::path adapter = trained_folder() / "adapter";

@@ -43,6 +43,8 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
 struct GgufExport {
   std::string type{};
   std::uintmax_t bytes = 0;
+  std::int64_t tokens =
+      0;  // of a text that the file's tokenizer encodes as the run's; 0: it differs
   double largest_logit = 0, largest_change = 0;  // on random tokens
 };
 
