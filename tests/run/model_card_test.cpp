@@ -17,6 +17,7 @@ class ModelCard : public ::testing::Test {
   void write(const std::string& name, const std::string& text) { write_text(folder_ / name, text); }
   void write_run(const std::string& base) {
     write("run/config.json", "{}");
+    write("run/metrics.jsonl", "");
     write("run/data.json",
           "{\"folder\": \"/x/data\", \"train_tokens\": 5, \"checksum\": \"abc123\", \"base\": \"" +
               base + "\"}");
