@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/folder_weight.h"
 #include "src/hugging_face/config_reader.h"
 #include "src/hugging_face/hugging_face_files.h"
