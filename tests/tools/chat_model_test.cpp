@@ -101,7 +101,7 @@ TEST_F(ChatModel, AFileOfLlamaCppStandsForItsFolderFromBeginToEnd) {
   const auto loss = [&](const std::string& model) {
     const ProcessResult result = call({"eval", model, "--data", "chats.jsonl", "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
-    return boost::json::parse(result.output).at("validation_loss").to_number<double>();
+    return boost::json::parse(result.output).at("loss").to_number<double>();
   };
   EXPECT_NEAR(loss("gguf/base.gguf"), loss("chat_base"), 1e-6);
   const ProcessResult tuned =
