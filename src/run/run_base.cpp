@@ -40,7 +40,8 @@ void add_samples(Checksum& sum, const fs::path& path) {
 std::string identity_of_base(const fs::path& folder) {
   Checksum sum;
   if (GgufFile::is_one(folder)) {
-    for (const GgufTensor& tensor : GgufFile(folder).tensors())
+    const GgufFile file(folder);
+    for (const GgufTensor& tensor : file.tensors())
       add_text(sum, concat(tensor.name, ' ', name_of(tensor.type), ' ', tensor.offset, '\n'));
     add_samples(sum, folder);
     return sum.text();
