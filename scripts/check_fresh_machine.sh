@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/check_fresh_machine.sh [--full]
+usage: scripts/check_fresh_machine.sh [--full] [--shared-cache]
 
 Makes a bare root file system of Debian 12 with mmdebstrap from this machine's package source (kept for the next time in
 $HT_FRESH_CACHE, by default ~/.cache/hybrid_trainer), copies a clean clone of HEAD into it, and there, with nothing else
@@ -15,17 +15,20 @@ scripts/build.sh, hybrid --version, prepare of a small text, 20 training steps a
 installation; then scripts/build.sh again with a package gone, as after a git pull that needs a new one; at last the Debian
 packages and the archive on another bare root.
 
-  --full   also runs scripts/test.sh there
+  --full          also runs scripts/test.sh there
+  --shared-cache  takes from this machine's ccache what was compiled here before, with the same compiler, path and headers
 TEXT
 }
 
-full=""
-case ${1:-} in
-  "") ;;
-  --full) full=1 ;;
-  -h | --help) usage && exit 0 ;;
-  *) echo "error: unknown option $1; see --help" >&2 && exit 64 ;;
-esac
+full="" shared_cache=""
+for option in "$@"; do
+  case $option in
+    --full) full=1 ;;
+    --shared-cache) shared_cache=1 ;;
+    -h | --help) usage && exit 0 ;;
+    *) echo "error: unknown option $option; see --help" >&2 && exit 64 ;;
+  esac
+done
 fail() { echo "error: $1" >&2; exit "${2:-1}"; }
 
 # A mount namespace of our own, so that nothing has to be unmounted; as another user, with that user as its root.
@@ -48,11 +51,13 @@ cache=${HT_FRESH_CACHE:-$HOME/.cache/hybrid_trainer}
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/hybrid-fresh.XXXXXX")
 root=$work/root
 release_root() {
-  if [ -d "$root/proc" ]; then umount -R -l "$root/proc" "$root/dev" 2>/dev/null || true; fi
+  local folder
+  for folder in proc dev ccache; do
+    if mountpoint -q "$root/$folder"; then umount -R -l "$root/$folder"; fi
+  done
 }
 clean_up() {
-  release_root
-  rm -rf --one-file-system "$work"
+  release_root && rm -rf --one-file-system "$work"
 }
 trap clean_up EXIT
 
@@ -84,11 +89,17 @@ make_bare_root() {
   if [ -e /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
+  mkdir -p "$root$PWD"
+  if [ -n "$shared_cache" ]; then
+    mkdir -p "$root/ccache" "$(ccache --get-config cache_dir)"
+    mount --bind "$(ccache --get-config cache_dir)" "$root/ccache"
+  fi
 }
 
 bare() {
   chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb \
-    ${https_proxy:+https_proxy="$https_proxy"} ${http_proxy:+http_proxy="$http_proxy"} bash -c "cd /hybrid && $1"
+    ${https_proxy:+https_proxy="$https_proxy"} ${http_proxy:+http_proxy="$http_proxy"} \
+    ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache} bash -c "cd '$PWD' && $1"
 }
 
 # A command that must work; its last line is shown.
@@ -115,7 +126,7 @@ refusal() {
 }
 
 make_bare_root
-git clone --quiet --no-local --depth 1 "file://$PWD" "$root/hybrid"
+git clone --quiet --no-local --depth 1 "file://$PWD" "$root$PWD"
 echo "== what is said where nothing can be installed"
 refusal "without root" "neither root nor sudo" "setpriv --reuid=65534 --regid=65534 --clear-groups scripts/build.sh"
 refusal "without a network" "does not reach its package source" "unshare --net scripts/build.sh"
@@ -143,11 +154,11 @@ if [ -n "$full" ]; then
   step 'scripts/test.sh'
 fi
 echo "== the packages on another bare machine"
-mv "$root/hybrid/build/packages" "$work/packages"
+mv "$root$PWD/build/packages" "$work/packages"
 release_root
 root=$work/second
 make_bare_root
-mv "$work/packages" "$root/hybrid"
+rmdir "$root$PWD" && mv "$work/packages" "$root$PWD"
 step 'apt-get update >/dev/null && apt-get install -y --no-install-recommends ./hybrid-trainer_*.deb'
 step '! dpkg -l | grep -i openmpi && hybrid doctor'
 step 'gzip -t /usr/share/man/man1/hybrid-finetune.1.gz && bash -c ". /usr/share/bash-completion/completions/hybrid && complete -p hybrid"'

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/loss.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -37,14 +38,21 @@ inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
     const float value = load(logits + i);
     highest = value > highest ? value : highest;
   }
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < columns; ++i) {
-    const float power = exponential(load(logits + i) - highest);
-    exponentials[i] = power;
-    sum += power;
+  // Block by block: a float that holds the sum of a whole vocabulary no longer notices what is added.
+  constexpr std::int64_t kBlock = 1024;
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, columns);
+    float of_block = 0;
+#pragma omp simd reduction(+ : of_block)
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float power = exponential(load(logits + i) - highest);
+      exponentials[i] = power;
+      of_block += power;
+    }
+    sum += of_block;
   }
-  return {highest, sum};
+  return {highest, static_cast<float>(sum)};
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct AttentionCase {
   bool has_sinks = false;
   BlockPattern pattern{};
   AttentionSpec counts() const {
-    AttentionSpec spec(heads, keys == 0 ? heads : keys);
+    AttentionSpec spec(heads, key_heads());
     spec.scale = scale;
     spec.cap = cap;
     spec.window = window;
@@ -65,11 +65,12 @@ struct AttentionCase {
     return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
   }
   std::int64_t channels() const { return heads * head_size; }
-  std::int64_t width() const { return counts().all() * head_size; }
+  int key_heads() const { return keys == 0 ? heads : keys; }
+  std::int64_t width() const { return (heads + 2 * key_heads()) * head_size; }
   /// Where the queries (part 0), keys or values that head h reads begin in a row.
   std::int64_t column(std::int64_t h, std::int64_t part) const {
     if (part == 0) return h * head_size;
-    return channels() + ((part - 1) * counts().keys + h / counts().group()) * head_size;
+    return channels() + ((part - 1) * key_heads() + h / (heads / key_heads())) * head_size;
   }
 };
 

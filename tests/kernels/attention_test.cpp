@@ -61,24 +61,31 @@ struct Reference {
   Values y, log_sum_exp;
 };
 
+double product_of_heads(const double* a, const double* b, std::int64_t head_size) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < head_size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void add_head(double* to, double factor, const double* head, std::int64_t head_size) {
+  for (std::int64_t i = 0; i < head_size; ++i) to[i] += factor * head[i];
+}
+
 Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
   const Values x = values_of(qkv);
   const Values sinks = c.has_sinks ? values_of(c.sinks(cpu_stream())) : Values();
   const std::int64_t channels = c.channels();
-  const auto at = [&](std::int64_t b, std::int64_t t, std::int64_t column) {
-    return x[static_cast<std::size_t>((b * c.length + t) * c.width() + column)];
-  };
   Reference result{Values(static_cast<std::size_t>(c.batch * c.length * channels), 0.0), {}};
   for (std::int64_t b = 0; b < c.batch; ++b) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
+      const auto at = [&](std::int64_t t, std::int64_t part) {
+        return x.data() + (b * c.length + t) * c.width() + c.column(h, part);
+      };
       for (std::int64_t t = 0; t < c.length; ++t) {
         Values score;
         for (std::int64_t s = 0; s < c.end(t); ++s) {
-          double sum = 0;
-          for (std::int64_t i = 0; i < c.head_size; ++i)
-            sum += at(b, t, c.column(h, 0) + i) * at(b, s, c.column(h, 1) + i);
           score.push_back(c.sees(b, t, s) && !c.hides(h, t, s)
-                              ? c.score(sum)
+                              ? c.score(product_of_heads(at(t, 0), at(s, 1), c.head_size))
                               : -std::numeric_limits<double>::infinity());
         }
         if (c.has_sinks) score.push_back(sinks[static_cast<std::size_t>(h)]);
@@ -86,13 +93,10 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
         double total = 0;
         for (const double value : score) total += std::exp(value - highest);
         result.log_sum_exp.push_back(highest + std::log(total));
+        double* const y = result.y.data() + (b * c.length + t) * channels + h * c.head_size;
         for (std::int64_t s = 0; s < c.end(t); ++s) {
           const double weight = std::exp(score[static_cast<std::size_t>(s)] - highest) / total;
-          for (std::int64_t i = 0; i < c.head_size; ++i) {
-            result
-                .y[static_cast<std::size_t>((b * c.length + t) * channels + h * c.head_size + i)] +=
-                weight * at(b, s, c.column(h, 2) + i);
-          }
+          if (weight > 0) add_head(y, weight, at(s, 2), c.head_size);
         }
       }
     }
@@ -195,39 +199,34 @@ Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
   const double scale = c.scale > 0 ? c.scale : 1 / std::sqrt(static_cast<double>(c.head_size));
   Values gradient(x.size(), 0.0);
   for (std::int64_t item = 0; item < c.batch * c.heads; ++item) {
-    const std::int64_t b = item / c.heads, head = item % c.heads, column = head * c.head_size;
-    const auto at = [&](std::int64_t row, std::int64_t part, std::int64_t i) {
-      return static_cast<std::size_t>((b * c.length + row) * c.width() + c.column(head, part) + i);
-    };
-    const auto dy_at = [&](std::int64_t row, std::int64_t i) {
-      return dy[static_cast<std::size_t>((b * c.length + row) * channels + column + i)];
+    const std::int64_t b = item / c.heads, head = item % c.heads;
+    const auto at = [&](std::int64_t row, std::int64_t part) {
+      return (b * c.length + row) * c.width() + c.column(head, part);
     };
     for (std::int64_t q = 0; q < c.length; ++q) {
+      const double* const dy_of_row =
+          dy.data() + (b * c.length + q) * channels + head * c.head_size;
+      const double log_sum = log_sums[static_cast<std::size_t>(item * c.length + q)];
       Values weight, dweight, slope;
       double correction = 0;
       for (std::int64_t s = 0; s < c.end(q); ++s) {
-        double sum = 0, dsum = 0;
-        for (std::int64_t i = 0; i < c.head_size; ++i) {
-          sum += x[at(q, 0, i)] * x[at(s, 1, i)];
-          dsum += dy_at(q, i) * x[at(s, 2, i)];
-        }
-        const double log_sum = log_sums[static_cast<std::size_t>(item * c.length + q)];
+        const bool seen = c.sees(b, q, s) && !c.hides(head, q, s);
+        const double sum =
+            seen ? product_of_heads(x.data() + at(q, 0), x.data() + at(s, 1), c.head_size) : 0;
         const double capped = c.cap > 0 ? c.score(sum) / c.cap : 0;
         slope.push_back(1 - capped * capped);
-        const bool seen = c.sees(b, q, s) && !c.hides(head, q, s);
         weight.push_back(seen ? std::exp(c.score(sum) - log_sum) : 0);
-        dweight.push_back(dsum);
-        correction += weight.back() * dsum;
+        dweight.push_back(seen ? product_of_heads(dy_of_row, x.data() + at(s, 2), c.head_size) : 0);
+        correction += weight.back() * dweight.back();
       }
       for (std::int64_t s = 0; s < c.end(q); ++s) {
         const double w = weight[static_cast<std::size_t>(s)];
+        if (w == 0) continue;
         const double dscore = w * (dweight[static_cast<std::size_t>(s)] - correction) * scale *
                               slope[static_cast<std::size_t>(s)];
-        for (std::int64_t i = 0; i < c.head_size; ++i) {
-          gradient[at(q, 0, i)] += dscore * x[at(s, 1, i)];
-          gradient[at(s, 1, i)] += dscore * x[at(q, 0, i)];
-          gradient[at(s, 2, i)] += w * dy_at(q, i);
-        }
+        add_head(gradient.data() + at(q, 0), dscore, x.data() + at(s, 1), c.head_size);
+        add_head(gradient.data() + at(s, 1), dscore, x.data() + at(q, 0), c.head_size);
+        add_head(gradient.data() + at(s, 2), w, dy_of_row, c.head_size);
       }
     }
   }
