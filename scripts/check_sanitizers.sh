@@ -26,10 +26,13 @@ run() {
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
   local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheBitsOfOneRankWhereTokens*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
   local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*:RoutedRunTest.Stopped*'
-  long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*:MemoryPlan.T*:StepRates.AreMeasuredOnNarrower*'
-  [[ "$program" != test_trainer && "$program" != test_run && "$program" != test_planning ]] || filter="-$matrices:$long"
+  long+=':*Speculation.SameSeed*/adamw_*:*PredictorRuns*/two_timescale:*PredictorRuns*/average_weights:*PredictorRuns*/arms'
+  long+=':InertKeys.ChangeNoBit:PreferenceRun.Learns*:BestCheckpointTest.IsTheSameInARun*:MaskedRun.HasTheBits*'
+  long+=':ConfigFields.EachFlip*:TextCuts.*WholeText:HostileTemplate.OperationsOf*:Ranks/InterruptedSave*/1'
+  long+=':MemorySimulation.KnowsEachOption:MemorySimulation.KnowsExperts*:RunMemory.LosslessMemoryOptionsAndTheirPairs*:MemoryPlan.T*:StepRates.AreMeasuredOnNarrower*'
+  [[ "$program" == test_tools || "$program" == test_cuda ]] || filter="-$matrices:$long"
   # Of the emulated runs one through all phases: the others are for bits.
-  [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*'
+  [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*:CudaAttention.Large*'
   (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
 for program in "${runs[@]}"; do

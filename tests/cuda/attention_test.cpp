@@ -70,18 +70,15 @@ constexpr AttentionCase kTwoWayCases[] = {
     {1, 140, 2, 8, 1, 0.25f, 2, 60, 50, true}, {1, 40, 1, 200, 1, 0, 2, 9, 13, true}};
 /// In the emulation enough heads of keys for the kernel with one block for each: lengths around its blocks of 128
 /// keys and tiles of 64 queries, groups, more heads than blocks.
-constexpr AttentionCase kJointCases[] = {{3, 1, 1, 64},
-                                         {1, 128, 3, 64},
-                                         {4, 129, 1, 64},
-                                         {3, 200, 2, 64, 1},
-                                         {7, 65, 1, 64},
-                                         {1, 260, 3, 64},
-                                         {1, 200, 4, 64, 0, 0, 3},
-                                         {1, 260, 3, 64, 0, 0, 0, 1},
-                                         {2, 200, 4, 64, 2, 0.25f, 2, 140},
-                                         {3, 260, 1, 64, 0, 0, 0, 90},
-                                         {3, 200, 2, 64, 1, 0, 0, 0, 37},
-                                         {3, 260, 1, 64, 0, 0, 0, 0, 150}};
+constexpr AttentionCase kJointCases[] = {{3, 1, 1, 64},   {1, 128, 3, 64},
+                                         {4, 129, 1, 64}, {3, 200, 2, 64, 1},
+                                         {7, 65, 1, 64},  {3, 200, 2, 64, 1, 0, 0, 0, 37}};
+constexpr AttentionCase kLargeJointCases[] = {{1, 260, 3, 64},
+                                              {1, 200, 4, 64, 0, 0, 3},
+                                              {1, 260, 3, 64, 0, 0, 0, 1},
+                                              {2, 200, 4, 64, 2, 0.25f, 2, 140},
+                                              {3, 260, 1, 64, 0, 0, 0, 90},
+                                              {3, 260, 1, 64, 0, 0, 0, 0, 150}};
 
 TEST(CudaAttention, ForwardOnTensorCores) {
   for (const AttentionCase& c : kTensorCoreCases) check_forward(c, DType::kBF16);
@@ -175,6 +172,10 @@ TEST(CudaAttention, SinksBackward) {
 
 TEST(CudaAttention, BackwardInOnePass) {
   for (const AttentionCase& c : kJointCases) check_backward(c, DType::kBF16);
+}
+
+TEST(CudaAttention, LargeBackwardInOnePass) {
+  for (const AttentionCase& c : kLargeJointCases) check_backward(c, DType::kBF16);
   // As many heads as fill whatever device it is.
   const std::int64_t batch = 2 * cuda_runtime().properties(0).processors;
   check_backward({batch, 140, 1, 64}, DType::kBF16);
