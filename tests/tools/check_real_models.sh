@@ -4,5 +4,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 hybrid=$(realpath "$1") folder=${2:-$root/build/real_models} python=${3:-}
-"$root/scripts/fetch_real_models.sh" "$folder" ${python:+--python "$python"} || exit
+made_by=(--transformers)
+[ -z "$python" ] || made_by=(--python "$python")
+"$root/scripts/fetch_real_models.sh" "$folder" "${made_by[@]}" || exit
 "${python:-$folder/venv/bin/python}" "$root/tests/tools/check_real_models.py" "$hybrid" "$folder"
