@@ -12,7 +12,7 @@ void write_report(const std::filesystem::path& path, const ReportInput& input) {
   replace_file(path, content.page(input.summary, {.title = input.title,
                                                   .kind = "training report",
                                                   .settings = input.settings,
-                                                  .sample = input.sample}));
+                                                  .of_model = input.texts}));
 }
 
 }  // namespace hybrid_trainer

@@ -146,6 +146,7 @@ void LanguageTask::prepare(const Beginning& beginning) {
   prepare_data(beginning);
   if (settings_.adapter)
     read_adapter_weights(*settings_.adapter, as_language_model(beginning.model), beginning.stream);
+  answer_before(beginning);
 }
 
 /// A Hugging Face folder, or the adapters alone in PEFT's format.
@@ -223,11 +224,13 @@ std::vector<std::string> LanguageTask::notes(bool begins) const {
   return notes;
 }
 
-std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
-  // Frozen weights are not converted once more for each token.
+DType LanguageTask::dtype_of_text() const {
   const LoraConfig& lora = settings_.config.lora;
-  const DType dtype = lora.is_on() && lora.base == "bf16" ? DType::kBF16 : DType::kF32;
-  return sample_text(as_language_model(model), tokenizer_.get(), stream, dtype);
+  return lora.is_on() && lora.base == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
+  return sample_text(as_language_model(model), tokenizer_.get(), stream, dtype_of_text());
 }
 
 }  // namespace hybrid_trainer

@@ -25,6 +25,8 @@ class LanguageTask : public Task {
 
  protected:
   explicit LanguageTask(const TrainingRunSettings& settings) : settings_(settings) {}
+  /// Of text that the model writes: frozen weights are not converted once more for each token.
+  DType dtype_of_text() const;
 
  private:
   /// Tokens that the model must know; none where nothing says it.
@@ -38,6 +40,8 @@ class LanguageTask : public Task {
   virtual std::vector<std::string> notes_of_data() const { return {}; }
   /// Computes what batches need of the base, whose adapters change nothing yet.
   virtual void prepare_data(const Beginning& /*beginning*/) {}
+  /// Keeps what the model answers before it is trained.
+  virtual void answer_before(const Beginning& /*beginning*/) {}
   RunData run_data(const RunPaths& run, bool resumes) const;
 
   TrainingRunSettings settings_;

@@ -8,6 +8,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
+#include "hybrid_trainer/fine_tuning/held_out_prompts.h"
+#include "hybrid_trainer/generation/greedy_answers.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
@@ -108,6 +110,10 @@ class FineTuning final : public LanguageTask {
   }
 
  private:
+  std::vector<ComparedAnswer> answers(LossModel& model, const Stream& stream) const override {
+    const std::vector<std::string> after = answers_of(model, stream);
+    return after.empty() ? std::vector<ComparedAnswer>() : compared(before_, after);
+  }
   std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
   RunData described() const override {
     const auto add = [](std::int64_t sum, const ExampleRow& row) {
@@ -138,6 +144,45 @@ class FineTuning final : public LanguageTask {
     const auto middle = known->begin() + std::ssize(data_.train);
     train_references_->assign(known->begin(), middle);
     validation_references_->assign(middle, known->end());
+  }
+  /// Of a run that goes on they are in its folder.
+  void answer_before(const Beginning& beginning) override {
+    const HybridTrainerConfig& config = beginning.config;
+    prompts_ = held_out_prompts(data_.validation, *tokenizer_, config.observability.answers,
+                                config.data.sequence_length);
+    if (prompts_.empty()) return;
+    if (beginning.goes_on) {
+      const std::vector<ComparedAnswer> known = read_answers(beginning.run.answers());
+      for (const HeldOutPrompt& prompt : prompts_) {
+        const auto found = std::ranges::find(known, prompt.text, &ComparedAnswer::prompt);
+        before_.push_back(found == known.end() ? "" : found->before);
+      }
+      return;
+    }
+    if (!RunRanks(beginning.ranks).lead()) return;
+    before_ = answers_of(beginning.model, beginning.stream);
+    write_answers(beginning.run.answers(), compared(before_, {}));
+    beginning.stream.synchronize();
+    beginning.stream.pool()->trim();
+  }
+  /// Either may be empty where the run does not know it.
+  std::vector<ComparedAnswer> compared(const std::vector<std::string>& before,
+                                       const std::vector<std::string>& after) const {
+    std::vector<ComparedAnswer> answers;
+    for (std::size_t i = 0; i < std::max(before.size(), after.size()); ++i) {
+      answers.push_back({prompts_[i].text, prompts_[i].wanted, i < before.size() ? before[i] : "",
+                         i < after.size() ? after[i] : ""});
+    }
+    return answers;
+  }
+  std::vector<std::string> answers_of(LossModel& model, const Stream& stream) const {
+    AnswerSettings settings{.end_tokens = end_token_ids_in(files_.tokenizer),
+                            .dtype = dtype_of_text()};
+    settings.end_tokens.insert(settings.end_tokens.end(), end_tokens_.begin(), end_tokens_.end());
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const HeldOutPrompt& prompt : prompts_) prompts.push_back(prompt.tokens);
+    return greedy_answers(prompts, static_cast<LanguageModel&>(model), *tokenizer_, settings,
+                          stream);
   }
   PairReferences computed_reference(const Beginning& beginning, const std::string& file,
                                     const ReferenceKey& key) const {
@@ -233,6 +278,8 @@ class FineTuning final : public LanguageTask {
   // Of pairs of answers, filled before the first batch is read.
   const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
                                         validation_references_ = std::make_shared<PairReferences>();
+  std::vector<HeldOutPrompt> prompts_;
+  std::vector<std::string> before_;  // what the model answered to them
   std::vector<std::int32_t> end_tokens_;
   std::int64_t sequence_length_;
 };

@@ -144,8 +144,12 @@ void RunRecords::sync() {
   }
 }
 
-void RunRecords::finish(const std::string& settings_text, const std::string& sample) {
+void RunRecords::finish(const std::string& settings_text, const ModelTexts& texts) {
   console_.finish();
+  if (!texts.answers.empty()) {
+    write_answers(paths_.answers(), texts.answers);
+    console_.tell(answers_text(texts.answers));
+  }
   write_timeline([](MemoryTimeline& timeline) { timeline.finish(); });
   replace_file(paths_.summary(), to_json(summary_));
   const std::string title =
@@ -154,7 +158,7 @@ void RunRecords::finish(const std::string& settings_text, const std::string& sam
                                  .metrics = paths_.metrics(),
                                  .summary = summary_,
                                  .settings = settings_text,
-                                 .sample = sample});
+                                 .texts = texts});
 }
 
 }  // namespace hybrid_trainer

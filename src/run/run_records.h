@@ -10,6 +10,7 @@
 #include "hybrid_trainer/observability/console_sink.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/memory_timeline.h"
+#include "hybrid_trainer/observability/model_texts.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/tensorboard_sink.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -42,8 +43,8 @@ class RunRecords {
   /// What the trainer counted: predictions, what was moved out, late updates.
   void add_use_of(const HybridTrainer& trainer);
   RunSummary& summary() { return summary_; }
-  /// Writes summary.json and report.html.
-  void finish(const std::string& settings_text, const std::string& sample);
+  /// Writes summary.json and report.html, and of answers answers.json and the console's lines.
+  void finish(const std::string& settings_text, const ModelTexts& texts);
 
  private:
   std::int64_t add_written_steps();

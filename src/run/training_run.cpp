@@ -84,6 +84,7 @@ class TrainingRun {
   void describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records);
   void summarise_memory(RunRecords& records) const;
   RunEnd step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records);
+  ModelTexts texts_of(LossModel& model) const;
 
   TrainingRunSettings settings_;
   RunRanks ranks_;
@@ -138,13 +139,19 @@ void TrainingRun::summarise_memory(RunRecords& records) const {
   }
 }
 
+ModelTexts TrainingRun::texts_of(LossModel& model) const {
+  ModelTexts texts{.answers = task_->answers(model, stream_)};
+  if (texts.answers.empty()) texts.sample = task_->sample(model, stream_);
+  return texts;
+}
+
 /// Writes summary.json and report.html however the run ends.
 RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records) {
-  const auto finish = [&](const char* end, const std::string& sampled) {
+  const auto finish = [&](const char* end, const ModelTexts& texts) {
     records.summary().end = end;
     records.add_use_of(trainer);
     summarise_memory(records);
-    records.finish(config_json(config_), sampled);
+    records.finish(config_json(config_), texts);
   };
   try {
     const bool went_back_before = config_before_ && config_before_->divergence.rolls_back();
@@ -156,12 +163,12 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     const bool finished = end == RunEnd::kFinished;
     // With zero 3 no rank has the model alone.
     const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
-    finish(finished ? "finished" : "interrupted", samples ? task_->sample(model, stream_) : "");
+    finish(finished ? "finished" : "interrupted", samples ? texts_of(model) : ModelTexts{});
     return end;
   } catch (const Error& error) {
     if (dynamic_cast<const RankLost*>(&error) != nullptr) lost_rank_ = error.what();
     try {
-      finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", "");
+      finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", {});
     } catch (const IoError& problem) {
       records.tell(concat("neither summary nor report: ", problem.what()));
     }

@@ -80,7 +80,6 @@ std::string RunFeed::page() const {
                              {.title = run_.name(),
                               .kind = run_.is_active() ? "training, live" : "training",
                               .settings = run_.settings(),
-                              .sample = "",
                               .top_html = top,
                               .style = k_live_css,
                               .script = k_live_js});

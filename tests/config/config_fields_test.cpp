@@ -319,6 +319,7 @@ bool tested_below(const std::string& path) {
          path == "data.columns" ||     // in example_rows_test.cpp
          path == "preference_beta" ||  // in preference_run_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
+         path == "observability.answers" ||
          path == "data.layout" ||           // all three in fine_tuning_run_test.cpp
          path == "export.dtype" ||          // in lora_run_test.cpp and fine_tuning_run_test.cpp
          path == "training.cuda_graphs" ||  // in test_cuda

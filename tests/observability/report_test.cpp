@@ -98,7 +98,7 @@ TEST_F(ReportTest, EscapesEveryTextThatAUserCanWrite) {
   ReportInput input;
   input.title = "<img src=x onerror=alert(1)>";
   input.settings = "{\"name\": \"</pre><script>alert(2)</script>\"}";
-  input.sample = "template <class T> & \"more\" </main>";
+  input.texts.sample = "template <class T> & \"more\" </main>";
   input.summary.command = "hybrid --run '<b>'";
   const std::string page = report(input);
   EXPECT_EQ(page.find("<img"), std::string::npos);
@@ -110,7 +110,7 @@ TEST_F(ReportTest, EscapesEveryTextThatAUserCanWrite) {
 
 TEST_F(ReportTest, DoesNotFillInWhatItFilledIn) {
   ReportInput input;
-  input.sample = "{{settings}} {{nothing}}";
+  input.texts.sample = "{{settings}} {{nothing}}";
   input.settings = "only once";
   const std::string page = report(input);
   EXPECT_NE(page.find("{{settings}} {{nothing}}"), std::string::npos);

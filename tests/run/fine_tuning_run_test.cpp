@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/observability/model_texts.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "tests/run/tiny_run.h"
 
@@ -282,6 +283,40 @@ TEST_F(FineTuningRun, HoldsBackTheShareThatIsAskedFor) {
   EXPECT_EQ(split(0.25), std::pair(std::size_t{kRows * 3 / 4}, std::size_t{kRows / 4}));
   EXPECT_EQ(split(0.001), std::pair(std::size_t{kRows - 1}, std::size_t{1}));
   EXPECT_EQ(split(0), std::pair(std::size_t{kRows}, std::size_t{kRows}));
+}
+
+TEST_F(FineTuningRun, ShowsWhatTheModelAnsweredBeforeAndAnswersAfter) {
+  for (const std::int64_t rank : {0, 4}) {
+    HybridTrainerConfig config = FineTuningRun::config();
+    config.lora.rank = rank;
+    config.training.steps = 30;
+    config.optimizer.learning_rate = 1e-2;
+    const std::string name = concat("of", rank);
+    config.observability.answers = 0;
+    train(config, name + "none");
+    EXPECT_EQ(console_.str().find("  prompt  "), std::string::npos);
+    EXPECT_TRUE(read_answers((scratch_ / (name + "none") / "answers.json").string()).empty());
+    config.observability.answers = 2;
+    train(config, name);
+    const auto answers = read_answers((scratch_ / name / "answers.json").string());
+    ASSERT_EQ(answers.size(), 2u);
+    for (const ComparedAnswer& answer : answers) {
+      EXPECT_TRUE(answer.prompt.ends_with("ab")) << answer.prompt;
+      EXPECT_TRUE(answer.wanted.starts_with("cd")) << answer.wanted;
+      EXPECT_NE(answer.before, answer.after);
+      EXPECT_NE(console_.str().find("  prompt  " + answer.prompt), std::string::npos);
+    }
+    EXPECT_NE(read_file(scratch_ / name / "report.html", 1 << 24).find("card answers"),
+              std::string::npos);
+    EXPECT_EQ(newest_checkpoint_digest(scratch_ / name),
+              newest_checkpoint_digest(scratch_ / (name + "none")))
+        << "answers changed what is trained";
+    config.training.steps = 34;
+    train(config, name, true);
+    const auto later = read_answers((scratch_ / name / "answers.json").string());
+    ASSERT_EQ(later.size(), 2u);
+    EXPECT_EQ(later[0].before, answers[0].before);
+  }
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ struct RunPaths {
   /// Folder of the event file that TensorBoard reads.
   std::string tensorboard() const { return root + "/tensorboard"; }
   std::string report() const { return root + "/report.html"; }
+  /// What the model answers to prompts before and after the run.
+  std::string answers() const { return root + "/answers.json"; }
   /// Report of the OutOfMemory that ended the run last.
   std::string shortage() const { return root + "/oom.json"; }
   std::string checkpoints() const { return root + "/checkpoints"; }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {
@@ -8,6 +10,7 @@ namespace hybrid_trainer {
 /// `observability`.
 struct ObservabilityConfig {
   bool tensorboard = false;
+  std::int64_t answers = 3;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -16,6 +19,11 @@ struct ObservabilityConfig {
               "Write the run's numbers, decisions and configuration to RUN/tensorboard/ as well, "
               "for TensorBoard and programs that read its files. When a run resumes or goes back, "
               "the file is written anew, so no step appears twice."});
+    visit(Field{"answers", self.answers,
+                "Prompts of held-out examples that the model answers before a fine-tune and after "
+                "it, on the console, in the report and in RUN/answers.json. 0: none. Changes "
+                "nothing that is trained.",
+                Range::at_least(0)});
   }
   bool operator==(const ObservabilityConfig&) const = default;
 };

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include "hybrid_trainer/observability/model_texts.h"
 #include "hybrid_trainer/observability/run_summary.h"
 
 namespace hybrid_trainer {
@@ -12,7 +13,7 @@ struct ReportInput {
   std::filesystem::path metrics;  // metrics.jsonl
   RunSummary summary;
   std::string settings;  // the run's configuration as text
-  std::string sample;    // generated text, or "" to leave that part out
+  ModelTexts texts{};    // what the model writes; what is empty is left out
 };
 
 /// Writes report.html: one self-contained file (styles, script, data) for any browser, without a

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/observability/curves.h"
 #include "hybrid_trainer/observability/expert_loads.h"
+#include "hybrid_trainer/observability/model_texts.h"
 #include "hybrid_trainer/observability/reliability.h"
 #include "hybrid_trainer/observability/run_summary.h"
 
@@ -15,7 +16,8 @@ namespace hybrid_trainer {
 struct PageTexts {
   std::string title;  // the run's name
   std::string kind;   // "training report"
-  std::string settings, sample;
+  std::string settings;
+  ModelTexts of_model{};
   std::string top_html{};              // above everything else
   std::string_view style{}, script{};  // after the report's own
 };

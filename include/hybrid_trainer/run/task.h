@@ -13,6 +13,7 @@
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/observability/model_texts.h"
 
 namespace hybrid_trainer {
 
@@ -71,6 +72,12 @@ class Task {
   virtual void prepare(const Beginning& /*beginning*/) {}
   /// Something that the trained model makes, for the report; "" where it makes no text.
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
+  /// What the trained model answers to prompts that it was not trained on, beside what it answered when
+  /// `prepare` was called; empty where its data have no prompts.
+  virtual std::vector<ComparedAnswer> answers(LossModel& /*model*/,
+                                              const Stream& /*stream*/) const {
+    return {};
+  }
   /// By which config.model is simulated, so that memory is planned and compared with the machine's
   /// before it is taken; null: this model is not.
   virtual const ModelRegistry* simulated_by() const { return nullptr; }

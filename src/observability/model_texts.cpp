@@ -1,0 +1,65 @@
+#include "hybrid_trainer/observability/model_texts.h"
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/utf8.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::size_t kMostShown = 300;  // bytes of a text on the console
+
+/// In one line: of a prompt its end, of an answer its beginning.
+std::string in_one_line(const std::string& text, bool end) {
+  std::string line;
+  for (const char c : text) line += c == '\n' ? std::string(" ⏎ ") : std::string(1, c);
+  if (line.size() <= kMostShown) return line;
+  std::size_t cut = end ? line.size() - kMostShown : whole_characters(line, kMostShown);
+  while (end && cut < line.size() && is_continuation(line[cut])) ++cut;
+  return end ? concat("…", line.substr(cut)) : concat(line.substr(0, cut), "…");
+}
+
+}  // namespace
+
+void write_answers(const std::string& file, const std::vector<ComparedAnswer>& answers) {
+  boost::json::array all;
+  for (const ComparedAnswer& answer : answers) {
+    all.push_back(boost::json::object{{"prompt", answer.prompt},
+                                      {"wanted", answer.wanted},
+                                      {"before", answer.before},
+                                      {"after", answer.after}});
+  }
+  replace_file(file, json_line(boost::json::object{{"answers", std::move(all)}}) + "\n");
+}
+
+std::vector<ComparedAnswer> read_answers(const std::string& file) {
+  std::vector<ComparedAnswer> answers;
+  try {
+    const boost::json::value content = read_json(file);
+    for (const boost::json::value& value : content.at("answers").as_array()) {
+      const auto text = [&](const char* key) { return std::string(value.at(key).as_string()); };
+      answers.push_back({text("prompt"), text("wanted"), text("before"), text("after")});
+    }
+  } catch (const std::exception&) {
+    return {};
+  }
+  return answers;
+}
+
+std::string answers_text(const std::vector<ComparedAnswer>& answers) {
+  std::string text = "answers to held-out prompts:";
+  for (const ComparedAnswer& answer : answers) {
+    text += concat("\n  prompt  ", in_one_line(answer.prompt, true), "\n  wanted  ",
+                   in_one_line(answer.wanted, false), "\n");
+    if (!answer.before.empty())
+      text += concat("  before  ", in_one_line(answer.before, false), "\n");
+    text += concat("  after   ", in_one_line(answer.after, false), "\n");
+  }
+  return text;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,38 @@
+#include "hybrid_trainer/observability/model_texts.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "observability/records.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class ComparedAnswers : public testing::Folder {};
+
+TEST_F(ComparedAnswers, AreReadAsTheyWereWritten) {
+  const std::string file = ComparedAnswers::file("answers.json").string();
+  EXPECT_TRUE(read_answers(file).empty());
+  write_answers(file, {{"a \"prompt\"\n", "wanted é", "", "after"}, {"b", "", "before", ""}});
+  const std::vector<ComparedAnswer> answers = read_answers(file);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].prompt, "a \"prompt\"\n");
+  EXPECT_EQ(answers[0].wanted, "wanted é");
+  EXPECT_EQ(answers[1].before, "before");
+  std::ofstream(file) << "{\"answers\": [1";
+  EXPECT_TRUE(read_answers(file).empty());
+}
+
+TEST_F(ComparedAnswers, TakeALineEachAndAreCutBetweenCharacters) {
+  std::string umlauts;
+  for (int i = 0; i < 200; ++i) umlauts += "ä";
+  const std::string text = answers_text({{"x" + umlauts, "one\ntwo", "", "x" + umlauts}});
+  EXPECT_NE(text.find("wanted  one ⏎ two\n"), text.npos) << text;
+  EXPECT_EQ(text.find("before"), text.npos);
+  EXPECT_NE(text.find("prompt  …ä"), text.npos) << text;
+  EXPECT_NE(text.find("ä…\n"), text.npos) << text;
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
