@@ -11,9 +11,9 @@ usage: scripts/check_fresh_machine.sh [--full] [--shared-cache]
 Makes a bare root file system of Debian 12 with mmdebstrap from this machine's package source (kept for the next time in
 $HT_FRESH_CACHE, by default ~/.cache/hybrid_trainer), copies a clean clone of HEAD into it, and there, with nothing else
 on the path, tries what scripts/install_dependencies.sh says without root, without a network and with a broken dpkg; then
-scripts/build.sh, hybrid --version, prepare of a small text, 20 training steps and sample, 4 steps of two ranks, and an
-installation; then scripts/build.sh again with a package gone, as after a git pull that needs a new one; at last the Debian
-packages and the archive on another bare root.
+scripts/build.sh, an installation, and the commands of README and GUIDE (scripts/check_guide.sh); then scripts/build.sh
+again with a package gone, as after a git pull that needs a new one; at last the Debian packages and the archive on
+another bare root.
 
   --full          also runs scripts/test.sh there
   --shared-cache  takes from this machine's ccache what was compiled here before, with the same compiler, path and headers
@@ -85,6 +85,7 @@ make_bare_root() {
   # How this machine reaches the archive: proxies, certificates, names.
   cp "$work/acquire" "$root/etc/apt/apt.conf.d/99acquire"
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  if [ -e /etc/pip.conf ]; then cp /etc/pip.conf "$root/etc/"; fi
   mkdir -p "$root/etc/ssl/certs"
   if [ -e /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
   mount -t proc proc "$root/proc"
@@ -140,11 +141,9 @@ bare 'cp /tmp/status /var/lib/dpkg/status'
 echo "== what a newcomer runs"
 step 'scripts/build.sh'
 step 'build/bin/hybrid --version'
-step 'for i in $(seq 400); do echo "line $i: the quick brown fox jumps over the lazy dog"; done >/tmp/text.txt; build/bin/hybrid prepare /tmp/text.txt --output /tmp/data --tokenizer characters'
-step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/run --set training.steps=20 --set data.sequence_length=32'
-step 'build/bin/hybrid sample /tmp/run --prompt the --tokens 20'
-step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/ranks --set training.steps=4 --set data.sequence_length=32 --ranks 2 --set gradient_accumulation.micro_batches=2'
-step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/ranks'
+step 'build/bin/hybrid train --preset tiny --data "$(build/bin/hybrid prepare README.md --output /tmp/data --tokenizer characters >/dev/null && echo /tmp/data)" --run /tmp/run --set training.steps=4 --set data.sequence_length=32'
+step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/run'
+bare scripts/check_guide.sh || fail "a command of README or GUIDE does not work on a bare machine"
 step 'apt-get install -y --no-install-recommends file >/dev/null && cpack --config build/CPackConfig.cmake && cpack --config build/CPackConfig.cmake -G TGZ'
 echo "== after a git pull that needs a package more"
 bare 'dpkg --purge --force-depends libxxhash-dev >/dev/null'

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Types the commands of README.md and docs/GUIDE.md, one after the other, as a reader does who has built the program: the
+# lines of the blocks that name no language. Wants a clone without runs/ and models/, which it leaves there. It does not type
+# scripts/test.sh, and the demo trains for some seconds only. Exit code 0: each command did its work.
+. "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+takes_no_arguments "$@"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+for folder in runs models; do
+  [ ! -e "$folder" ] || { echo "error: $folder/ is there; this wants a clean clone" >&2; exit 73; }
+done
+
+home=$(mktemp -d)
+trap 'rm -rf "$home"' EXIT
+export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache} HOME=$home HT_DEMO_SECONDS=20
+cat README.md docs/*.md >"$home/book.txt"
+cp "$home/book.txt" book.txt  # "any text of yours"
+
+# The commands of a page, each on one line.
+commands() {
+  awk '/^```/ { open = !open; typed = open && $0 == "```"; next } typed' "$1" |
+    sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta' | grep -v '^ *$'
+}
+# A server: its page must come, and Ctrl-C must end it.
+serve() {
+  local port=${1##*--port } page="" code=0
+  bash -c "exec ${1}" >"$home/out" 2>&1 &
+  local server=$!
+  for _ in $(seq 50); do
+    sleep 0.2
+    page=$( (exec 3<>"/dev/tcp/127.0.0.1/${port%% *}" && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && timeout 2 cat <&3) 2>/dev/null || true)
+    [ -z "$page" ] || break
+  done
+  kill -INT $server
+  wait $server || code=$?
+  grep -q '</html>' <<<"$page" && [ $code -eq 0 ]
+}
+type_command() {
+  local begin=$SECONDS code=0
+  case $1 in
+    scripts/test.sh*) echo "        $1 (not typed: it runs by itself)" && return ;;
+    *'--port '*) serve "$1" || code=$? ;;
+    *) bash -c "$1" >"$home/out" 2>&1 </dev/null || code=$? ;;
+  esac
+  if [ $code -ne 0 ] && ! { [ $code -eq 124 ] && [[ "$1" == timeout* ]]; }; then
+    tail -n 20 "$home/out"
+    echo "error: exit code $code: $1" >&2
+    return 1
+  fi
+  printf '%5d s  %s\n         %s\n' $((SECONDS - begin)) "$1" "$(grep -v '^ *$' "$home/out" | tail -n 1 | cut -c 1-150)"
+}
+failed=0
+for page in README.md docs/GUIDE.md; do
+  echo "== $page"
+  while IFS= read -r line <&4; do type_command "$line" || failed=$((failed + 1)); done 4< <(commands "$page")
+done
+rm -f book.txt
+[ $failed -eq 0 ] || { echo "error: $failed commands failed" >&2; exit 1; }
+echo "check_guide.sh: each command of README and GUIDE works; $SECONDS s"
