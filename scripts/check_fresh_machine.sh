@@ -100,7 +100,7 @@ make_bare_root() {
 bare() {
   chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb \
     ${https_proxy:+https_proxy="$https_proxy"} ${http_proxy:+http_proxy="$http_proxy"} \
-    ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache ${HT_UNITY_BATCH:+HT_UNITY_BATCH=$HT_UNITY_BATCH}} bash -c "cd '$PWD' && $1"
+    ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache} bash -c "cd '$PWD' && $1"
 }
 
 # A command that must work; its last line is shown.
