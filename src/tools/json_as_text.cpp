@@ -39,8 +39,10 @@ bool is_table(const json::value& value) {
   return value.is_array() && !value.get_array().empty() && value.get_array().front().is_object();
 }
 
+/// A GGUF file's own names, "general.file_type", stay as they are.
 std::string key_text(json::string_view key) {
   std::string text(key);
+  if (text.find('.') != text.npos) return text;
   std::replace(text.begin(), text.end(), '_', ' ');
   return text;
 }

@@ -102,6 +102,7 @@ TEST(Answers, DoctorMeasuresTheMachine) {
     EXPECT_GT(found.at(key).to_number<double>(), 1e8) << key;
   }
   EXPECT_FALSE(found.at("libraries").at("oneDNN").as_string().empty());
+  EXPECT_TRUE(found.at("libraries").at("zstd").as_string().starts_with("1."));
 }
 
 std::string waiting(const TemporaryFolder& folder) {
