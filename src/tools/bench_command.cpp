@@ -15,6 +15,7 @@
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/model_path.h"
 #include "src/tools/train_output.h"
 
 namespace hybrid_trainer {
@@ -161,7 +162,7 @@ CommandSyntax bench_syntax(BenchOptions& options) {
       .operands = {}};
   auto add = syntax.options.add_options();
   add_source_options(syntax.options, options.source);
-  add("model", po::value(&options.model)->value_name("HF_DIR"),
+  add("model", model_value(options.model),
       "Take the model's shape from a Hugging Face folder; its weights are not read.");
   const auto batch = [&](std::int64_t count) { options.batch = count; };
   add("batch", po::value<std::int64_t>()->value_name("B")->notifier(batch),

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "src/tools/command_description.h"
+#include "src/tools/model_path.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -15,6 +16,11 @@ bool takes_more(const std::string& operand) { return operand.ends_with("..."); }
 
 std::string see_help(const CommandSyntax& syntax) {
   return concat("\nusage: hybrid ", syntax.name, " ", syntax.usage);
+}
+
+/// "RUN|HF_DIR", and of `inspect` "PATH".
+bool is_model(const std::string& operand) {
+  return operand.find("HF_DIR") != operand.npos || operand == "PATH";
 }
 
 /// Splits "--name=" into "--name" and an empty value; Boost would reject it.
@@ -110,9 +116,10 @@ std::optional<std::vector<std::string>> parse_command_line(
     return {};
   }
   const po::variable_value& given = values[kOperands];
-  const auto operands =
-      given.empty() ? std::vector<std::string>{} : given.as<std::vector<std::string>>();
+  auto operands = given.empty() ? std::vector<std::string>{} : given.as<std::vector<std::string>>();
   check_operands(syntax, operands);
+  for (std::size_t i = 0; i < syntax.operands.size(); ++i)
+    if (is_model(syntax.operands[i])) operands[i] = model_path(operands[i]);
   return operands;
 }
 

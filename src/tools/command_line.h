@@ -22,7 +22,8 @@ struct CommandSyntax {
   std::string may_be_empty = {};  // the option that takes an empty value, if any
 };
 
-/// The operands; the options are in the variables they are bound to. None if --help was given and
+/// The operands, those that may be models as model_path has them; the options are in the variables
+/// they are bound to. None if --help was given and
 /// has been printed. Throws UsageError that names what is unknown, missing or unreadable, with the
 /// nearest option. Where `--describe` is the only argument, throws DescriptionAsked
 /// (command_description.h).

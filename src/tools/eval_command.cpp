@@ -17,6 +17,7 @@
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
 #include "src/tools/device_option.h"
+#include "src/tools/model_path.h"
 #include "src/tools/open_model.h"
 #include "src/tools/standard_input.h"
 
@@ -183,7 +184,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   add("choices", po::value(&options.choices)->value_name("FILE"),
       "Questions, one JSON object a line: {\"prompt\": …, \"choices\": [\"…\", …], \"answer\": "
       "0}.");
-  add("against", po::value(&options.against)->value_name("RUN|HF_DIR"),
+  add("against", model_value(options.against, "RUN|HF_DIR"),
       "With --choices: another model to answer the same questions, and the difference with its "
       "interval.");
   add("sequence-length", po::value(&options.length)->value_name("N"),

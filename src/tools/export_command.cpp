@@ -12,6 +12,7 @@
 #include "hybrid_trainer/run/run_export.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
+#include "src/tools/model_path.h"
 #include "src/tools/modelfile.h"
 #include "src/tools/open_model.h"
 
@@ -199,7 +200,7 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
   add("merge", po::bool_switch(&asked.merge),
       "Write the weights with the adapters merged into them, from the base's own files.");
-  add("model", po::value(&asked.base)->value_name("HF_DIR"),
+  add("model", model_value(asked.base),
       "With --merge: base of a folder of PEFT, if not the one that it names.");
   add("modelfile", po::bool_switch(&asked.modelfile),
       "Write a Modelfile beside the GGUF file, for `ollama create`, with the chat template.");

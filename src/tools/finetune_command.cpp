@@ -16,6 +16,7 @@
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
 #include "src/tools/kept_examples.h"
+#include "src/tools/model_path.h"
 #include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
@@ -222,8 +223,10 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
           "`hybrid export` makes a folder of it.",
       .operands = {}};
   auto add = syntax.options.add_options();
-  add("model", po::value(&asked.model)->value_name("HF_DIR"),
-      "Model, tokenizer and chat template.");
+  add("model", model_value(asked.model),
+      "Model, tokenizer and chat template: a Hugging Face folder, a GGUF file, or ollama:NAME for "
+      "a "
+      "model that Ollama has downloaded.");
   add("data", po::value(&asked.data)->value_name("EXAMPLES"),
       "File of examples (.jsonl, .json, .csv, .parquet), a folder of such files, or - for standard "
       "input, which is kept in RUN.");

@@ -19,6 +19,7 @@
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
 #include "src/tools/fine_tuning_method.h"
+#include "src/tools/model_path.h"
 #include "src/tools/plan_output.h"
 #include "src/tools/rank_plan.h"
 #include "src/tools/train_output.h"
@@ -289,8 +290,8 @@ int plan_command(const std::vector<std::string>& arguments) {
       .operands = {}};
   add_config_options(syntax.options, asked.source);
   auto add = syntax.options.add_options();
-  add("model", po::value(&asked.model)->value_name("HF_DIR"),
-      "Take the model from a Hugging Face folder.");
+  add("model", model_value(asked.model),
+      "Take the model from a Hugging Face folder, a GGUF file or ollama:NAME.");
   add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
       "With --model: plan what `hybrid finetune` does, by full, lora or qlora.");
   add_device_option(syntax.options, asked.device);

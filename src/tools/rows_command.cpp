@@ -15,6 +15,7 @@
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
+#include "src/tools/model_path.h"
 #include "src/tools/standard_input.h"
 
 namespace hybrid_trainer {
@@ -208,8 +209,8 @@ int rows_command(const std::vector<std::string>& arguments) {
           "for standard input): rows used and refused, tokens, and packed sequences.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
-  add("model", po::value(&model)->required()->value_name("FOLDER"),
-      "Hugging Face folder with tokenizer and chat template.");
+  add("model", model_value(model, "FOLDER")->required(),
+      "Hugging Face folder, GGUF file or ollama:NAME, with tokenizer and chat template.");
   add("length", po::value(&longest)->value_name("N"),
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
   add("show",

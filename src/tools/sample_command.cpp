@@ -13,6 +13,7 @@
 #include "src/tools/control_tokens_option.h"
 #include "src/tools/conversation.h"
 #include "src/tools/device_option.h"
+#include "src/tools/model_path.h"
 #include "src/tools/overflow_option.h"
 #include "src/tools/prompt_file.h"
 
@@ -150,7 +151,7 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   add("system", po::value(&options.system)->value_name("TEXT"),
       "With --chat: what the system says first.");
   add_sampling_options(syntax.options, options.generation);
-  add("draft", po::value(&options.draft)->value_name("RUN|HF_DIR"),
+  add("draft", model_value(options.draft, "RUN|HF_DIR"),
       "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
   const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
   add("draft-tokens", po::value<std::int64_t>()->value_name("K")->notifier(draft_tokens),

@@ -7,6 +7,7 @@
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/model_path.h"
 #include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
 #include "src/tools/training_ranks.h"
@@ -55,7 +56,7 @@ static int train(const std::vector<std::string>& arguments) {
   add("resume", po::bool_switch(&resume),
       "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"
       "--config the run's own configuration holds.");
-  add("init-from", po::value(&init_from)->value_name("HF_DIR"),
+  add("init-from", model_value(init_from),
       "Take model and first weights from a Hugging Face folder.");
   add("adapter", po::value(&adapter)->value_name("PEFT_DIR"),
       "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "

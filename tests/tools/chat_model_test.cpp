@@ -56,6 +56,35 @@ TEST_F(ChatModel, KeepsTokenizerAndTemplateByteForByte) {
   }
 }
 
+TEST_F(ChatModel, OfOllamaIsTakenByItsName) {
+  const fs::path home = trained_folder() / "ollama";
+  fs::remove_all(home);
+  fs::create_directories(home / "blobs");
+  fs::create_directories(home / "manifests/registry.ollama.ai/library/base");
+  write_text(
+      home / "manifests/registry.ollama.ai/library/base/latest",
+      R"({"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":"sha256:ab"}]})");
+  ASSERT_EQ(run_hybrid(trained_folder(), {"export", "chat_base", "--output",
+                                          "ollama/blobs/sha256-ab", "--format", "gguf"})
+                .exit_code,
+            0);
+  ASSERT_EQ(::setenv("OLLAMA_MODELS", home.c_str(), 1), 0);
+  const ProcessResult shown = in_trained_folder({"inspect", "ollama:base"});
+  EXPECT_NE(shown.output.find("llama"), std::string::npos) << shown.output;
+  in_trained_folder({"rows", "chats.jsonl", "--model", "ollama:base"});
+  in_trained_folder({"sample", "ollama:base", "--prompt", "say", "--tokens", "3"});
+  const ProcessResult missing = run_hybrid(trained_folder(), {"inspect", "ollama:bas"});
+  EXPECT_EQ(missing.exit_code, 66);
+  EXPECT_NE(missing.errors.find("base:latest"), std::string::npos) << missing.errors;
+  fs::remove_all(trained_folder() / "of_ollama");
+  EXPECT_EQ(finetune({"--model", "ollama:base", "--data", "chats.jsonl", "--run", "of_ollama",
+                      "--method", "lora"})
+                .exit_code,
+            0);
+  ASSERT_EQ(::unsetenv("OLLAMA_MODELS"), 0);
+  in_trained_folder({"sample", "of_ollama", "--prompt", "say", "--tokens", "3"});
+}
+
 TEST_F(ChatModel, AFileForLlamaCppHasTheMergedWeightsTheTokenizerAndTheTemplate) {
   ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
   const fs::path file = trained_folder() / "tuned.gguf";
