@@ -28,6 +28,7 @@ class LanguageHead::Chunks {
         x_(x),
         targets_(targets),
         keeps_(tape.keeps()),
+        trains_(keeps_ || tape.pass().training),
         stream_(stream),
         step_(chunk_rows(x.size(0), columns() * static_cast<std::int64_t>(size_of(x.dtype())),
                          stream)),
@@ -36,7 +37,7 @@ class LanguageHead::Chunks {
                                         : Tensor{}),
         dx_(keeps_ ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{}),
         dtable_(head.table_, stream, keeps_, x.dtype()) {  // complete when nobody reads it
-    if (keeps_) table_.emplace(head.table_.acquire(x.dtype(), stream));
+    if (trains_) table_.emplace(head.table_.acquire(x.dtype(), stream));
   }
 
   /// Calls visit(begin, end) for all rows in turn.
@@ -49,7 +50,7 @@ class LanguageHead::Chunks {
   void compute_logits(std::int64_t begin, std::int64_t end) {
     const Tensor part = logits_.rows(0, end - begin);
     const Tensor rows = x_.rows(begin, end);
-    if (keeps_ || !head_.table_.storage().multiply(part, rows, Tensor{}, Tensor{}, stream_)) {
+    if (trains_ || !head_.table_.storage().multiply(part, rows, Tensor{}, Tensor{}, stream_)) {
       if (!table_) table_.emplace(head_.table_.acquire(x_.dtype(), stream_));
       kernels::linear_forward(part, rows, *table_, Tensor{}, Tensor{}, stream_);
     }
@@ -89,7 +90,7 @@ class LanguageHead::Chunks {
 
   LanguageHead& head_;
   const Tensor &x_, &targets_;
-  const bool keeps_;
+  const bool keeps_, trains_;
   const Stream& stream_;
   const std::int64_t step_;
   const Tensor logits_, capped_, dx_;
