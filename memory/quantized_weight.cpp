@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/block_linear.h"
 #include "hybrid_trainer/kernels/four_bit_linear.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/memory/eight_bit_quantization.h"
@@ -12,8 +13,8 @@
 namespace hybrid_trainer {
 namespace {
 
-using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,
-    kernels::MicroScalingTensors;
+using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
+    kernels::FourBitType, kernels::MicroScalingTensors;
 
 void dequantize(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
   const StagedTensor codes(from.codes, Use::kRead, stream), scales(from.scales, Use::kRead, stream);
@@ -34,6 +35,19 @@ void dequantize(const Tensor& values, const MicroScalingTensors& from, const Str
   const StagedTensor codes(from.codes, Use::kRead, stream),
       exponents(from.exponents, Use::kRead, stream);
   kernels::dequantize_micro_scaling(values, {codes, exponents}, stream);
+}
+
+void dequantize(const Tensor& values, const BlockTensors& from, const Stream& stream) {
+  const StagedTensor bytes(from.bytes, Use::kRead, stream);
+  kernels::dequantize_blocks(values, {bytes, from.format}, stream);
+}
+
+/// Of blocks that a processor reads where they lie; else null.
+const BlockTensors* blocks_of(const QuantizedRows& part, const Stream& stream) {
+  const auto* const blocks = std::get_if<BlockTensors>(&part.tensors);
+  const bool is_there = blocks != nullptr && stream.device().type == DeviceType::kCpu &&
+                        blocks->bytes.device().type == DeviceType::kCpu;
+  return is_there ? blocks : nullptr;
 }
 
 }  // namespace
@@ -74,6 +88,7 @@ bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& b
     const auto* const tensors = std::get_if<FourBitTensors>(&part.tensors);
     return tensors != nullptr && tensors->codes.device().type == device;
   };
+  if (multiply_blocks(y, x, bias, residual, stream)) return true;
   if (x.size(0) > kernels::kFewRows || x.size(1) % kernels::kFourBitBlock != 0 ||
       !std::ranges::all_of(parts_, is_there))
     return false;
@@ -86,8 +101,33 @@ bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& b
   return true;
 }
 
+bool QuantizedWeight::multiply_blocks(const Tensor& y, const Tensor& x, const Tensor& bias,
+                                      const Tensor& residual, const Stream& stream) const {
+  std::vector<kernels::BlockRows> rows;
+  for (const QuantizedRows& part : parts_) {
+    const BlockTensors* const blocks = blocks_of(part, stream);
+    if (blocks == nullptr) return false;
+    rows.push_back({part.rows, *blocks});
+  }
+  kernels::block_linear(y, x, rows, bias, residual, stream);
+  return true;
+}
+
+bool QuantizedWeight::look_up(const Tensor& y, const Tensor& indices, const Stream& stream) {
+  const BlockTensors* const blocks = blocks_of(parts_.front(), stream);
+  if (parts_.size() != 1 || blocks == nullptr) return false;
+  kernels::gather_block_rows(y, indices, *blocks, stream);
+  return true;
+}
+
 const void* QuantizedWeight::fixed_place() const {
-  const auto codes = [](const auto& tensors) { return place_on_device(tensors.codes); };
+  const auto codes = [](const auto& tensors) -> const void* {
+    if constexpr (requires { tensors.codes; }) {
+      return place_on_device(tensors.codes);
+    } else {
+      return place_on_device(tensors.bytes);
+    }
+  };
   return std::visit(codes, parts_.front().tensors);
 }
 

@@ -22,7 +22,7 @@ using Names = std::set<std::string>;
 const std::map<std::string, Names> kMayUse{
     {"core", {}},
     {"files", {"core"}},
-    {"gguf", {"core", "files"}},
+    {"gguf", {"core", "files", "kernels"}},
     {"chat", {"core", "files", "gguf"}},
     {"kernels", {"core"}},
     {"distributed", {"core", "kernels"}},

@@ -1,8 +1,6 @@
 #include "hybrid_trainer/gguf/block_formats.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kBlock = 32, kSuperBlock = 256;
+constexpr std::size_t kBlock = 32;
 
 template <class T>
 T load(const std::byte* from) {
@@ -29,9 +27,6 @@ void store(T value, std::byte* to) {
 
 float from_half(const std::byte* from) { return static_cast<float>(load<_Float16>(from)); }
 void store_half(float value, std::byte* to) { store(static_cast<_Float16>(value), to); }
-
-unsigned low(std::byte both) { return std::to_integer<unsigned>(both) & 15; }
-unsigned high(std::byte both) { return std::to_integer<unsigned>(both) >> 4; }
 
 void encode_half(std::span<const float> values, std::byte* to) {
   for (const float value : values) {
@@ -64,136 +59,36 @@ void encode_q4_0(std::span<const float> values, std::byte* to) {
     to[2 + i] = static_cast<std::byte>(code(values[i]) | code(values[i + kBlock / 2]) << 4);
 }
 
-/// Codes of four bits, the first half of the block in the low ones; f(place, code) takes them.
-template <class F>
-void for_each_nibble(const std::byte* codes, const F& f) {
-  for (std::size_t i = 0; i < kBlock / 2; ++i) {
-    f(i, low(codes[i]));
-    f(i + kBlock / 2, high(codes[i]));
-  }
-}
+}  // namespace
 
-void decode_q4_0(const std::byte* from, float* to) {
-  const float scale = from_half(from);
-  for_each_nibble(from + 2, [&](std::size_t i, unsigned code) {
-    to[i] = static_cast<float>(static_cast<int>(code) - 8) * scale;
-  });
-}
-
-void decode_q4_1(const std::byte* from, float* to) {
-  const float scale = from_half(from), least = from_half(from + 2);
-  for_each_nibble(from + 4, [&](std::size_t i, unsigned code) {
-    to[i] = static_cast<float>(code) * scale + least;
-  });
-}
-
-unsigned with_fifth_bit(unsigned code, std::uint32_t bits, std::size_t i) {
-  return code | (bits >> i & 1) << 4;
-}
-
-void decode_q5_0(const std::byte* from, float* to) {
-  const float scale = from_half(from);
-  const auto bits = load<std::uint32_t>(from + 2);
-  for_each_nibble(from + 6, [&](std::size_t i, unsigned code) {
-    to[i] = static_cast<float>(static_cast<int>(with_fifth_bit(code, bits, i)) - 16) * scale;
-  });
-}
-
-void decode_q5_1(const std::byte* from, float* to) {
-  const float scale = from_half(from), least = from_half(from + 2);
-  const auto bits = load<std::uint32_t>(from + 4);
-  for_each_nibble(from + 8, [&](std::size_t i, unsigned code) {
-    to[i] = static_cast<float>(with_fifth_bit(code, bits, i)) * scale + least;
-  });
-}
-
-void decode_q8_0(const std::byte* from, float* to) {
-  const float scale = from_half(from);
-  for (std::size_t i = 0; i < kBlock; ++i)
-    to[i] = static_cast<float>(load<std::int8_t>(from + 2 + i)) * scale;
-}
-
-struct ScaleAndLeast {
-  float scale, least;
-};
-
-/// Of the part `j` of eight of a superblock: six bits each, in twelve bytes.
-ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
-  const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
-  const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
-  const unsigned least = j < 4 ? packed(j + 4) & 63 : packed(j + 4) >> 4 | (packed(j) >> 6) << 4;
-  return {from_half(from) * static_cast<float>(scale),
-          from_half(from + 2) * static_cast<float>(least)};
-}
-
-/// With the fifth bits at `bits` where there are any.
-void decode_k(const std::byte* from, const std::byte* bits, const std::byte* codes, float* to) {
-  for (std::size_t j = 0; j < kSuperBlock / kBlock; ++j) {
-    const ScaleAndLeast part = part_of(from, j);
-    for (std::size_t i = 0; i < kBlock; ++i) {
-      const std::byte both = codes[j / 2 * kBlock + i];
-      unsigned code = j % 2 == 0 ? low(both) : high(both);
-      if (bits != nullptr) code |= (std::to_integer<unsigned>(bits[i]) >> j & 1) << 4;
-      to[j * kBlock + i] = part.scale * static_cast<float>(code) - part.least;
-    }
-  }
-}
-
-void decode_q4_k(const std::byte* from, float* to) { decode_k(from, nullptr, from + 16, to); }
-void decode_q5_k(const std::byte* from, float* to) { decode_k(from, from + 16, from + 48, to); }
-
-void decode_q6_k(const std::byte* from, float* to) {
-  const std::byte *lower = from, *upper = from + 128, *scales = from + 192;
-  const float scale = from_half(from + 208);
-  for (std::size_t i = 0; i < kSuperBlock; ++i) {
-    const std::size_t half = i / 128, quarter = i % 128 / kBlock, place = i % kBlock;
-    const std::byte both = lower[half * 64 + quarter % 2 * kBlock + place];
-    const unsigned four = quarter < 2 ? low(both) : high(both);
-    const unsigned two = std::to_integer<unsigned>(upper[half * kBlock + place]) >> 2 * quarter & 3;
-    const float own = scale * static_cast<float>(load<std::int8_t>(scales + i / 16));
-    to[i] = own * static_cast<float>(static_cast<int>(four | two << 4) - 32);
-  }
-}
-
-void decode_mxfp4(const std::byte* from, float* to) {
-  constexpr std::array<float, 16> kHalves{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  const float half = std::ldexp(1.0f, std::to_integer<int>(from[0]) - 128);
-  for_each_nibble(from + 1, [&](std::size_t i, unsigned code) { to[i] = kHalves[code] * half; });
-}
-
-using Decode = void (*)(const std::byte* from, float* to);
-
-Decode decoder_of(GgufType type) {
+std::optional<kernels::BlockFormat> block_format_of(GgufType type) {
+  using kernels::BlockFormat;
   switch (type) {
-    case GgufType::kQ4_0:
-      return decode_q4_0;
-    case GgufType::kQ4_1:
-      return decode_q4_1;
-    case GgufType::kQ5_0:
-      return decode_q5_0;
-    case GgufType::kQ5_1:
-      return decode_q5_1;
     case GgufType::kQ8_0:
-      return decode_q8_0;
+      return BlockFormat::kQ8_0;
+    case GgufType::kQ4_0:
+      return BlockFormat::kQ4_0;
+    case GgufType::kQ4_1:
+      return BlockFormat::kQ4_1;
+    case GgufType::kQ5_0:
+      return BlockFormat::kQ5_0;
+    case GgufType::kQ5_1:
+      return BlockFormat::kQ5_1;
     case GgufType::kQ4_K:
-      return decode_q4_k;
+      return BlockFormat::kQ4_K;
     case GgufType::kQ5_K:
-      return decode_q5_k;
+      return BlockFormat::kQ5_K;
     case GgufType::kQ6_K:
-      return decode_q6_k;
+      return BlockFormat::kQ6_K;
     case GgufType::kMXFP4:
-      return decode_mxfp4;
-    case GgufType::kF16:
-      return [](const std::byte* from, float* to) { *to = from_half(from); };
-    case GgufType::kBF16:
-      return [](const std::byte* from, float* to) { *to = to_float(load<BFloat16>(from)); };
+      return BlockFormat::kMXFP4;
     case GgufType::kF32:
+    case GgufType::kF16:
+    case GgufType::kBF16:
       break;
   }
-  return [](const std::byte* from, float* to) { *to = load<float>(from); };
+  return {};
 }
-
-}  // namespace
 
 void encode_blocks(GgufType type, std::span<const float> values, std::byte* to) {
   if (type == GgufType::kF32) {
@@ -212,11 +107,15 @@ void encode_blocks(GgufType type, std::span<const float> values, std::byte* to) 
 }
 
 void decode_blocks(GgufType type, const std::byte* from, std::span<float> values) {
-  const GgufBlock block = block_of(type);
-  const Decode decode = decoder_of(type);
-  const auto elements = static_cast<std::size_t>(block.elements);
-  for (std::size_t i = 0; i < values.size(); i += elements, from += block.bytes)
-    decode(from, values.data() + i);
+  if (const auto format = block_format_of(type))
+    return kernels::decode_blocks(*format, from, values);
+  const std::size_t bytes = block_of(type).bytes;
+  for (float& value : values) {
+    value = type == GgufType::kF32   ? load<float>(from)
+            : type == GgufType::kF16 ? from_half(from)
+                                     : to_float(load<BFloat16>(from));
+    from += bytes;
+  }
 }
 
 }  // namespace hybrid_trainer

@@ -106,7 +106,8 @@ std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFold
   ExportedParts parts(tensors);
   model.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
-    if (const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage())) {
+    const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
+    if (weight != nullptr && !form_of(weight->parts().front()).empty()) {
       append_codes(parts, parameter, *weight, origin, stream);
     } else {
       append_values(parts, parameter, origin, dtype, stream);

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/gguf/block_formats.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/gguf/gguf_names.h"
 #include "hybrid_trainer/hugging_face/file_layout.h"
@@ -14,8 +17,6 @@
 
 namespace hybrid_trainer {
 namespace {
-
-constexpr const char* kUsualForm = "nf4";
 
 Stream host_stream() { return Stream(MemoryPool::create("host")); }
 
@@ -52,27 +53,86 @@ class WeightInGguf final : public FolderWeight {
     read(values);
     return values;
   }
-  bool is_quantized() const override { return false; }
+  bool is_quantized() const override {
+    return std::ranges::all_of(parts_, [&](const GgufPart& part) {
+      return block_format_of(file_.tensor(part.name.name).type).has_value();
+    });
+  }
   std::vector<QuantizedRows> quantized(const Stream& home) const override {
-    return {quantize_rows(values(), kUsualForm, home)};
+    std::vector<QuantizedRows> all;
+    std::int64_t row = 0;
+    for (const GgufPart& part : parts_) {
+      row += part.in_folder.rows();
+      const std::int64_t padding = &part == &parts_.back() ? shape_[0] - row : 0;
+      all.push_back(blocks_of(part, padding, home));
+    }
+    return all;
   }
 
  private:
-  void read_part(const Tensor& values, const GgufPart& part) const {
+  const GgufTensor& tensor_of(const GgufPart& part) const {
     const GgufTensor& tensor = file_.tensor(part.name.name);
-    const Shape& wanted = part.in_folder.shape;
-    if (tensor.shape != wanted)
+    if (tensor.shape != part.in_folder.shape)
       throw DataError(concat(file_.path().string(), ": the tensor ", tensor.name, " is of shape ",
-                             tensor.shape.text(), "; the model wants ", wanted.text()));
-    const Tensor found = file_.values_of(tensor);
-    const float* const begin = found.data<float>();
-    const auto finite = std::count_if(begin, begin + found.elements(),
+                             tensor.shape.text(), "; the model wants ",
+                             part.in_folder.shape.text()));
+    return tensor;
+  }
+  void check_finite(const GgufTensor& tensor, const Tensor& values) const {
+    const float* const begin = values.data<float>();
+    const auto finite = std::count_if(begin, begin + values.elements(),
                                       [](float value) { return std::isfinite(value); });
-    if (finite != found.elements())
-      throw DataError(concat(file_.path().string(), ": of the ", found.elements(), " numbers of ",
-                             tensor.name, " ", found.elements() - finite,
+    if (finite != values.elements())
+      throw DataError(concat(file_.path().string(), ": of the ", values.elements(), " numbers of ",
+                             tensor.name, " ", values.elements() - finite,
                              " are NaN or infinite; copy the file anew"));
+  }
+  void read_part(const Tensor& values, const GgufPart& part) const {
+    const GgufTensor& tensor = tensor_of(part);
+    const Tensor found = file_.values_of(tensor);
+    check_finite(tensor, found);
     take_from_file(values, from_gguf(found, part.name), part.in_folder);
+  }
+  /// The part's blocks, and rows of zeros behind them.
+  QuantizedRows blocks_of(const GgufPart& part, std::int64_t padding, const Stream& home) const {
+    const GgufTensor& tensor = tensor_of(part);
+    const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    const auto format = block_format_of(tensor.type).value();
+    QuantizedRows held{rows + padding,
+                       kernels::BlockTensors::empty(rows + padding, columns, format, home)};
+    if (home.device().simulated) return held;
+    const Stream host = host_stream();
+    const auto in_file = kernels::BlockTensors::empty(rows, columns, format, host),
+               made = kernels::BlockTensors::empty(rows + padding, columns, format, host);
+    InputFile(file_.path())
+        .read_at(static_cast<char*>(in_file.bytes.raw()), tensor.bytes(), tensor.offset);
+    const Tensor values = Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
+    kernels::dequantize_blocks(values, in_file, host);
+    check_finite(tensor, values);
+    fill_zero(made.bytes, host);
+    take_rows(made.bytes.raw(), in_file.bytes.raw(), part,
+              tensor.bytes() / static_cast<std::size_t>(rows));
+    wait_for_copy(std::get<kernels::BlockTensors>(held.tensors).bytes, made.bytes, home);
+    return held;
+  }
+  /// Rows of so many bytes in the model's order.
+  static void take_rows(void* to, const void* from, const GgufPart& part, std::size_t bytes) {
+    const std::int64_t rows = part.in_folder.rows();
+    std::vector<std::byte> unpaired;
+    if (part.name.change == GgufChange::kPairedRows) {
+      unpaired.resize(static_cast<std::size_t>(rows) * bytes);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto paired = static_cast<std::size_t>(paired_row(row, rows, part.name.heads));
+        std::memcpy(unpaired.data() + static_cast<std::size_t>(row) * bytes,
+                    static_cast<const std::byte*>(from) + paired * bytes, bytes);
+      }
+      from = unpaired.data();
+    }
+    if (part.in_folder.order.are_alike()) {
+      std::memcpy(to, from, static_cast<std::size_t>(rows) * bytes);
+    } else {
+      copy_rows(to, from, part.in_folder.order, bytes, RowsTo::kHere);
+    }
   }
   const GgufFile& file_;
   std::vector<GgufPart> parts_;
@@ -120,6 +180,8 @@ void visit_gguf_weights(const std::filesystem::path& path, LanguageModel& model,
   for (auto& [parameter, parts] : weights)
     visit(*parameter, WeightInGguf(file, std::move(parts), parameter->shape()));
 }
+
+bool is_gguf_file(const std::filesystem::path& model) { return GgufFile::is_one(model); }
 
 bool is_all_bf16(const std::filesystem::path& path) {
   const GgufFile file(path);

@@ -5,7 +5,8 @@
 namespace hybrid_trainer {
 namespace {
 
-using kernels::EightBitTensors, kernels::FourBitTensors, kernels::MicroScalingTensors;
+using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
+    kernels::MicroScalingTensors;
 
 constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
 
@@ -46,6 +47,8 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
     return {from.rows, EightBitTensors{move(eight->codes), move(eight->magnitudes)}};
   if (const auto* micro = std::get_if<MicroScalingTensors>(&from.tensors))
     return {from.rows, MicroScalingTensors{move(micro->codes), move(micro->exponents)}};
+  if (const auto* blocks = std::get_if<BlockTensors>(&from.tensors))
+    return {from.rows, BlockTensors{move(blocks->bytes), blocks->format}};
   const auto& four = std::get<FourBitTensors>(from.tensors);
   if (columns % kFourBitRowBlock != 0) {
     const char* const way_out = side == RowsTo::kHere

@@ -93,7 +93,8 @@ class TargetModules {
 }  // namespace
 
 const std::vector<std::string>& frozen_base_names() {
-  static const std::vector<std::string> all{"fp32", "bf16", "int8", "fp4", "nf4", "mxfp4"};
+  static const std::vector<std::string> all{"fp32", "bf16",  "int8",   "fp4",
+                                            "nf4",  "mxfp4", kFileBase};
   return all;
 }
 

@@ -16,6 +16,11 @@ Embedding::Embedding(std::int64_t rows, std::int64_t positions, std::int64_t wid
 Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& stream) {
   Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_.shape()[1]}, pass.dtype,
                            MemoryKind::kActivations, stream);
+  if (!positions_ && !pass.training &&
+      tokens_.storage().look_up(y.as_rows(), tokens.view({tokens.elements()}), stream)) {
+    scale(y, stream);
+    return y;
+  }
   const bool apart = positions_ && pass.positions;  // a look-up of its own, by documents
   kernels::embedding_forward(
       y, tokens, tokens_.acquire(pass.dtype, stream),

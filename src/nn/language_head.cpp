@@ -1,6 +1,7 @@
 #include "hybrid_trainer/nn/language_head.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/loss.h"
@@ -27,6 +28,7 @@ class LanguageHead::Chunks {
         x_(x),
         targets_(targets),
         keeps_(tape.keeps()),
+        trains_(keeps_ || tape.pass().training),
         stream_(stream),
         step_(chunk_rows(x.size(0), columns() * static_cast<std::int64_t>(size_of(x.dtype())),
                          stream)),
@@ -34,8 +36,9 @@ class LanguageHead::Chunks {
         capped_(head.cap_ > 0 && keeps_ ? Tensor::empty_like(logits_, MemoryKind::kLogits, stream)
                                         : Tensor{}),
         dx_(keeps_ ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{}),
-        dtable_(head.table_, stream, keeps_, x.dtype()),  // complete when nobody reads it
-        table_(head.table_.acquire(x.dtype(), stream)) {}
+        dtable_(head.table_, stream, keeps_, x.dtype()) {  // complete when nobody reads it
+    if (trains_) table_.emplace(head.table_.acquire(x.dtype(), stream));
+  }
 
   /// Calls visit(begin, end) for all rows in turn.
   template <class Visit>
@@ -46,7 +49,11 @@ class LanguageHead::Chunks {
   bool is_one() const { return step_ == x_.size(0); }
   void compute_logits(std::int64_t begin, std::int64_t end) {
     const Tensor part = logits_.rows(0, end - begin);
-    kernels::linear_forward(part, x_.rows(begin, end), table_, Tensor{}, Tensor{}, stream_);
+    const Tensor rows = x_.rows(begin, end);
+    if (trains_ || !head_.table_.storage().multiply(part, rows, Tensor{}, Tensor{}, stream_)) {
+      if (!table_) table_.emplace(head_.table_.acquire(x_.dtype(), stream_));
+      kernels::linear_forward(part, rows, *table_, Tensor{}, Tensor{}, stream_);
+    }
     if (head_.cap_ > 0) kernels::cap_forward(part, part, head_.cap_, stream_);
   }
   /// Writes the losses of the rows whose logits were computed last; where `scale` is not 0 these become
@@ -65,7 +72,7 @@ class LanguageHead::Chunks {
     const Tensor part = logits_.rows(0, end - begin);
     if (capped_)
       kernels::cap_backward(part, part, capped_.rows(0, end - begin), head_.cap_, stream_);
-    kernels::linear_backward_input(dx_.rows(begin, end), part, table_, stream_);
+    kernels::linear_backward_input(dx_.rows(begin, end), part, *table_, stream_);
     if (dtable_.wanted()) {
       kernels::linear_backward_weight(dtable_.gradient(), part, x_.rows(begin, end),
                                       dtable_.next_mode(), stream_);
@@ -83,12 +90,12 @@ class LanguageHead::Chunks {
 
   LanguageHead& head_;
   const Tensor &x_, &targets_;
-  const bool keeps_;
+  const bool keeps_, trains_;
   const Stream& stream_;
   const std::int64_t step_;
   const Tensor logits_, capped_, dx_;
   GradientContribution dtable_;
-  const Weight table_;
+  std::optional<Weight> table_;  // while anything reads its values
 };
 
 Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor,
@@ -148,7 +155,9 @@ Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
   if (scale_ != 1) kernels::scale(x, x, scale_, stream);
   Tensor logits =
       Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kLogits, stream);
-  kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{}, stream);
+  if (!table_.storage().multiply(logits, x, Tensor{}, Tensor{}, stream))
+    kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{},
+                            stream);
   if (cap_ > 0) kernels::cap_forward(logits, logits, cap_, stream);
   return logits;
 }

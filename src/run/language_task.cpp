@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -26,6 +27,15 @@ void check_model(const HybridTrainerConfig& config, const ModelRegistry& registr
   const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
   const auto model = make_run_model(config, {}, nowhere, registry);
   make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
+}
+
+/// The GGUF file whose blocks are the frozen weights. Throws ConfigError where the model is no such file.
+std::string file_of_base(const TrainingRunSettings& settings) {
+  const auto base = base_of_run(RunPaths{settings.run.string()}, settings.init_from);
+  if (base && is_gguf_file(*base)) return base->string();
+  throw ConfigError({concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
+                            base ? base->string() + " is none" : "the run begins with no model",
+                            "; want such a file as the model, or nf4")});
 }
 
 /// What export.dtype auto means: of a run that goes on what it meant when it began.
@@ -77,7 +87,7 @@ std::string adapters_line(const LoraConfig& lora, LossModel& model) {
   for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
   return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
                 ": ", units::millions(trained), " weights are trained beside frozen ones in ",
-                lora.base);
+                lora.base == kFileBase ? "the file's own blocks" : lora.base);
 }
 
 std::string batch_line(const HybridTrainerConfig& config) {
@@ -128,6 +138,8 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
                     : concat("want at least ", wanted, ", or 0 to take that"))});
   }
   config.validate(registry);
+  if (config.lora.is_on() && config.lora.base == kFileBase)
+    config.lora.file = file_of_base(settings_);
   if (!settings_.export_to.empty() && !config.lora.is_on())
     check_hugging_face_export(config.model, registry);
   check_data(config);

@@ -203,6 +203,9 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.token_ids = data.token_ids;
   run.tokenizer = tokenizer_of_run(paths);
   run.tokenizer_folder = tokenizer_folder(paths);
+  if (frozen_form == kFileBase && !run.config.lora.is_on())
+    throw UsageError(concat(paths.root, " is a run that trained all weights, so no GGUF file's ",
+                            "blocks hold them (file); ask for another form, such as nf4"));
   if (frozen_form) run.config.lora.base = *frozen_form;
   const auto base = base_of_run(paths);
   run.base = base.value_or("");

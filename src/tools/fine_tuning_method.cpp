@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 
 namespace hybrid_trainer {
@@ -62,6 +63,9 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
     throw UsageError(concat("lora.base: got ", lora.base, ", and the weights of ", folder.string(),
                             " are quantized already; want ", held,
                             ", or the folder that they were made from"));
+  if (lora.is_on() && lora.base == kFileBase && !is_gguf_file(folder))
+    throw UsageError(concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
+                            folder.string(), " is none; want such a file as --model, or nf4"));
   if (method == "full" && lora.is_on())
     throw UsageError(concat("--method full and --set lora.rank=", lora.rank,
                             ", which trains adapters alone; want --method lora or qlora"));
@@ -71,7 +75,7 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
   if (method == "qlora" && !is_quantized_base(lora.base))
     throw UsageError(
         concat("--method qlora and --set lora.base=", lora.base,
-               ", which is not quantized; want nf4, fp4, mxfp4 or int8, or --method lora"));
+               ", which is not quantized; want nf4, fp4, mxfp4, int8 or file, or --method lora"));
 }
 
 }  // namespace hybrid_trainer

@@ -25,9 +25,11 @@ TrainedRun with_windows(TrainedRun opened) {
 
 void add_precision_option(po::options_description& options, std::string& precision) {
   options.add_options()(
-      "precision", po::value(&precision)->value_name("fp32|bf16|int8|fp4|nf4|mxfp4"),
+      "precision", po::value(&precision)->value_name("fp32|bf16|int8|fp4|nf4|mxfp4|file"),
       "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base "
-      "says by int8, fp4, nf4 or mxfp4 (fp32).");
+      "says by int8, fp4, nf4 or mxfp4; or file, of a GGUF file: its own blocks, on a "
+      "processor by numbers rounded to 8 bits, as llama.cpp does, on CUDA made fp32 for each "
+      "product, which is slow (fp32).");
 }
 
 void add_run_weights_options(po::options_description& options, RunWeightsOption& asked) {
@@ -101,7 +103,7 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, const Run
 }
 
 DType compute_in(LanguageModel& model, const std::string& precision, const Stream& stream) {
-  const DType dtype = precision == "fp32" ? DType::kF32 : DType::kBF16;
+  const DType dtype = precision == "fp32" || precision == kFileBase ? DType::kF32 : DType::kBF16;
   model.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
   return dtype;
 }

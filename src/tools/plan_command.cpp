@@ -10,6 +10,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/planning/device_memory.h"
@@ -81,6 +82,12 @@ HybridTrainerConfig config_of(const Asked& asked) {
   if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
   if (!asked.device.empty()) config.device = checked_device_name(asked.device);
   config.validate();
+  if (config.lora.is_on() && config.lora.base == kFileBase) {
+    if (!is_gguf_file(asked.model))
+      throw UsageError(concat("plan: lora.base: got file, which keeps the blocks of a GGUF file; ",
+                              "want such a file as --model"));
+    config.lora.file = asked.model;
+  }
   return config;
 }
 

@@ -24,6 +24,10 @@ std::unique_ptr<LanguageModel> make_frozen(const HybridTrainerConfig& config,
   const Stream first(has_values ? MemoryPool::create("host")
                                 : MemoryPool::create("nowhere", {}, simulated_memory({})));
   auto model = make_model(config.model, seed, first, registry);
+  if (!folder && config.lora.base == kFileBase) {
+    require(!has_values && !config.lora.file.empty(), "lora.base: file wants the file");
+    return make_frozen(config, config.lora.file, home, home_of, registry);
+  }
   if (folder) {
     if (is_quantized_base(config.lora.base)) form_held(*folder, config.lora.base);  // or throws
     const std::string in_folder = quantization_of_hugging_face(*folder);

@@ -11,9 +11,12 @@
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/gguf/gguf_writer.h"
 #include "hybrid_trainer/gguf_export/gguf_export.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
@@ -209,6 +212,56 @@ TEST_F(GgufReading, RefusesWordsThatItDoesNotKnow) {
        gguf_texts("tokenizer.ggml.tokens", {"a"}), gguf_integers("tokenizer.ggml.token_type", {1})},
       {}, [&](std::size_t) { return Tensor(); });
   EXPECT_TRUE(contains(message_of<DataError>([&] { load_tokenizer(path); }), "\"viking\""));
+}
+
+/// A Llama in blocks of 32, with norms that are no blocks.
+class GgufInBlocks : public GgufReading {
+ protected:
+  GgufInBlocks() {
+    config_ = {.family = "llama", .layers = 2, .heads = 4, .width = 64, .context = 64};
+    config_.vocabulary = 604;
+    config_.key_heads = 2;
+    config_.inner_width = 96;
+    const auto model = make_model(config_, 1, stream_);
+    export_gguf(*model, *tokenizer_, "", "q8_0", path_, stream_);
+  }
+  ModelConfig config_;
+  const std::filesystem::path path_ = folder_ / "blocks.gguf";
+};
+
+TEST_F(GgufInBlocks, HoldTheWeightsThatTheyStandFor) {
+  const auto model = make_model(resolved_model_config(config_), 2, stream_);
+  int in_blocks = 0;
+  visit_gguf_weights(path_, *model, [&](Parameter& parameter, const FolderWeight& weight) {
+    ASSERT_EQ(weight.is_quantized(), parameter.role() != Role::kVector) << parameter.name();
+    if (!weight.is_quantized()) return;
+    const Tensor wanted = weight.values();
+    parameter.set_storage(
+        std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(stream_)));
+    EXPECT_EQ(values_of(parameter.acquire_master(stream_).tensor()), values_of(wanted))
+        << parameter.name();
+    ++in_blocks;
+  });
+  EXPECT_GT(in_blocks, 6);
+}
+
+TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {
+  const TrainedRun exact = load_hugging_face_folder(path_, "fp32", stream_),
+                   held = load_hugging_face_folder(path_, "file", stream_);
+  const Tensor tokens = random_tokens({1, 12}, 600, 3, stream_);
+  const Pass pass{.training = false};
+  const auto wanted = values_of(exact.model->logits(tokens, pass, stream_)),
+             found = values_of(held.model->logits(tokens, pass, stream_));
+  EXPECT_LT(relative_error(found, wanted), 0.03);
+  EXPECT_NE(found, wanted) << "the inputs of products have 8 bits";
+}
+
+TEST_F(GgufInBlocks, AreWantedOfAGgufFileAlone) {
+  const auto model = make_model(config_, 1, stream_);
+  export_hugging_face(*model, nullptr, folder_ / "plain", stream_);
+  EXPECT_TRUE(contains(
+      message_of<UsageError>([&] { load_hugging_face_folder(folder_ / "plain", "file", stream_); }),
+      "is no GGUF file"));
 }
 
 TEST_F(GgufReading, ATensorOfNoPartOfTheModelIsRefused) {

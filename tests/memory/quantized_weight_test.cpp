@@ -52,5 +52,63 @@ TEST(QuantizedWeight, PartsAreQuantizedEachByItselfAndHeldWhileTheyAreRead) {
   }
 }
 
+/// Rows of Q8_0 blocks with scale 1, whose codes follow from their place.
+QuantizedRows rows_of_blocks(std::int64_t rows, std::int64_t columns, const Stream& home) {
+  const auto blocks =
+      kernels::BlockTensors::empty(rows, columns, kernels::BlockFormat::kQ8_0, home);
+  auto* const bytes = blocks.bytes.data<std::uint8_t>();
+  for (std::int64_t i = 0; i < blocks.bytes.elements(); ++i) {
+    const std::int64_t place = i % 34;
+    const auto code = static_cast<std::uint8_t>(i * 7 % 251);
+    bytes[i] = place == 0 ? std::uint8_t{0} : place == 1 ? std::uint8_t{0x3C} : code;
+  }
+  return {rows, blocks};
+}
+
+class WeightInBlocks : public ::testing::Test {
+ protected:
+  Tensor empty(const Shape& shape) const {
+    return Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream_);
+  }
+  std::unique_ptr<QuantizedWeight> weight(std::vector<std::int64_t> rows) const {
+    std::vector<QuantizedRows> parts;
+    std::int64_t all = 0;
+    for (const std::int64_t count : rows) {
+      parts.push_back(rows_of_blocks(count, 64, stream_));
+      all += count;
+    }
+    return std::make_unique<QuantizedWeight>(Shape{all, 64}, std::move(parts));
+  }
+  const Stream stream_ = test_stream();
+};
+
+TEST_F(WeightInBlocks, MultipliesAnyNumberOfRowsWithoutItsValues) {
+  const auto held = weight({5, 3});
+  const Tensor values = held->acquire(DType::kF32, stream_);
+  for (const std::int64_t count : {1, 40}) {
+    const Tensor x = Tensor::zeros({count, 64}, DType::kF32, MemoryKind::kWorkspace, stream_),
+                 y = empty({count, 8});
+    for (std::int64_t n = 0; n < count; ++n) x.data<float>()[n * 64 + n] = 127;
+    ASSERT_TRUE(held->multiply(y, x, Tensor{}, Tensor{}, stream_));
+    for (std::int64_t n = 0; n < count; ++n)
+      for (std::int64_t o = 0; o < 8; ++o)
+        EXPECT_EQ(y.data<float>()[n * 8 + o], 127 * values.data<float>()[o * 64 + n]);
+  }
+  held->release(DType::kF32, Use::kRead, stream_);
+}
+
+TEST_F(WeightInBlocks, LooksUpRowsOfOnePart) {
+  const auto held = weight({8}), cut = weight({5, 3});
+  const Tensor values = held->acquire(DType::kF32, stream_), y = empty({2, 64});
+  const Tensor indices = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
+  indices.data<std::int32_t>()[0] = 7;
+  indices.data<std::int32_t>()[1] = 2;
+  EXPECT_FALSE(cut->look_up(y, indices, stream_));
+  ASSERT_TRUE(held->look_up(y, indices, stream_));
+  EXPECT_TRUE(same_bits(y.rows(0, 1), values.rows(7, 8)));
+  EXPECT_TRUE(same_bits(y.rows(1, 2), values.rows(2, 3)));
+  held->release(DType::kF32, Use::kRead, stream_);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

@@ -7,10 +7,12 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run/run_export.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "support/parameters.h"
@@ -115,6 +117,7 @@ TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
   };
   for (const char* variant : {"lora", "dora"}) {
     for (const std::string& form : frozen_base_names()) {
+      if (form == kFileBase) continue;  // of a GGUF file
       config.lora.variant = variant;
       config.lora.base = form;
       config.memory.weights = "device";
@@ -128,12 +131,42 @@ TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
   }
 }
 
+TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
+  HybridTrainerConfig config = tiny_lora();
+  config.training.steps = 12;
+  config.checkpoint.every_steps = 6;
+  config.lora.base = kFileBase;
+  const auto tokenizer = load_tokenizer(concat(HT_TEST_DATA_DIR, "/bpe_small"));
+  ModelConfig of_file{.family = "llama", .layers = 2, .heads = 2, .width = 32, .context = 16};
+  of_file.inner_width = 64;
+  of_file.vocabulary = tokenizer->vocabulary_size();
+  const fs::path file = scratch_ / "base.gguf";
+  export_gguf(*make_model(of_file, 5, stream_), *tokenizer, "", "q8_0", file, stream_);
+  train(config, scratch_ / "whole", file);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
+  copy_up_to(scratch_ / "whole", scratch_ / "cut", 7, 12);
+  train(config, scratch_ / "cut", {}, true);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"), wanted);
+  config.lora.base = "fp32";  // dequantised once: training multiplies the same numbers
+  train(config, scratch_ / "plain", file);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "plain"), wanted);
+  const MergedExport merged =
+      export_merged(scratch_ / "whole", scratch_ / "merged", RunWeights::kLast);
+  EXPECT_LT(merged.largest_change, 0.05 * merged.largest_logit);
+  config.model = read_hugging_face_model_config(file, 0);
+  const std::size_t in_plain = simulate_memory(config, {}).device_bytes;
+  config.lora.base = kFileBase;
+  config.lora.file = file;
+  EXPECT_LT(simulate_memory(config, {}).device_bytes, in_plain);
+  EXPECT_THROW(train(config, scratch_ / "refused", base(5)), ConfigError);
+}
+
 TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
   HybridTrainerConfig config = tiny_lora();
   config.training.steps = 6;
   config.checkpoint.every_steps = 6;
   for (const std::string& form : frozen_base_names()) {
-    if (!is_quantized_base(form)) continue;
+    if (!is_quantized_base(form) || form == kFileBase) continue;
     config.lora.base = form;
     const fs::path plain = base(5, DType::kF32, 32), quantized = scratch_ / ("in_" + form);
     const TrainedRun opened = load_hugging_face_folder(plain, form, stream_);

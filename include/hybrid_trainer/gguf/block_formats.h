@@ -1,11 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/kernels/weight_blocks.h"
 
 namespace hybrid_trainer {
+
+/// The format of a type that holds numbers in blocks; none of a type that holds them one by one.
+std::optional<kernels::BlockFormat> block_format_of(GgufType type);
 
 /// The types that are written: f32, f16, bf16, q8_0, q4_0.
 /// `values` are whole blocks; `to` has block_of(type).bytes for each. Rounds to the nearest, as

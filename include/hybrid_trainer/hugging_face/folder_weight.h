@@ -17,10 +17,11 @@ class FolderWeight {
   virtual Tensor values() const = 0;
   /// Fills f32 values on the host with them.
   virtual void read(const Tensor& values) const = 0;
-  /// Whether a module of it is quantized.
+  /// Whether a module of it is quantized; of a GGUF file whether all are.
   virtual bool is_quantized() const = 0;
   /// Its modules' codes as the folder has them, in the pool of `home`; a module without is quantized
-  /// in the folder's form.
+  /// in the folder's form. Of a GGUF file the blocks, where all modules have some; on a simulated home
+  /// nothing of them is read.
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 

@@ -14,6 +14,9 @@ namespace hybrid_trainer {
 void visit_gguf_weights(const std::filesystem::path& file, LanguageModel& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
+/// Whether a model's path is that of a GGUF file.
+bool is_gguf_file(const std::filesystem::path& model);
+
 /// Whether all matrices of the file are bf16.
 bool is_all_bf16(const std::filesystem::path& file);
 

@@ -7,12 +7,13 @@
 #include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/four_bit.h"
 #include "hybrid_trainer/kernels/micro_scaling.h"
+#include "hybrid_trainer/kernels/weight_blocks.h"
 #include "hybrid_trainer/memory/frozen_weight.h"
 
 namespace hybrid_trainer {
 
-using QuantizedTensors =
-    std::variant<kernels::FourBitTensors, kernels::EightBitTensors, kernels::MicroScalingTensors>;
+using QuantizedTensors = std::variant<kernels::FourBitTensors, kernels::EightBitTensors,
+                                      kernels::MicroScalingTensors, kernels::BlockTensors>;
 
 /// Consecutive rows of a matrix, quantized by themselves.
 struct QuantizedRows {
@@ -34,11 +35,15 @@ class QuantizedWeight final : public FrozenWeight {
   /// `parts`: one under the other, all of its rows.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
-  /// Few rows of x, and 4 bits on the stream's device.
+  /// Few rows of x, and 4 bits on the stream's device; or a file's blocks on a processor.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
+  /// Of a file's blocks on a processor, of one format.
+  bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
  private:
+  bool multiply_blocks(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
+                       const Stream& stream) const;
   Tensor values_in(DType dtype, const Stream& stream) const override;
   const void* fixed_place() const override;
   Shape shape_;

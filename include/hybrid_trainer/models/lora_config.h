@@ -13,6 +13,9 @@ inline constexpr const char* kAllLinear = "all-linear";
 /// The name in lora.targets of all experts' linear maps.
 inline constexpr const char* kExpertTargets = "experts";
 
+/// The value of lora.base that keeps a GGUF file's own blocks.
+inline constexpr const char* kFileBase = "file";
+
 /// Of lora.base.
 const std::vector<std::string>& frozen_base_names();
 /// Whether it holds products in fewer than 16 bits.
@@ -27,6 +30,9 @@ struct LoraConfig {
   std::string targets = kAllLinear;
   std::string variant = "lora";
   std::string base = "fp32";
+  /// No key: the GGUF file whose blocks are meant where base is file. Whoever opens it says so, so that
+  /// memory can be planned with the bytes of its types.
+  std::string file{};
 
   bool is_on() const { return rank > 0; }
   /// On B·A of an adapter of this rank.
@@ -63,8 +69,9 @@ struct LoraConfig {
     visit(Field{"base", self.base,
                 "How the frozen weights are stored. fp32; bf16, rounded once; or quantized as "
                 "bitsandbytes does: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with "
-                "double quantization; or mxfp4, 4 bits in blocks of 32. When quantized, embedding "
-                "and head are in bf16. A product in "
+                "double quantization; or mxfp4, 4 bits in blocks of 32. When quantized so, "
+                "embedding and head are in bf16. file, of a model that is a GGUF file: all "
+                "weights stay in the file's own blocks. A product in "
                 "another precision converts the weights it needs.",
                 Range{}, frozen_base_names()});
   }

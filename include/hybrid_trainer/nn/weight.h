@@ -21,6 +21,11 @@ class WeightStorage {
                         const Tensor& /*residual*/, const Stream&) {
     return false;
   }
+  /// y[n] = the row of that number, from the form in which the values are held; else as multiply.
+  /// y: (N, columns), indices: (N) i32.
+  virtual bool look_up(const Tensor& /*y*/, const Tensor& /*indices*/, const Stream&) {
+    return false;
+  }
   /// The masters where they lie, for copies to and from them while nobody holds them. After a write
   /// to them, make the compute copy anew. Undefined for a frozen weight without masters.
   virtual Tensor home_master() const = 0;
