@@ -103,6 +103,7 @@ bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& b
 
 bool QuantizedWeight::multiply_blocks(const Tensor& y, const Tensor& x, const Tensor& bias,
                                       const Tensor& residual, const Stream& stream) const {
+  if (!multiplies_all_rows_ && x.size(0) > kernels::kFewRows) return false;
   std::vector<kernels::BlockRows> rows;
   for (const QuantizedRows& part : parts_) {
     const BlockTensors* const blocks = blocks_of(part, stream);

@@ -237,6 +237,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   });
   load_selection_biases(*run.model, state, stream);
   if (frozen_form && !run.config.lora.is_on()) hold_all_frozen(*run.model, *frozen_form, stream);
+  if (frozen_form == kFileBase) multiply_as_llama_cpp(*run.model);
   return run;
 }
 
@@ -251,6 +252,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
       std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
   opened.model = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
                                    opened.places->at(home), registry);
+  if (form == kFileBase) multiply_as_llama_cpp(*opened.model);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;
@@ -287,6 +289,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                        [&](Parameter& parameter, const Tensor& values) {
                          hold_frozen(parameter, values, run.config.lora.base, stream);
                        });
+  if (form == kFileBase) multiply_as_llama_cpp(*run.model);
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   run.token_ids = token_ids_in(run.base);
   return run;

@@ -150,6 +150,8 @@ TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
   config.lora.base = "fp32";  // dequantised once: training multiplies the same numbers
   train(config, scratch_ / "plain", file);
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "plain"), wanted);
+  EXPECT_EQ(records_of(scratch_ / "plain").back().validation_loss,
+            records_of(scratch_ / "whole").back().validation_loss);
   const MergedExport merged =
       export_merged(scratch_ / "whole", scratch_ / "merged", RunWeights::kLast);
   EXPECT_LT(merged.largest_change, 0.05 * merged.largest_logit);

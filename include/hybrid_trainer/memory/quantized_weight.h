@@ -38,6 +38,9 @@ class QuantizedWeight final : public FrozenWeight {
   /// Few rows of x, and 4 bits on the stream's device; or a file's blocks on a processor.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
+  /// From now on blocks multiply any number of rows, their inputs rounded to 8 bits, as llama.cpp does.
+  /// Else they multiply few rows so, as text is written, and many by values_in.
+  void multiply_as_llama_cpp() { multiplies_all_rows_ = true; }
   /// Of a file's blocks on a processor, of one format.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
@@ -48,6 +51,7 @@ class QuantizedWeight final : public FrozenWeight {
   const void* fixed_place() const override;
   Shape shape_;
   std::vector<QuantizedRows> parts_;
+  bool multiplies_all_rows_ = false;
 };
 
 }  // namespace hybrid_trainer
