@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares greedy texts of GGUF files here and in llama.cpp.
 
-usage: compare_gguf_reading.py HYBRID FILE.gguf...    needs xllamacpp from PyPI
+usage: compare_gguf_reading.py [--precision P] HYBRID FILE.gguf...    needs xllamacpp from PyPI
 """
+import argparse
 import json
 import subprocess
-import sys
 
 import xllamacpp
 
@@ -31,19 +31,25 @@ def theirs(server, prompt):
     return answer["content"] if "content" in answer else answer["choices"][0]["text"]
 
 
-def ours(hybrid, path, prompt):
-    text = subprocess.run([hybrid, "sample", path, "--prompt", prompt, "--tokens", str(TOKENS), "--temperature", "0"],
+def ours(hybrid, path, prompt, precision):
+    text = subprocess.run([hybrid, "sample", path, "--prompt", prompt, "--tokens", str(TOKENS), "--temperature", "0",
+                           "--precision", precision],
                           capture_output=True, text=True, check=True).stdout
     return text.removeprefix(prompt)
 
 
 def main():
-    hybrid, *paths = sys.argv[1:]
-    for path in paths:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("hybrid")
+    parser.add_argument("paths", nargs="+")
+    asked = parser.parse_args()
+    for path in asked.paths:
         server = server_of(path)
         equal = 0
         for prompt in PROMPTS:
-            here, there = ours(hybrid, path, prompt).rstrip("\n"), theirs(server, prompt).rstrip("\n")
+            here = ours(asked.hybrid, path, prompt, asked.precision).rstrip("\n")
+            there = theirs(server, prompt).rstrip("\n")
             equal += here == there
             if here != there:
                 print(f"{prompt!r}\n  here  {here!r}\n  there {there!r}")
