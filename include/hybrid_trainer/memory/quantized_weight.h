@@ -39,7 +39,7 @@ class QuantizedWeight final : public FrozenWeight {
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
   /// From now on blocks multiply any number of rows, their inputs rounded to 8 bits, as llama.cpp does.
-  /// Else they multiply few rows so, as text is written, and many by values_in.
+  /// Else they multiply up to 8 rows so, as text is written, and more by values_in.
   void multiply_as_llama_cpp() { multiplies_all_rows_ = true; }
   /// Of a file's blocks on a processor, of one format.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
