@@ -42,6 +42,7 @@ target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context
 ht_compile_options(cuda_emulation)
 
 ht_keep_threaded_tests(emulation_tests)
+ht_keep_threaded_tests(cuda_tests)
 # The table of a step's kernels, whose completeness a test checks.
 list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/products.cpp benchmarks/cuda/rows.cpp
      benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)
