@@ -148,7 +148,7 @@ step 'build/bin/hybrid --version'
 step 'build/bin/hybrid train --preset tiny --data "$(build/bin/hybrid prepare README.md --output /tmp/data --tokenizer characters >/dev/null && echo /tmp/data)" --run /tmp/run --set training.steps=4 --set data.sequence_length=32'
 step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/run'
 bare scripts/check_guide.sh || fail "a command of README or GUIDE does not work on a bare machine"
-step 'apt-get install -y --no-install-recommends file >/dev/null && cpack --config build/CPackConfig.cmake && cpack --config build/CPackConfig.cmake -G TGZ'
+step 'apt-get install -y --no-install-recommends dpkg-dev file >/dev/null && cpack --config build/CPackConfig.cmake && cpack --config build/CPackConfig.cmake -G TGZ'
 echo "== after a git pull that needs a package more"
 bare 'dpkg --purge --force-depends libxxhash-dev >/dev/null'
 step 'scripts/build.sh'

@@ -6,6 +6,7 @@ set(CPACK_PACKAGE_CONTACT "HybridTrainer contributors <hybrid-trainer@example.or
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "train and fine-tune language models in phases")
 set(CPACK_GENERATOR DEB)
 set(CPACK_STRIP_FILES ON)
+set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/src/cmake/package_tools.cmake)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_COMPONENTS_ALL tool mpi dev)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
