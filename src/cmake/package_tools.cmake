@@ -8,3 +8,6 @@ if(CPACK_GENERATOR STREQUAL "DEB")
     endif()
   endforeach()
 endif()
+if(CPACK_GENERATOR STREQUAL "TGZ")
+  set(CPACK_PACKAGING_INSTALL_PREFIX "/")  # bin, lib and share right in the archive's folder
+endif()
