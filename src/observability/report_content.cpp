@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/html_text.h"
+#include "src/observability/answers_html.h"
 #include "src/observability/report_assets.h"
 
 namespace hybrid_trainer {
@@ -288,25 +289,6 @@ std::string folded(const char* name, const std::string& text, const char* state)
                 html_escaped(text), "</pre></details>\n");
 }
 
-std::string answers_card(const std::vector<ComparedAnswer>& answers) {
-  if (answers.empty()) return "";
-  std::string html =
-      "<section class=\"card answers\"><h2>Answers <small>to prompts of held-out "
-      "examples</small></h2>\n";
-  const auto line = [&](const char* name, const std::string& text) {
-    if (!text.empty()) html += concat("<dt>", name, "</dt><dd>", html_escaped(text), "</dd>\n");
-  };
-  for (const ComparedAnswer& answer : answers) {
-    html += "<dl>";
-    line("prompt", answer.prompt);
-    line("wanted", answer.wanted);
-    line("before", answer.before);
-    line("after", answer.after);
-    html += "</dl>\n";
-  }
-  return html + "</section>\n";
-}
-
 }  // namespace
 
 void ReportContent::add(const StepRecord& record) {
@@ -335,7 +317,7 @@ std::string ReportContent::page(const RunSummary& summary, const PageTexts& text
               {"style", concat(k_report_css, texts.style)},
               {"script", concat(k_report_js, texts.script)},
               {"data", curves_.to_json()},
-              {"sample", answers_card(texts.of_model.answers) +
+              {"sample", answers_html(texts.of_model.answers) +
                              folded("Sample of generated text", texts.of_model.sample, " open")},
               {"settings", folded("Settings", texts.settings, "")}});
   return filled(k_report_html, all);

@@ -99,11 +99,15 @@ TEST_F(ReportTest, EscapesEveryTextThatAUserCanWrite) {
   input.title = "<img src=x onerror=alert(1)>";
   input.settings = "{\"name\": \"</pre><script>alert(2)</script>\"}";
   input.texts.sample = "template <class T> & \"more\" </main>";
+  input.texts.answers = {{"<i>prompt", "<i>wanted", "<i>before", "<i>after"}};
   input.summary.command = "hybrid --run '<b>'";
   const std::string page = report(input);
   EXPECT_EQ(page.find("<img"), std::string::npos);
   EXPECT_EQ(page.find("<script>alert"), std::string::npos);
   EXPECT_EQ(page.find("<b>'"), std::string::npos);
+  EXPECT_EQ(page.find("<i>"), std::string::npos);
+  for (const char* text : {"prompt", "wanted", "before", "after"})
+    EXPECT_NE(page.find(concat("<dt>", text, "</dt><dd>&lt;i&gt;", text)), std::string::npos);
   EXPECT_NE(page.find("template &lt;class T&gt; &amp; &quot;more&quot; &lt;/main&gt;"),
             std::string::npos);
 }

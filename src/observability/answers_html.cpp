@@ -1,0 +1,27 @@
+#include "src/observability/answers_html.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/html_text.h"
+
+namespace hybrid_trainer {
+
+std::string answers_html(const std::vector<ComparedAnswer>& answers) {
+  if (answers.empty()) return "";
+  std::string html =
+      "<section class=\"card answers\"><h2>Answers <small>to prompts of held-out "
+      "examples</small></h2>\n";
+  const auto line = [&](const char* name, const std::string& text) {
+    if (!text.empty()) html += concat("<dt>", name, "</dt><dd>", html_escaped(text), "</dd>\n");
+  };
+  for (const ComparedAnswer& answer : answers) {
+    html += "<dl>";
+    line("prompt", answer.prompt);
+    line("wanted", answer.wanted);
+    line("before", answer.before);
+    line("after", answer.after);
+    html += "</dl>\n";
+  }
+  return html + "</section>\n";
+}
+
+}  // namespace hybrid_trainer
