@@ -183,6 +183,13 @@ void visit_gguf_weights(const std::filesystem::path& path, LanguageModel& model,
 
 bool is_gguf_file(const std::filesystem::path& model) { return GgufFile::is_one(model); }
 
+bool has_blocks(const std::filesystem::path& path) {
+  const GgufFile file(path);
+  return std::ranges::any_of(file.tensors(), [](const GgufTensor& tensor) {
+    return tensor.shape.rank() >= 2 && block_of(tensor.type).elements > 1;
+  });
+}
+
 bool is_all_bf16(const std::filesystem::path& path) {
   const GgufFile file(path);
   return std::ranges::all_of(file.tensors(), [](const GgufTensor& tensor) {

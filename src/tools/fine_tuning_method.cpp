@@ -11,6 +11,13 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
+/// The form of a base of few bits: that of the weights, where they have one already.
+std::string quantized_base(const std::filesystem::path& folder) {
+  if (is_gguf_file(folder) && has_blocks(folder)) return kFileBase;
+  const std::string held = quantization_of_hugging_face(folder);
+  return held.empty() ? "nf4" : held;
+}
+
 void check_name(const std::string& method) {
   if (std::ranges::count(fine_tuning_methods(), method) == 0)
     throw UsageError(choice_problem("--method", method, fine_tuning_methods()));
@@ -39,8 +46,7 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   config.optimizer.learning_rate = 2e-4;
   config.lora.rank = 16;
   config.lora.alpha = 32;
-  const std::string held = quantization_of_hugging_face(folder);
-  config.lora.base = method != "qlora" ? "bf16" : held.empty() ? "nf4" : held;
+  config.lora.base = method == "qlora" ? quantized_base(folder) : "bf16";
   return config;
 }
 

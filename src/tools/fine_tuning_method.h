@@ -8,11 +8,11 @@
 
 namespace hybrid_trainer {
 
-/// full: all weights; lora: adapters beside weights in 16 bits; qlora: beside weights in 4 bits.
+/// full: all weights; lora: adapters beside weights in 16 bits; qlora: beside weights in few bits.
 const std::vector<std::string>& fine_tuning_methods();
 
 /// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
-/// that are quantized already stay so with qlora. Throws UsageError, MissingInput, DataError.
+/// that are quantized already, in a folder or in the blocks of a GGUF file, stay so with qlora. Throws UsageError, MissingInput, DataError.
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method);
 

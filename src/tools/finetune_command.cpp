@@ -237,7 +237,8 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
       "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
-      "weights in 4 bits (nf4). Change them with --set lora.rank=…, lora.alpha, lora.targets, "
+      "weights in few bits: the blocks of a GGUF file, else 4 bits (nf4). Change them with --set "
+      "lora.rank=…, lora.alpha, lora.targets, "
       "lora.base, optimizer.learning_rate.");
   add("objective", po::value(&asked.objective)->value_name("WHAT"),
       "next_token (default); or, of pairs of a better and a worse answer ({\"prompt\", \"chosen\", "

@@ -148,6 +148,23 @@ TEST_F(ChatModel, AFileOfLlamaCppStandsForItsFolderFromBeginToEnd) {
   EXPECT_NEAR(loss("gguf/folder"), loss("chat_base"), 1e-6);
 }
 
+TEST_F(ChatModel, QloraKeepsTheBlocksOfAFileThatHasSome) {
+  const auto base_of_run = [](const std::string& type) {
+    for (const char* name : {"blocks", "of_blocks"}) fs::remove_all(trained_folder() / name);
+    fs::create_directory(trained_folder() / "blocks");
+    in_trained_folder({"export", "chat_base", "--output", "blocks/base.gguf", "--format", "gguf",
+                       "--type", type});
+    in_trained_folder({"finetune", "--model", "blocks/base.gguf", "--data", "chats.jsonl", "--run",
+                       "of_blocks", "--method", "qlora", "--set", "training.steps=2"});
+    in_trained_folder({"export", "of_blocks", "--output", "blocks/merged", "--merge"});
+    const auto config =
+        boost::json::parse(read_text(trained_folder() / "of_blocks/config.json")).as_object();
+    return std::string(config.at("lora").as_object().at("base").as_string());
+  };
+  EXPECT_EQ(base_of_run("q8_0"), "file");
+  EXPECT_EQ(base_of_run("f16"), "nf4");
+}
+
 TEST_F(ChatModel, AnAdaptersFolderHasTheTokenizerAndTemplateOfItsBase) {
   ASSERT_EQ(of_chats({"--method", "lora"}).exit_code, 0);
   const fs::path adapter = trained_folder() / "adapter";
