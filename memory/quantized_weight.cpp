@@ -16,8 +16,6 @@ namespace {
 using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
     kernels::FourBitType, kernels::MicroScalingTensors;
 
-constexpr std::int64_t kTextsAtOnce = 8;  // that are written; a row of training data is longer
-
 void dequantize(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
   const StagedTensor codes(from.codes, Use::kRead, stream), scales(from.scales, Use::kRead, stream);
   FourBitTensors here{codes, {}, scales, from.offset, from.type};
@@ -105,7 +103,7 @@ bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& b
 
 bool QuantizedWeight::multiply_blocks(const Tensor& y, const Tensor& x, const Tensor& bias,
                                       const Tensor& residual, const Stream& stream) const {
-  if (!multiplies_all_rows_ && x.size(0) > kTextsAtOnce) return false;
+  if (!rounds_inputs_) return false;
   std::vector<kernels::BlockRows> rows;
   for (const QuantizedRows& part : parts_) {
     const BlockTensors* const blocks = blocks_of(part, stream);

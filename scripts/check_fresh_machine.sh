@@ -145,7 +145,8 @@ bare 'cp /tmp/status /var/lib/dpkg/status'
 echo "== what a newcomer runs"
 step 'scripts/build.sh'
 step 'build/bin/hybrid --version'
-step 'build/bin/hybrid train --preset tiny --data "$(build/bin/hybrid prepare README.md --output /tmp/data --tokenizer characters >/dev/null && echo /tmp/data)" --run /tmp/run --set training.steps=4 --set data.sequence_length=32'
+step 'build/bin/hybrid prepare README.md --output /tmp/data --tokenizer characters'
+step 'build/bin/hybrid train --preset tiny --data /tmp/data --run /tmp/run --set training.steps=4 --set data.sequence_length=32'
 step 'cmake --install build --prefix /tmp/installed && cd / && /tmp/installed/bin/hybrid inspect /tmp/run'
 bare scripts/check_guide.sh || fail "a command of README or GUIDE does not work on a bare machine"
 step 'apt-get install -y --no-install-recommends dpkg-dev file >/dev/null && cpack --config build/CPackConfig.cmake && cpack --config build/CPackConfig.cmake -G TGZ'

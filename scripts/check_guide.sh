@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Types the commands of README.md and docs/GUIDE.md, one after the other, as a reader does who has built the program: the
-# lines of the blocks that name no language. Wants a clone without runs/ and models/, which it leaves there. It does not type
-# scripts/test.sh, and the demo trains for some seconds only. Where PyPI is out of reach it leaves out, and names, what needs
+# lines of the blocks that name no language. Wants a clone without runs/, models/ and book.txt, and leaves the first two there.
+# It does not type scripts/test.sh, and the demo trains for some seconds only. Where PyPI is out of reach it leaves out, and names, what needs
 # its models. Exit code 0: each command did its work.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-for folder in runs models; do
-  [ ! -e "$folder" ] || { echo "error: $folder/ is there; this wants a clean clone" >&2; exit 73; }
+for path in runs models book.txt; do
+  [ ! -e "$path" ] || { echo "error: $path is there; this wants a clean clone" >&2; exit 73; }
 done
 
 home=$(mktemp -d)
-trap 'rm -rf "$home"' EXIT
+trap 'rm -rf "$home" book.txt' EXIT
 export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache} HOME=$home HT_DEMO_SECONDS=20
 cat README.md docs/*.md >"$home/book.txt"
 cp "$home/book.txt" book.txt  # "any text of yours"
@@ -75,6 +75,5 @@ for page in README.md docs/GUIDE.md; do
   echo "== $page"
   while IFS= read -r line <&4; do type_command "$line" || failed=$((failed + 1)); done 4< <(commands "$page")
 done
-rm -f book.txt
 [ $failed -eq 0 ] || { echo "error: $failed commands failed" >&2; exit 1; }
 echo "check_guide.sh: each command of README and GUIDE works, $left_out left out; $SECONDS s"

@@ -98,7 +98,7 @@ if ! train_for $first --preset small --data "$data" --set training.steps="$steps
   --set training.evaluate_every_steps=$((steps / evaluations)) --set schedule.warmup_steps=$((steps / 20)) \
   --set phases.warmup_steps=$((steps / 10)); then
   title "what it writes after $first seconds"
-  write_sample 60
+  write_sample 60 || echo "(there is no step yet)" >&2
   echo
   title "training goes on"
   train_for $((most_seconds - first)) --resume ||

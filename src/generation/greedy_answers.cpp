@@ -9,48 +9,45 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Computes in `dtype` until it is destroyed.
-class ComputesIn {
- public:
-  ComputesIn(LanguageModel& model, DType dtype, const Stream& stream)
-      : model_(model), stream_(stream) {
-    model.visit_parameters([&](Parameter& weight) {
-      before_[&weight] = weight.compute_dtype();
-      weight.compute_in(dtype, stream);
-    });
+std::vector<std::string> written_answers(const std::vector<std::vector<std::int32_t>>& prompts,
+                                         LanguageModel& model, const Tokenizer& tokenizer,
+                                         const AnswerSettings& settings, const Stream& stream) {
+  GenerationSettings generation{.tokens = settings.most_tokens, .end_tokens = settings.end_tokens};
+  generation.sampling.temperature = 0;
+  std::vector<std::string> answers;
+  CachedDecoder decoder(model, settings.dtype, stream);
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    std::string& answer = answers.emplace_back();
+    continue_text(decoder, nullptr, tokenizer, prompt, generation,
+                  [&](std::string_view piece) { answer += piece; });
   }
-  ComputesIn(const ComputesIn&) = delete;
-  ComputesIn& operator=(const ComputesIn&) = delete;
-  ~ComputesIn() {
-    model_.visit_parameters(
-        [&](Parameter& weight) { weight.compute_in(before_.at(&weight), stream_); });
-  }
-
- private:
-  LanguageModel& model_;
-  const Stream& stream_;
-  std::map<const Parameter*, DType> before_;
-};
+  return answers;
+}
 
 }  // namespace
 
 std::vector<std::string> greedy_answers(const std::vector<std::vector<std::int32_t>>& prompts,
                                         LanguageModel& model, const Tokenizer& tokenizer,
                                         const AnswerSettings& settings, const Stream& stream) {
-  GenerationSettings generation{.tokens = settings.most_tokens, .end_tokens = settings.end_tokens};
-  generation.sampling.temperature = 0;
+  std::map<Parameter*, DType> before;
+  model.visit_parameters(
+      [&](Parameter& weight) { before.emplace(&weight, weight.compute_dtype()); });
+  const auto compute_as_before = [&] {
+    model.round_inputs(false);
+    for (const auto& [weight, dtype] : before) weight->compute_in(dtype, stream);
+  };
   std::vector<std::string> answers;
   try {
-    const ComputesIn meanwhile(model, settings.dtype, stream);
-    CachedDecoder decoder(model, settings.dtype, stream);
-    for (const std::vector<std::int32_t>& prompt : prompts) {
-      std::string& answer = answers.emplace_back();
-      continue_text(decoder, nullptr, tokenizer, prompt, generation,
-                    [&](std::string_view piece) { answer += piece; });
-    }
+    model.round_inputs(true);
+    for (const auto& [weight, dtype] : before) weight->compute_in(settings.dtype, stream);
+    answers = written_answers(prompts, model, tokenizer, settings, stream);
   } catch (const OutOfMemory&) {  // training itself needs less, or says so
-    return {};
+    answers.clear();
+  } catch (...) {
+    compute_as_before();
+    throw;
   }
+  compute_as_before();
   return answers;
 }
 

@@ -28,6 +28,11 @@ FileTensor outputs_first(FileTensor tensor) {
   return tensor;
 }
 
+/// Whether it is a matrix of few bits. Vectors, which a file may hold so as well, are read as f32.
+bool is_in_blocks(const GgufTensor& tensor) {
+  return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();
+}
+
 /// A part of a weight: its place in a folder, and what it is in the file.
 struct GgufPart {
   FileTensor in_folder;
@@ -54,9 +59,8 @@ class WeightInGguf final : public FolderWeight {
     return values;
   }
   bool is_quantized() const override {
-    return std::ranges::all_of(parts_, [&](const GgufPart& part) {
-      return block_format_of(file_.tensor(part.name.name).type).has_value();
-    });
+    return std::ranges::all_of(
+        parts_, [&](const GgufPart& part) { return is_in_blocks(file_.tensor(part.name.name)); });
   }
   std::vector<QuantizedRows> quantized(const Stream& home) const override {
     std::vector<QuantizedRows> all;
@@ -93,6 +97,22 @@ class WeightInGguf final : public FolderWeight {
     check_finite(tensor, found);
     take_from_file(values, from_gguf(found, part.name), part.in_folder);
   }
+  /// Some rows at a time, so that the values of a large matrix are never all there.
+  void check_blocks(const GgufTensor& tensor, const kernels::BlockTensors& blocks) const {
+    constexpr std::int64_t kElements = std::int64_t{1} << 20;
+    const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],
+                       step = std::clamp<std::int64_t>(kElements / columns, 1, rows);
+    const Stream host = host_stream();
+    const Tensor values = Tensor::empty({step, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+    const std::int64_t bytes = blocks.bytes.elements() / rows;  // of a row
+    for (std::int64_t row = 0; row < rows; row += step) {
+      const std::int64_t end = std::min(rows, row + step);
+      const Tensor some = values.rows(0, end - row);
+      kernels::dequantize_blocks(some, {blocks.bytes.rows(row * bytes, end * bytes), blocks.format},
+                                 host);
+      check_finite(tensor, some);
+    }
+  }
   /// The part's blocks, and rows of zeros behind them.
   QuantizedRows blocks_of(const GgufPart& part, std::int64_t padding, const Stream& home) const {
     const GgufTensor& tensor = tensor_of(part);
@@ -106,9 +126,7 @@ class WeightInGguf final : public FolderWeight {
                made = kernels::BlockTensors::empty(rows + padding, columns, format, host);
     InputFile(file_.path())
         .read_at(static_cast<char*>(in_file.bytes.raw()), tensor.bytes(), tensor.offset);
-    const Tensor values = Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
-    kernels::dequantize_blocks(values, in_file, host);
-    check_finite(tensor, values);
+    check_blocks(tensor, in_file);
     fill_zero(made.bytes, host);
     take_rows(made.bytes.raw(), in_file.bytes.raw(), part,
               tensor.bytes() / static_cast<std::size_t>(rows));
@@ -183,11 +201,17 @@ void visit_gguf_weights(const std::filesystem::path& path, LanguageModel& model,
 
 bool is_gguf_file(const std::filesystem::path& model) { return GgufFile::is_one(model); }
 
-bool has_blocks(const std::filesystem::path& path) {
+bool is_mostly_blocks(const std::filesystem::path& path) {
+  constexpr double kMostly = 0.9;
   const GgufFile file(path);
-  return std::ranges::any_of(file.tensors(), [](const GgufTensor& tensor) {
-    return tensor.shape.rank() >= 2 && block_of(tensor.type).elements > 1;
-  });
+  double all = 0, in_blocks = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.shape.rank() != 2) continue;
+    const auto elements = static_cast<double>(tensor.shape.elements());
+    all += elements;
+    in_blocks += is_in_blocks(tensor) ? elements : 0;
+  }
+  return in_blocks > kMostly * all;
 }
 
 bool is_all_bf16(const std::filesystem::path& path) {

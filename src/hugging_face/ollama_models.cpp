@@ -97,7 +97,7 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
   if (name.empty() || !fs::is_regular_file(manifest, error)) {
     const std::vector<std::string> there = ollama_models(folder);
     throw MissingInput(concat(
-        "Ollama has no model ", name, " in ", folder.string(),
+        "Ollama has no model \"", name, "\" in ", folder.string(),
         there.empty() ? ", and no other; `ollama pull` downloads one, and OLLAMA_MODELS names "
                         "another folder"
                       : name_hint(name, there)));

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/files/output_folder.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/folder_weight.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
@@ -260,6 +261,9 @@ void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
 UpcycledFolder upcycle_hugging_face(const fs::path& dense, const Upcycling& asked,
                                     const fs::path& output, const ModelRegistry& registry) {
   check(asked);
+  if (is_gguf_file(dense))
+    throw DataError(concat(dense.string(), ": is a GGUF file; upcycle wants a folder, which ",
+                           "`hybrid export ", dense.string(), " --output FOLDER` makes of it"));
   const ModelConfig model = read_hugging_face_model_config(dense, 0, registry);
   const MixtureOf& mixture = mixture_family_of(model, dense.string());
   const std::string form = quantization_of_hugging_face(dense);

@@ -7,17 +7,17 @@ namespace hybrid_trainer {
 
 std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   if (answers.empty()) return "";
-  std::string html =
-      "<section class=\"card answers\"><h2>Answers <small>to prompts of held-out "
-      "examples</small></h2>\n";
+  std::string html = concat("<section class=\"card answers\"><h2>Answers <small>to ",
+                            kind_of_prompts(answers), "</small></h2>\n");
   const auto line = [&](const char* name, const std::string& text) {
-    if (!text.empty()) html += concat("<dt>", name, "</dt><dd>", html_escaped(text), "</dd>\n");
+    html += concat("<dt>", name, "</dt><dd>", text.empty() ? "(nothing)" : html_escaped(text),
+                   "</dd>\n");
   };
   for (const ComparedAnswer& answer : answers) {
     html += "<dl>";
     line("prompt", answer.prompt);
-    line("wanted", answer.wanted);
-    line("before", answer.before);
+    if (!answer.wanted.empty()) line("wanted", answer.wanted);
+    if (answer.before) line("before", *answer.before);
     line("after", answer.after);
     html += "</dl>\n";
   }

@@ -28,10 +28,12 @@ std::string in_one_line(const std::string& text, bool end) {
 void write_answers(const std::string& file, const std::vector<ComparedAnswer>& answers) {
   boost::json::array all;
   for (const ComparedAnswer& answer : answers) {
-    all.push_back(boost::json::object{{"prompt", answer.prompt},
-                                      {"wanted", answer.wanted},
-                                      {"before", answer.before},
-                                      {"after", answer.after}});
+    all.push_back(boost::json::object{
+        {"prompt", answer.prompt},
+        {"wanted", answer.wanted},
+        {"before", answer.before ? boost::json::value(*answer.before) : boost::json::value()},
+        {"after", answer.after},
+        {"held_out", answer.held_out}});
   }
   replace_file(file, json_line(boost::json::object{{"answers", std::move(all)}}) + "\n");
 }
@@ -42,7 +44,10 @@ std::vector<ComparedAnswer> read_answers(const std::string& file) {
     const boost::json::value content = read_json(file);
     for (const boost::json::value& value : content.at("answers").as_array()) {
       const auto text = [&](const char* key) { return std::string(value.at(key).as_string()); };
-      answers.push_back({text("prompt"), text("wanted"), text("before"), text("after")});
+      const bool knows_before = value.at("before").is_string();
+      answers.push_back({text("prompt"), text("wanted"),
+                         knows_before ? std::optional(text("before")) : std::nullopt, text("after"),
+                         value.at("held_out").as_bool()});
     }
   } catch (const std::exception&) {
     return {};
@@ -50,14 +55,22 @@ std::vector<ComparedAnswer> read_answers(const std::string& file) {
   return answers;
 }
 
+std::string kind_of_prompts(const std::vector<ComparedAnswer>& answers) {
+  return answers.empty() || answers.front().held_out ? "held-out prompts"
+                                                     : "prompts of the training examples";
+}
+
 std::string answers_text(const std::vector<ComparedAnswer>& answers) {
-  std::string text = "answers to held-out prompts:";
+  std::string text = concat("answers to ", kind_of_prompts(answers), ":");
+  const auto line = [&](const char* name, const std::string& said, bool end = false) {
+    text += concat("\n  ", name, said.empty() ? "(nothing)" : in_one_line(said, end));
+  };
   for (const ComparedAnswer& answer : answers) {
-    text += concat("\n  prompt  ", in_one_line(answer.prompt, true), "\n  wanted  ",
-                   in_one_line(answer.wanted, false), "\n");
-    if (!answer.before.empty())
-      text += concat("  before  ", in_one_line(answer.before, false), "\n");
-    text += concat("  after   ", in_one_line(answer.after, false), "\n");
+    line("prompt  ", answer.prompt, true);
+    if (!answer.wanted.empty()) line("wanted  ", answer.wanted);
+    if (answer.before) line("before  ", *answer.before);
+    line("after   ", answer.after);
+    if (&answer != &answers.back()) text += "\n";
   }
   return text;
 }

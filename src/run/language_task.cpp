@@ -1,12 +1,14 @@
 #include "src/run/language_task.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/run/model_card.h"
@@ -80,6 +82,20 @@ std::string model_line(const ModelFamily& family, const ModelConfig& model,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
+/// How much of the matrices a file's blocks hold.
+std::string blocks_text(LossModel& model) {
+  double all = 0, in_blocks = 0;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.trainable() || parameter.role() == Role::kVector) return;
+    const auto elements = static_cast<double>(parameter.elements());
+    all += elements;
+    in_blocks += dynamic_cast<QuantizedWeight*>(&parameter.storage()) != nullptr ? elements : 0;
+  });
+  if (in_blocks == all) return "the file's own blocks";
+  return concat("the file's own blocks, ", std::llround(100 * (1 - in_blocks / all)),
+                " % of them in f32, since the file has no blocks for these");
+}
+
 /// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
 std::string adapters_line(const LoraConfig& lora, LossModel& model) {
   if (!lora.is_on()) return "none";
@@ -87,7 +103,7 @@ std::string adapters_line(const LoraConfig& lora, LossModel& model) {
   for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
   return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
                 ": ", units::millions(trained), " weights are trained beside frozen ones in ",
-                lora.base == kFileBase ? "the file's own blocks" : lora.base);
+                lora.base == kFileBase ? blocks_text(model) : lora.base);
 }
 
 std::string batch_line(const HybridTrainerConfig& config) {

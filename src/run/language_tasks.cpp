@@ -153,27 +153,36 @@ class FineTuning final : public LanguageTask {
     if (prompts_.empty()) return;
     if (beginning.goes_on) {
       const std::vector<ComparedAnswer> known = read_answers(beginning.run.answers());
-      for (const HeldOutPrompt& prompt : prompts_) {
-        const auto found = std::ranges::find(known, prompt.text, &ComparedAnswer::prompt);
-        before_.push_back(found == known.end() ? "" : found->before);
+      for (std::size_t i = 0; i < std::min(known.size(), prompts_.size()); ++i) {
+        const bool is_same = known[i].prompt == prompts_[i].text && known[i].before;
+        before_.push_back(is_same ? known[i].before : std::nullopt);
       }
       return;
     }
     if (!RunRanks(beginning.ranks).lead()) return;
-    before_ = answers_of(beginning.model, beginning.stream);
+    beginning.tell(concat("writing the model's answers to ", prompts_.size(),
+                          " prompts, before it is trained"));
+    for (std::string& answer : answers_of(beginning.model, beginning.stream))
+      before_.emplace_back(std::move(answer));
     write_answers(beginning.run.answers(), compared(before_, {}));
     beginning.stream.synchronize();
     beginning.stream.pool()->trim();
   }
-  /// Either may be empty where the run does not know it.
-  std::vector<ComparedAnswer> compared(const std::vector<std::string>& before,
+  /// Either may be shorter than the prompts, where the run does not know the others.
+  std::vector<ComparedAnswer> compared(const std::vector<std::optional<std::string>>& before,
                                        const std::vector<std::string>& after) const {
     std::vector<ComparedAnswer> answers;
     for (std::size_t i = 0; i < std::max(before.size(), after.size()); ++i) {
-      answers.push_back({prompts_[i].text, prompts_[i].wanted, i < before.size() ? before[i] : "",
-                         i < after.size() ? after[i] : ""});
+      answers.push_back({prompts_[i].text, prompts_[i].wanted,
+                         i < before.size() ? before[i] : std::nullopt,
+                         i < after.size() ? after[i] : "", !validates_on_training_rows()});
     }
     return answers;
+  }
+  bool validates_on_training_rows() const {
+    return files_.validation.empty() &&  // else each line is in one of the two
+           data_.train.front().file == data_.validation.front().file &&
+           data_.train.front().line == data_.validation.front().line;
   }
   std::vector<std::string> answers_of(LossModel& model, const Stream& stream) const {
     AnswerSettings settings{.end_tokens = end_token_ids_in(files_.tokenizer),
@@ -230,13 +239,10 @@ class FineTuning final : public LanguageTask {
                              ", which is no eos_token_id of the model's generation_config.json or ",
                              "config.json; this run and what is exported of it stop there too"));
     }
-    const bool same_rows = files_.validation.empty() &&  // else each line is in one of the two
-                           data_.train.front().file == data_.validation.front().file &&
-                           data_.train.front().line == data_.validation.front().line;
     const std::vector<ExampleRow> none;
     const std::string cut =
-        told_of_cut({&data_.train, same_rows ? &none : &data_.validation}, sequence_length_,
-                    "raise data.sequence_length to keep them");
+        told_of_cut({&data_.train, validates_on_training_rows() ? &none : &data_.validation},
+                    sequence_length_, "raise data.sequence_length to keep them");
     if (!cut.empty()) notes.push_back(cut);
     return notes;
   }
@@ -279,7 +285,7 @@ class FineTuning final : public LanguageTask {
   const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
                                         validation_references_ = std::make_shared<PairReferences>();
   std::vector<HeldOutPrompt> prompts_;
-  std::vector<std::string> before_;  // what the model answered to them
+  std::vector<std::optional<std::string>> before_;  // what the model answered to them
   std::vector<std::int32_t> end_tokens_;
   std::int64_t sequence_length_;
 };

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -237,7 +238,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   });
   load_selection_biases(*run.model, state, stream);
   if (frozen_form && !run.config.lora.is_on()) hold_all_frozen(*run.model, *frozen_form, stream);
-  if (frozen_form == kFileBase) multiply_as_llama_cpp(*run.model);
+  if (frozen_form == kFileBase) run.model->round_inputs(true);
   return run;
 }
 
@@ -252,7 +253,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
       std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
   opened.model = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
                                    opened.places->at(home), registry);
-  if (form == kFileBase) multiply_as_llama_cpp(*opened.model);
+  if (form == kFileBase) opened.model->round_inputs(true);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;
@@ -265,7 +266,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   const AdapterFolder adapter = read_adapter_config(folder);
   TrainedRun run;
   run.base = base.empty() ? fs::path(adapter.base) : base;
-  if (!fs::exists(run.base / "config.json")) {
+  if (!fs::exists(run.base / "config.json") && !is_gguf_file(run.base)) {
     throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
                               "\", which is no folder here; write the folder of that model as its ",
                               "base_model_name_or_path, or merge both into a model: hybrid export ",
@@ -289,7 +290,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                        [&](Parameter& parameter, const Tensor& values) {
                          hold_frozen(parameter, values, run.config.lora.base, stream);
                        });
-  if (form == kFileBase) multiply_as_llama_cpp(*run.model);
+  if (form == kFileBase) run.model->round_inputs(true);
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   run.token_ids = token_ids_in(run.base);
   return run;

@@ -13,7 +13,7 @@ constexpr std::int64_t kLongestRow = 1024;
 
 /// The form of a base of few bits: that of the weights, where they have one already.
 std::string quantized_base(const std::filesystem::path& folder) {
-  if (is_gguf_file(folder) && has_blocks(folder)) return kFileBase;
+  if (is_gguf_file(folder) && is_mostly_blocks(folder)) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);
   return held.empty() ? "nf4" : held;
 }

@@ -225,8 +225,7 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   auto add = syntax.options.add_options();
   add("model", model_value(asked.model),
       "Model, tokenizer and chat template: a Hugging Face folder, a GGUF file, or ollama:NAME for "
-      "a "
-      "model that Ollama has downloaded.");
+      "a model that Ollama has downloaded.");
   add("data", po::value(&asked.data)->value_name("EXAMPLES"),
       "File of examples (.jsonl, .json, .csv, .parquet), a folder of such files, or - for standard "
       "input, which is kept in RUN.");

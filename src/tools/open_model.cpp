@@ -26,10 +26,10 @@ TrainedRun with_windows(TrainedRun opened) {
 void add_precision_option(po::options_description& options, std::string& precision) {
   options.add_options()(
       "precision", po::value(&precision)->value_name("fp32|bf16|int8|fp4|nf4|mxfp4|file"),
-      "What is multiplied: fp32 or bf16; or bf16 with the matrices held as lora.base "
-      "says by int8, fp4, nf4 or mxfp4; or file, of a GGUF file: its own blocks, on a "
-      "processor by numbers rounded to 8 bits, as llama.cpp does, on CUDA made fp32 for each "
-      "product, which is slow (fp32).");
+      "How weights are held and multiplied. fp32, bf16: as such. int8, fp4, nf4, mxfp4: matrices "
+      "in "
+      "few bits, products in bf16. file: a GGUF file's own blocks, times inputs of 8 bits as in "
+      "llama.cpp; slow on CUDA (fp32).");
 }
 
 void add_run_weights_options(po::options_description& options, RunWeightsOption& asked) {

@@ -205,6 +205,7 @@ int sample_command(const std::vector<std::string>& arguments) {
   const RunWeights weights = run_weights(options.weights);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
+  model.run.model->round_inputs(true);
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
@@ -212,6 +213,7 @@ int sample_command(const std::vector<std::string>& arguments) {
     if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
                              ", so it cannot draft for it"));
+    small->run.model->round_inputs(true);
     draft.emplace(*small->run.model, small->dtype, stream, options.draft_tokens);
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;

@@ -58,13 +58,6 @@ void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::st
       std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
 }
 
-void multiply_as_llama_cpp(LanguageModel& model) {
-  model.visit_parameters([](Parameter& parameter) {
-    if (auto* const weight = dynamic_cast<QuantizedWeight*>(&parameter.storage()))
-      weight->multiply_as_llama_cpp();
-  });
-}
-
 std::string form_held(const std::filesystem::path& folder, const std::string& asked) {
   if (asked == kFileBase) {
     if (is_gguf_file(folder)) return asked;

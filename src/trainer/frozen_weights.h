@@ -21,9 +21,6 @@ void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream
 void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
                  const std::string& form_of_folder, const Stream& home);
 
-/// Blocks of a GGUF file, if it has some, multiply as llama.cpp does, prompts too.
-void multiply_as_llama_cpp(LanguageModel& model);
-
 /// In which form a folder's weights are held where `asked` is asked for: those that are quantised
 /// stay as they are where only a precision is asked for. Throws MissingInput, DataError.
 std::string form_held(const std::filesystem::path& folder, const std::string& asked);

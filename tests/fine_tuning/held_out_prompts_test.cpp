@@ -51,6 +51,13 @@ TEST(HeldOutPrompts, OfAChatAreWhatWasSaidLast) {
   row.learnt.assign(row.tokens.size(), false);
   row.learnt.back() = true;
   EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 99).at(0).text, "user\n0 1 2");
+  row.tokens = tokenizer->encode(
+      "<|begin_of_text|>You are kind.<|end_of_text|>user<|end_of_text|>你好<|end_of_text|>"
+      "assistant<|end_of_text|>0",
+      ControlText::kAsTokens);
+  row.learnt.assign(row.tokens.size(), false);
+  row.learnt.back() = true;
+  EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 99).at(0).text, "你好") << "one word";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/gguf/gguf_writer.h"
 #include "hybrid_trainer/gguf_export/gguf_export.h"
@@ -243,6 +244,27 @@ TEST_F(GgufInBlocks, HoldTheWeightsThatTheyStandFor) {
     ++in_blocks;
   });
   EXPECT_GT(in_blocks, 6);
+}
+
+TEST_F(GgufInBlocks, OfAVectorAreReadAsNumbers) {
+  std::string bytes = read_file(path_, 1 << 24);
+  for (const std::string& name :
+       {std::string("blk.0.attn_norm.weight"), std::string("output_norm.weight")}) {
+    const std::size_t type =
+        bytes.find(name) + name.size() + 4 + 8;  // behind dimensions and length
+    ASSERT_EQ(bytes[type], 0) << "f32";
+    bytes[type] = 8;  // q8_0, which takes less room there
+  }
+  std::ofstream(path_, std::ios::binary) << bytes;
+  const TrainedRun held = load_hugging_face_folder(path_, "file", stream_);
+  const Tensor tokens = random_tokens({1, 12}, 600, 3, stream_);
+  for (const double logit : values_of(held.model->logits(tokens, Pass{.training = false}, stream_)))
+    ASSERT_TRUE(std::isfinite(logit));
+}
+
+TEST_F(GgufInBlocks, AreKeptByQloraWhereNearlyAllIsInThem) {
+  EXPECT_TRUE(is_mostly_blocks(path_));
+  EXPECT_FALSE(is_mostly_blocks(written(small_model("llama"))));
 }
 
 TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 class ChatModel : public Finetune {
  protected:
   ChatModel() { make_base(512); }  // more than tokens, as Qwen's
-  void make_base(std::int64_t vocabulary) const {
+  void make_base(std::int64_t vocabulary, std::int64_t width = 16) const {
     const Stream stream(MemoryPool::create("test"));
-    ModelConfig shape{.layers = 1, .heads = 2, .width = 16, .context = 64};
+    ModelConfig shape{.layers = 1, .heads = 2, .width = width, .context = 64};
     shape.family = "llama";
     shape.vocabulary = vocabulary;
     fs::remove_all(folder_);
@@ -157,10 +157,15 @@ TEST_F(ChatModel, QloraKeepsTheBlocksOfAFileThatHasSome) {
     in_trained_folder({"finetune", "--model", "blocks/base.gguf", "--data", "chats.jsonl", "--run",
                        "of_blocks", "--method", "qlora", "--set", "training.steps=2"});
     in_trained_folder({"export", "of_blocks", "--output", "blocks/merged", "--merge"});
+    in_trained_folder({"export", "of_blocks", "--output", "blocks/adapter", "--adapter"});
+    in_trained_folder({"sample", "blocks/adapter", "--prompt", "say", "--tokens", "3"});
+    in_trained_folder({"export", "blocks/adapter", "--output", "blocks/again", "--merge"});
     const auto config =
         boost::json::parse(read_text(trained_folder() / "of_blocks/config.json")).as_object();
     return std::string(config.at("lora").as_object().at("base").as_string());
   };
+  EXPECT_EQ(base_of_run("q8_0"), "nf4") << "rows of 16 make no blocks of 32";
+  make_base(512, 32);
   EXPECT_EQ(base_of_run("q8_0"), "file");
   EXPECT_EQ(base_of_run("f16"), "nf4");
 }

@@ -71,6 +71,7 @@ TEST_F(Finetune, AdaptersAreTrainedPlannedAndExported) {
                   .errors,
               concat("error: ", fs::canonical(trained_folder() / "adapter").string(),
                      " exists already and is not an empty folder; nothing was written\n"));
+    fs::remove_all(trained_folder() / "moved");
     fs::rename(trained_folder() / "base", trained_folder() / "moved");
     const ProcessResult gone = finetune({"--resume", "--run", "tuned"});
     EXPECT_EQ(gone.exit_code, static_cast<int>(ExitCode::kNoInput));

@@ -17,8 +17,8 @@ void visit_gguf_weights(const std::filesystem::path& file, LanguageModel& model,
 /// Whether a model's path is that of a GGUF file.
 bool is_gguf_file(const std::filesystem::path& model);
 
-/// Whether some matrix of the file is in blocks of few bits.
-bool has_blocks(const std::filesystem::path& file);
+/// Whether nine tenths of the numbers of its matrices are in blocks of few bits.
+bool is_mostly_blocks(const std::filesystem::path& file);
 
 /// Whether all matrices of the file are bf16.
 bool is_all_bf16(const std::filesystem::path& file);

@@ -35,12 +35,12 @@ class QuantizedWeight final : public FrozenWeight {
   /// `parts`: one under the other, all of its rows.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
-  /// Few rows of x, and 4 bits on the stream's device; or a file's blocks on a processor.
+  /// Few rows of x, and 4 bits on the stream's device; or a file's blocks on a processor, where inputs
+  /// are rounded.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
-  /// From now on blocks multiply any number of rows, their inputs rounded to 8 bits, as llama.cpp does.
-  /// Else they multiply up to 8 rows so, as text is written, and more by values_in.
-  void multiply_as_llama_cpp() { multiplies_all_rows_ = true; }
+  /// Blocks of a file multiply inputs of 8 bits, as llama.cpp does; else a product reads their values.
+  void round_inputs(bool rounds) override { rounds_inputs_ = rounds; }
   /// Of a file's blocks on a processor, of one format.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
@@ -51,7 +51,7 @@ class QuantizedWeight final : public FrozenWeight {
   const void* fixed_place() const override;
   Shape shape_;
   std::vector<QuantizedRows> parts_;
-  bool multiplies_all_rows_ = false;
+  bool rounds_inputs_ = false;
 };
 
 }  // namespace hybrid_trainer

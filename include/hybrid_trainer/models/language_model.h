@@ -91,6 +91,10 @@ class LanguageModel : public LossModel {
   /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
   /// different places (see DeviceMap).
   virtual std::vector<std::string> parts() const { return {"*"}; }
+  /// See WeightStorage::round_inputs.
+  void round_inputs(bool rounds) {
+    visit_parameters([&](Parameter& parameter) { parameter.storage().round_inputs(rounds); });
+  }
   virtual const ModelConfig& config() const = 0;
 };
 

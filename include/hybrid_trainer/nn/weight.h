@@ -21,6 +21,9 @@ class WeightStorage {
                         const Tensor& /*residual*/, const Stream&) {
     return false;
   }
+  /// Whether `multiply` may round what it multiplies, so that it is faster: where text is written, and
+  /// not where a loss is measured. At first it may not.
+  virtual void round_inputs(bool /*rounds*/) {}
   /// y[n] = the row of that number, from the form in which the values are held; else as multiply.
   /// y: (N, columns), indices: (N) i32.
   virtual bool look_up(const Tensor& /*y*/, const Tensor& /*indices*/, const Stream&) {

@@ -72,7 +72,7 @@ class Task {
   virtual void prepare(const Beginning& /*beginning*/) {}
   /// Something that the trained model makes, for the report; "" where it makes no text.
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
-  /// What the trained model answers to prompts that it was not trained on, beside what it answered when
+  /// What the trained model answers to prompts of its validation data, beside what it answered when
   /// `prepare` was called; empty where its data have no prompts.
   virtual std::vector<ComparedAnswer> answers(LossModel& /*model*/,
                                               const Stream& /*stream*/) const {
