@@ -5,11 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/folder.h"
+#include "hybrid_trainer/files/temporary_name.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -28,11 +32,13 @@ bool is_kept_input(const std::string& name) {
          name == "examples.parquet";
 }
 
-/// Whether the path may be left from a run that was killed before its first step.
-bool is_of_a_start(const fs::path& path) {
+/// Whether the path may be left from a run that was killed before its first step. What a user may
+/// have by the same name counts as such beside a run's lock alone.
+bool is_of_a_start(const fs::path& path, bool is_locked) {
   const std::string name = path.filename().string();
   std::error_code ignored;
   if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
+  if (name == "base.json" || name == "answers.json" || name == "reference.bin") return is_locked;
   return name == ".lock" || name == "data.json" || name == "tokenizer" || name == "oom.json" ||
          name == "ranks" || name == "algorithms" || name == "log.txt" || is_kept_input(name) ||
          name.rfind(".tmp-", 0) == 0;
@@ -41,8 +47,9 @@ bool is_of_a_start(const fs::path& path) {
 /// Name of the first file in a folder other than such leftovers, or "".
 std::string first_file(const std::string& root) {
   std::error_code absent;
+  const bool is_locked = exists(RunPaths{root}.lock());
   for (const auto& entry : fs::directory_iterator(root, absent)) {
-    if (!is_of_a_start(entry.path())) return entry.path().filename().string();
+    if (!is_of_a_start(entry.path(), is_locked)) return entry.path().filename().string();
   }
   return "";
 }
@@ -50,6 +57,19 @@ std::string first_file(const std::string& root) {
 Content content_of(const RunPaths& paths) {
   if (paths.hold_a_run()) return Content::kRun;
   return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
+}
+
+/// What a lock's file says: the process that took it, in digits, and behind it its mark.
+struct LockHolder {
+  std::string process, mark;
+};
+
+LockHolder holder_in(const std::string& lock) {
+  LockHolder holder;
+  std::ifstream(lock) >> holder.process >> holder.mark;
+  const bool is_number =
+      std::ranges::all_of(holder.process, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return is_number && holder.process.size() < 20 ? holder : LockHolder{};
 }
 
 /// Makes the folder where there is none; true where it did.
@@ -85,18 +105,18 @@ FileDescriptor take_lock(const RunPaths& paths) {
   const std::string path = paths.lock();
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (file.number() < 0) throw CannotCreate(system_problem(path, "cannot create the lock"));
-  char holder[32] = {};
   if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) throw IoError(system_problem(path, "cannot lock"));
-    const ssize_t got = ::pread(file.number(), holder, sizeof holder - 1, 0);
+    const std::string process = holder_in(path).process;
     throw InUse(concat(paths.root, ": in use by the process ",
-                       got > 0 ? holder : "that just started", "; wait until it ends or stop it"));
+                       process.empty() ? "that just started" : process,
+                       "; wait until it ends or stop it"));
   }
   if (!is_in_place(file, path)) {
     make_folder(paths);
     return take_lock(paths);
   }
-  const std::string own = std::to_string(::getpid());
+  const std::string own = concat(::getpid(), " ", temporary_mark(), "\n");
   const bool written =
       ::ftruncate(file.number(), 0) == 0 &&
       ::pwrite(file.number(), own.data(), own.size(), 0) == static_cast<ssize_t>(own.size());
@@ -110,8 +130,21 @@ bool RunPaths::hold_a_run() const {
   return exists(config()) && (exists(lock()) || exists(metrics()) || exists(checkpoints()));
 }
 
+bool RunPaths::hold_a_start() const {
+  return !hold_a_run() && exists(lock()) && first_file(root).empty();
+}
+
+std::string process_of_lock(const std::string& lock) { return holder_in(lock).process; }
+
+bool holder_has_ended(const std::string& lock) { return maker_has_ended(holder_in(lock).mark); }
+
 RunPaths existing_run(const std::string& root) {
   RunPaths paths{root};
+  if (paths.hold_a_start())
+    throw MissingInput(
+        concat(root,
+               ": holds a run that is starting, or that ended before its first step; "
+               "begin again with its whole command, which takes this folder"));
   if (!paths.hold_a_run()) {
     const bool is_there = exists(root);
     throw MissingInput(

@@ -230,7 +230,11 @@ class FineTuning final : public LanguageTask {
     std::vector<std::string> notes = told_of_refused(data_, files_);
     notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
                                        " to train on, ", data_.validation.size(),
-                                       " to measure on (", data_.form, ")"));
+                                       " to measure on (", data_.form, ")",
+                                       validates_on_training_rows()
+                                           ? "; these are the same, so the validation loss is that "
+                                             "of the training rows"
+                                           : ""));
     notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
     const auto known = end_token_ids_in(files_.tokenizer);
     for (const std::int32_t id : end_tokens_) {
@@ -249,7 +253,8 @@ class FineTuning final : public LanguageTask {
   /// The run's own, once it is there.
   static std::filesystem::path tokenizer_folder(const TrainingRunSettings& settings) {
     const std::filesystem::path of_run = settings.run / "tokenizer";
-    if (settings.resume && holds_tokenizer(of_run)) return of_run;
+    const bool goes_on = settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+    if (goes_on && holds_tokenizer(of_run)) return of_run;
     if (settings.init_from) return *settings.init_from;
     throw UsageError(concat(settings.data.string(),
                             " is a file of examples, which the tokenizer of a model's folder "

@@ -66,7 +66,8 @@ void write_run_base(const RunPaths& paths, const fs::path& folder) {
 
 std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<fs::path>& given) {
   const std::string file = base_file(paths);
-  if (!fs::exists(file)) return given;
+  const bool is_of_a_start = given && !paths.hold_a_run();  // killed before it was a run
+  if (!fs::exists(file) || is_of_a_start) return given;
   const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
   const auto text = [&](const char* key) -> std::string {
     const auto* found = value.is_object() ? value.get_object().if_contains(key) : nullptr;

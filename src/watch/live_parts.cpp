@@ -175,8 +175,10 @@ std::string live_rows(const WatchedFolder& folder) {
     out += data_cell("Validation", validation ? units::fixed(*validation, 4) : "–");
     out += data_cell("Phase",
                      has ? concat("<span>", dot(last.phase), name_of(last.phase), "</span>") : "–");
-    out += data_cell(
-        "Step", concat(units::grouped(last.step), " / ", units::grouped(run->planned_steps())));
+    out += data_cell("Step", concat(units::grouped(last.step),
+                                    run->planned_steps() > 0
+                                        ? concat(" / ", units::grouped(run->planned_steps()))
+                                        : ""));
     const auto left = run->seconds_left();
     out += data_cell("Left", left ? units::duration(*left) : "–") + "</tr>\n";
   }

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -44,10 +45,8 @@ bool is_locked(const std::string& lock) {
 }
 
 std::string command_of_holder(const std::string& lock) {
-  const std::string process = content_of_file(lock).substr(0, 20);
-  if (process.empty() ||
-      !std::ranges::all_of(process, [](unsigned char c) { return std::isdigit(c); }))
-    return "";
+  const std::string process = process_of_lock(lock);
+  if (process.empty()) return "";
   const std::string words = content_of_file("/proc/" + process + "/cmdline");
   std::string text;
   for (std::size_t begin = 0, end = 0; (end = words.find('\0', begin)) != std::string::npos;

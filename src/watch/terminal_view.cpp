@@ -127,7 +127,8 @@ class Frame {
         .add("  ")
         .add(run_.command(), kSoft);
     if (!run_.has_steps()) {
-      line().add(run_.is_active() ? "no step is done yet" : "no step was done", kSoft);
+      line().add(run_.is_active() ? "the run is starting: no step is done yet" : "no step was done",
+                 kSoft);
       return;
     }
     const StepRecord& last = run_.last();
@@ -332,7 +333,8 @@ std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
       line.add(sparkline(run->content().curves(), 16)).pad_to(name_columns + 20);
       line.add(units::fixed(last.loss, 4)).pad_to(name_columns + 28);
       line.add(name_of(last.phase), color_of(last.phase)).pad_to(name_columns + 37);
-      line.add(concat(last.step, "/", run->planned_steps()));
+      line.add(
+          concat(last.step, run->planned_steps() > 0 ? concat("/", run->planned_steps()) : ""));
     }
     line.pad_to(name_columns + 52);
     line.add(run->state(), run->is_active() ? "32" : run->state() == "finished" ? "" : kRed);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/watch/run_activity.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -18,10 +19,15 @@ std::string name_of_folder(const fs::path& path) {
   return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
 }
 
+/// A run, or one that is starting: a process of this machine holds its lock.
+bool is_watchable(const RunPaths& run) {
+  return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
+}
+
 }  // namespace
 
 WatchedFolder::WatchedFolder(const fs::path& path)
-    : path_(path), name_(name_of_folder(path)), is_run_(RunPaths{path.string()}.hold_a_run()) {
+    : path_(path), name_(name_of_folder(path)), is_run_(is_watchable({path.string()})) {
   if (is_run_) {
     runs_.push_back(std::make_unique<WatchedRun>(path_, name_));
     return;
@@ -31,7 +37,9 @@ WatchedFolder::WatchedFolder(const fs::path& path)
   std::error_code ignored;
   const char* const why = !fs::exists(path, ignored)         ? ": does not exist"
                           : !fs::is_directory(path, ignored) ? ": is no folder"
-                                                             : ": holds no run";
+                          : RunPaths{path.string()}.hold_a_start()
+                              ? ": holds a run that ended before its first step"
+                              : ": holds no run";
   throw MissingInput(concat(path.string(), why,
                             "; want a folder that `hybrid train --run` or `hybrid finetune --run` "
                             "made, or a folder of such folders"));
@@ -52,7 +60,7 @@ void WatchedFolder::find_runs(const fs::path& folder, int depth) {
     if (runs_.size() == kMostRuns) return;
     if (!entry.is_directory(ignored)) continue;
     const std::string name = entry.path().lexically_relative(path_).generic_string();
-    if (!RunPaths{entry.path().string()}.hold_a_run()) {
+    if (!is_watchable({entry.path().string()})) {
       if (depth < kDeepest) find_runs(entry.path(), depth + 1);
     } else if (std::ranges::none_of(runs_, [&](const auto& run) { return run->name() == name; })) {
       runs_.push_back(std::make_unique<WatchedRun>(entry.path(), name));

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
 constexpr std::int64_t kStepsOfMean = 300;
 /// A run on another machine, whose lock is not seen here, counts as running for so long after its last
-/// sign.
+/// sign. Where the lock's file names a process of this machine, nothing is waited for.
 constexpr double kSecondsOfSilence = 20;
 
 /// An object, empty where the file is absent, damaged or just being written.
@@ -136,7 +136,8 @@ std::string WatchedRun::state_now() const {
   const double patience = std::max(kSecondsOfSilence, 5 * mean_seconds_);
   const double silence =
       std::min(seconds_since_change(paths_.metrics()), seconds_since_change(paths_.config()));
-  const bool may_be_elsewhere = command_.empty() && silence < patience;
+  const bool may_be_elsewhere =
+      command_.empty() && silence < patience && !holder_has_ended(paths_.lock());
   if (!is_locked_ && !may_be_elsewhere) return "killed";
   return has_steps() ? "running" : "waiting";
 }

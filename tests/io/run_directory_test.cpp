@@ -45,6 +45,22 @@ TEST_F(Run, KilledBeforeItsConfigWasWrittenIsStartedAgain) {
   EXPECT_FALSE(RunDirectory(root_, RunMode::kNew).resumes());
 }
 
+TEST_F(Run, KilledWhileItPreparedIsStartedAgain) {
+  fs::create_directories(root_);
+  for (const char* name : {"base.json", "answers.json", "reference.bin"}) {
+    write_bytes(root_ + "/" + name, "1");
+    EXPECT_FALSE(RunPaths{root_}.hold_a_start());
+    EXPECT_THROW(RunDirectory(root_, RunMode::kNew), CannotCreate) << "a user's, without a lock";
+    write_bytes(root_ + "/.lock", "1");
+    EXPECT_TRUE(RunPaths{root_}.hold_a_start());
+    EXPECT_TRUE(contains(message_of<MissingInput>([&] { existing_run(root_); }), "whole command"));
+    for (RunMode mode : {RunMode::kNew, RunMode::kResume})
+      EXPECT_FALSE(RunDirectory(root_, mode).resumes());
+    fs::remove(root_ + "/.lock");
+    fs::remove(root_ + "/" + name);
+  }
+}
+
 TEST_F(Run, NeverUsesAFolderOfOtherFiles) {
   fs::create_directories(root_);
   write_bytes(root_ + "/config.json", "{}");  // of a Hugging Face model, perhaps
@@ -77,11 +93,14 @@ TEST_F(Run, IsLockedAgainstAnotherProcess) {
   char byte = 'x';
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   const std::string message = message_of<InUse>([&] { RunDirectory(root_, RunMode::kResume); });
-  EXPECT_TRUE(contains(message, std::to_string(child)));
+  EXPECT_TRUE(contains(message, concat("process ", child, ";")));
+  EXPECT_FALSE(holder_has_ended(root_ + "/.lock"));
   EXPECT_EQ(::write(done[1], &byte, 1), 1);
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
+  EXPECT_EQ(process_of_lock(root_ + "/.lock"), std::to_string(child));
+  EXPECT_TRUE(holder_has_ended(root_ + "/.lock"));
   EXPECT_NO_THROW(RunDirectory(root_, RunMode::kResume));  // the lock goes with its process
   for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
 }

@@ -232,6 +232,46 @@ TEST_F(Finetune, KeepsStandardInputAndGoesOnFromIt) {
   EXPECT_EQ(run_hybrid(root, {"eval", "carried"}).exit_code, 0);
 }
 
+TEST_F(Finetune, BeginsAgainWhereAStartWasKilled) {
+  const fs::path root = trained_folder();
+  const std::vector<std::string> one_step{"--method", "lora", "--set", "training.steps=1"};
+  const auto leave_start = [&] {
+    fs::remove_all(root / "tuned");
+    fs::create_directories(root / "tuned");
+    write_text(root / "tuned/.lock", "1");
+    write_text(root / "tuned/answers.json", "{\"answers\": []}");
+    write_text(root / "tuned/base.json", R"({"folder": "another", "identity": "0"})");
+  };
+  leave_start();
+  const ProcessResult alone = finetune({"--resume", "--run", "tuned"});
+  EXPECT_EQ(alone.exit_code, static_cast<int>(ExitCode::kNoInput));
+  EXPECT_NE(alone.errors.find("whole command"), std::string::npos) << alone.errors;
+  EXPECT_EQ(of_pairs(one_step).exit_code, 0);
+  leave_start();
+  std::vector<std::string> resumed = one_step;
+  resumed.emplace_back("--resume");
+  EXPECT_EQ(of_pairs(resumed).exit_code, 0);
+}
+
+TEST_F(Finetune, TakesTheStandardInputThatAKilledStartKept) {
+  const fs::path root = trained_folder();
+  const auto start = [&](const std::string& input, std::vector<std::string> more) {
+    fs::remove_all(root / "tuned");
+    fs::create_directories(root / "tuned");
+    write_text(root / "tuned/.lock", "1");
+    fs::copy_file(root / "pairs.jsonl", root / "tuned/examples.jsonl");
+    more.insert(more.begin(), {"finetune", "--model", "base", "--data", "-", "--run", "tuned",
+                               "--set", "training.steps=1"});
+    return run_hybrid(root, more, input);
+  };
+  EXPECT_EQ(start("pairs.jsonl", {}).exit_code, 0);
+  write_text(root / "other.jsonl", "{\"text\": \"Line\"}\n");
+  const ProcessResult other = start("other.jsonl", {});
+  EXPECT_EQ(other.exit_code, static_cast<int>(ExitCode::kCannotCreate)) << other.errors;
+  EXPECT_EQ(read_text(root / "tuned/examples.jsonl"), read_text(root / "pairs.jsonl"));
+  EXPECT_EQ(start("other.jsonl", {"--resume"}).exit_code, 0) << "which reads no input";
+}
+
 TEST_F(Finetune, LeavesNothingOfStandardInputWithoutARun) {
   const fs::path root = trained_folder();
   write_text(root / "wrong.jsonl", "{\"question\": \"a\"}\n");

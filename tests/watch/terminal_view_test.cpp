@@ -1,5 +1,8 @@
 #include "hybrid_trainer/watch/terminal_view.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
@@ -64,6 +67,26 @@ TEST_F(TerminalViewTest, HasColorsWhereTheyAreWanted) {
 
 TEST_F(TerminalViewTest, OfARunWithoutStepsSaysSo) {
   EXPECT_NE(view(begin_run("new")).find("no step"), std::string::npos);
+}
+
+TEST_F(TerminalViewTest, OfARunThatStartsOrWasKilledSaysSo) {
+  const std::string root = file("starts").string();
+  {
+    const RunDirectory lock(root, RunMode::kNew);
+    std::ofstream(root + "/answers.json") << "{}";
+    EXPECT_NE(view(root).find("starting"), std::string::npos);
+  }
+  EXPECT_THROW(view(root), MissingInput) << "it ended before its first step";
+  const auto run = begin_run("killed");
+  write_steps(run, 1, 3);
+  EXPECT_NE(view(run).find("running"), std::string::npos) << "it may be on another machine";
+  if (const pid_t child = ::fork(); child == 0) {
+    { RunDirectory(run.string(), RunMode::kResume); }
+    ::_exit(0);
+  } else {
+    ::waitpid(child, nullptr, 0);
+  }
+  EXPECT_NE(view(run).find("killed"), std::string::npos);
 }
 
 TEST_F(TerminalViewTest, ListsTheRunsOfAFolder) {

@@ -26,7 +26,15 @@ struct RunPaths {
   std::string lock() const { return root + "/.lock"; }
   /// True if the folder holds a config.json and a trace of training.
   bool hold_a_run() const;
+  /// True if the folder holds what a run writes before its config.json, and nothing else: it is
+  /// starting, or was killed then.
+  bool hold_a_start() const;
 };
+
+/// The process, in digits, that took a run's lock last; "" where the file does not say.
+std::string process_of_lock(const std::string& lock);
+/// Whether that process has certainly ended; false where it cannot be known, as of another machine's.
+bool holder_has_ended(const std::string& lock);
 
 /// Paths of a run that is only read. Throws MissingInput where the folder holds no run.
 RunPaths existing_run(const std::string& root);
