@@ -37,8 +37,8 @@ constexpr Container kContainers[] = {
      "name it FILE.parquet where examples or documents are wanted; nothing else reads it"},
     {"ARROW1"sv, "an Arrow table", "write it as JSON lines first: datasets' to_json does it"},
     {"GGUF"sv, "a model in llama.cpp's GGUF format",
-     "transformers' from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained make a folder of "
-     "it"},
+     "give it as --model or --tokenizer; hybrid export 'FILE' --output FOLDER makes a Hugging Face "
+     "folder of it"},
     {"%PDF-"sv, "a PDF document", "take its text out first: pdftotext 'FILE'"},
     {"SQLite format 3"sv, "an SQLite database", "write what you need of it as text first"},
     {"\xFF\xFE\0\0"sv, "text in UTF-32",
@@ -87,6 +87,21 @@ void refuse_container(std::string_view begin, const std::filesystem::path& path)
   }
 }
 
+/// Throws DataError where every other byte is 0, as in Western text in UTF-16.
+static void refuse_unmarked_utf16(std::string_view text, const std::filesystem::path& path) {
+  constexpr std::size_t kMostLooked = 512, kLeast = 8;
+  const std::size_t looked = std::min(kMostLooked, text.size()) / 2 * 2;
+  std::size_t zeros[2] = {0, 0};
+  for (std::size_t i = 0; i < looked; ++i) zeros[i % 2] += text[i] == '\0' ? 1 : 0;
+  if (looked < kLeast) return;
+  for (const bool is_big : {false, true}) {
+    if (4 * zeros[is_big ? 0 : 1] < looked || zeros[is_big ? 1 : 0] > 0) continue;
+    const std::string file = path.native();
+    throw DataError(concat(file, ": is text in UTF-16; convert it first: iconv -f UTF-16",
+                           is_big ? "BE" : "LE", " -t UTF-8 '", file, "' > '", file, ".utf8'"));
+  }
+}
+
 void refuse_container(const std::filesystem::path& path) {
   constexpr std::size_t kLongestBegin = 32;
   const InputFile file(path);
@@ -107,6 +122,7 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes) 
     return from_utf16(std::string_view(text).substr(kLittleMark.size()),
                       text.starts_with(kBigMark));
   }
+  refuse_unmarked_utf16(text, path);
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }

@@ -116,7 +116,10 @@ class QuestionReader {
     for (const char* absent : {"tools", "documents"}) variables[absent] = nullptr;
     variables["messages"] = prompt;
     variables["add_generation_prompt"] = true;
-    return format_.chat.chat_template->render(variables, format_.now).text;
+    std::string text = format_.chat.chat_template->render(variables, format_.now).text;
+    if (text.empty())
+      throw DataError("the chat template writes nothing for \"prompt\"; want a text instead");
+    return text;
   }
 
   Tokens encoded(const std::string& text, bool is_chat) const {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "src/fine_tuning/pair_row.h"
 #include "src/fine_tuning/row_tokens.h"
+#include "src/fine_tuning/shaped_row.h"
 
 namespace hybrid_trainer {
 
@@ -46,13 +48,14 @@ class ExampleReader {
   }
 
   ExampleRows take() {
+    check_columns();
     examples_.findings = maker_.findings();
     return std::move(examples_);
   }
 
  private:
   void add(std::int64_t line, MadeRow made) {
-    ++examples_.files.back().shapes[made.shape];
+    const RowShape shape = made.shape;
     made.row.file = examples_.files.size() - 1;
     made.row.line = line;
     if (made.rejected && format_.pairs)
@@ -61,13 +64,31 @@ class ExampleReader {
       throw DataError(
           "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
           "of messages");
+    ++examples_.files.back().shapes[shape];  // of what is used
     if (!made.rejected || format_.pairs) {
       examples_.rows.push_back(std::move(made.row));
       return;
     }
     made.rejected->file = made.row.file;
     made.rejected->line = line;
-    examples_.pairs.push_back({std::move(made.row), *std::move(made.rejected)});
+    examples_.pairs.push_back(
+        {std::move(made.row), *std::move(made.rejected), std::move(made.chosen_columns)});
+  }
+
+  /// Throws DataError where the user names a column, and no row is made of it.
+  void check_columns() const {
+    std::set<RowShape> shapes;
+    for (const ExampleFile& file : examples_.files)
+      for (const auto& [shape, count] : file.shapes) shapes.insert(shape);
+    for (const auto& [name, column] : format_.columns.names()) {
+      const bool is_of_a_row =
+          std::ranges::any_of(shapes, [&](RowShape shape) { return is_used(shape, name); });
+      if (column.empty() || shapes.empty() || is_of_a_row) continue;
+      throw DataError(concat(examples_.files.front().path.string(), ": the column \"", column,
+                             "\", read as ", name, ", has no effect: these are ", examples_.form(),
+                             ", which have no ", name, "; leave it out, or leave out what is ",
+                             "read instead of it, as in --columns NAME="));
+    }
   }
 
   void refuse(std::int64_t line, const std::string& reason) {
@@ -165,6 +186,21 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
     throw DataError(
         concat(format.called.empty() ? path.string() : format.called, ": holds no examples"));
   return examples;
+}
+
+std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                        std::int64_t length, const std::string& way_out) {
+  std::int64_t all = 0, cut = 0, left_out = 0;
+  for (const auto* some : rows) {
+    all += std::ssize(*some);
+    for (const ExampleRow& row : *some) {
+      cut += row.left_out > 0 ? 1 : 0;
+      left_out += row.left_out;
+    }
+  }
+  if (cut == 0) return "";
+  return concat(cut, " of ", all, " rows are longer than ", length, " tokens and lose ", left_out,
+                " tokens at their end; ", way_out);
 }
 
 }  // namespace hybrid_trainer

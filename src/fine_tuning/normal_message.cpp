@@ -112,6 +112,9 @@ std::string text_of_parts(const json::array& parts) {
     const json::value* held = object == nullptr ? &part : object->if_contains("text");
     const bool is_text = type == nullptr || *type == json::value("text") ||
                          *type == json::value("input_text") || *type == json::value("output_text");
+    if (is_text && held == nullptr)
+      throw DataError(concat("\"content\" has a part without \"text\": ", shown(part),
+                             "; want {\"type\": \"text\", \"text\": …}"));
     if (!is_text || held == nullptr || !held->is_string())
       throw DataError(concat("\"content\" has a part that is no text: ", shown(part),
                              "; only text can be trained on"));

@@ -42,18 +42,18 @@ class RowReader {
       row_.completion = text("completion");
       return;
     }
-    read_after_system("prompt");
+    read_after_system("prompt", "user");
     row_.prompt_messages = row_.messages.size();
-    read_messages("completion");
+    read_messages("completion", "assistant");
   }
 
   /// What stands beside the messages comes first, unless they begin with one of their own.
-  void read_after_system(const char* key) {
+  void read_after_system(const char* key, const char* role = nullptr) {
     const json::value* system = held(example_, "system");
     const bool is_beside =
         system != nullptr && system->is_string() && !system->get_string().empty();
     if (is_beside) add(json::object{{"role", "system"}, {"content", *system}});
-    read_messages(key);
+    read_messages(key, role);
     const auto is_system = [](const json::value& message) {
       return message.get_object().at("role") == json::value("system");
     };
@@ -66,10 +66,21 @@ class RowReader {
     for (NormalRow::Notable& one : row_.notable) --one.message;
   }
 
-  void read_messages(const char* key) {
+  /// A list of messages; or, where `role` says whose they are, a text or one message.
+  void read_messages(const char* key, const char* role = nullptr) {
     const json::value* value = held(example_, key);
-    if (!value->is_array()) throw DataError(concat("\"", key, "\" is no list of messages"));
-    for (const json::value& message : value->get_array()) add(message);
+    const json::object* const one = role == nullptr ? nullptr : value->if_object();
+    if (value->is_array()) {
+      for (const json::value& message : value->get_array()) add(message);
+    } else if (role != nullptr && value->is_string()) {
+      add(json::object{{"role", role}, {"content", *value}});
+    } else if (one != nullptr && (one->contains("role") || one->contains("from"))) {
+      add(*value);
+    } else {
+      throw DataError(
+          concat("\"", key, "\" is ", json::serialize(*value).substr(0, 60), "; want ",
+                 role == nullptr ? "a list of messages" : "a text or a list of messages"));
+    }
   }
 
   void add(const json::value& message) {

@@ -48,6 +48,7 @@ class PreferenceRow {
   PreferenceRow(const json::object& example, const std::optional<json::value>& asked)
       : example_(example), chosen_(example.at("chosen")), rejected_(example.at("rejected")) {
     if (asked) prompt_ = *asked;
+    is_instruction_ = asked.has_value();
     for (const char* key : {"prompt", "conversations", "messages"})
       if (const json::value* value = held(example, key); value != nullptr && !prompt_)
         prompt_ = *value;
@@ -67,12 +68,13 @@ class PreferenceRow {
     } else {
       throw DataError("\"chosen\" and \"rejected\" are not both texts, or both lists of messages");
     }
-    return {RowShape::kPreference, half(chosen_), half(rejected_)};
+    return {RowShape::kPreference, half(chosen_), half(rejected_), chosen_columns_};
   }
 
  private:
   /// Texts; under a prompt of messages each is what the assistant says.
   void split_texts() {
+    chosen_columns_ = prompt_ ? "completion=chosen" : "text=chosen";
     if (prompt_ && prompt_->is_array()) {
       for (json::value* half : {&chosen_, &rejected_})
         *half = json::array{json::object{{"role", "assistant"}, {"content", *half}}};
@@ -89,10 +91,16 @@ class PreferenceRow {
   void split_messages() {
     json::array chosen = as_messages(chosen_), rejected = as_messages(rejected_);
     const bool are_whole = !chosen.empty() && is_of(chosen.front(), {"system", "user", "human"});
+    chosen_columns_ = is_instruction_ ? "" : "completion=chosen";
     if (!prompt_ || are_whole) {
       const std::size_t common = common_messages(chosen, rejected);
       if (common == 0)
-        throw DataError("\"chosen\" and \"rejected\" have no prompt, and do not begin alike");
+        throw DataError(prompt_ ? "\"chosen\" and \"rejected\" repeat the prompt, and do not begin "
+                                  "alike, so they do not answer the same"
+                                : "\"chosen\" and \"rejected\" have no prompt, and do not begin "
+                                  "alike");
+      chosen_columns_ =
+          concat("messages=chosen", example_.contains("conversations") ? ",conversations=" : "");
       prompt_ = json::array(chosen.begin(), chosen.begin() + common);
       chosen.erase(chosen.begin(), chosen.begin() + common);
       rejected.erase(rejected.begin(), rejected.begin() + common);
@@ -114,6 +122,8 @@ class PreferenceRow {
   const json::object& example_;
   json::value chosen_, rejected_;
   std::optional<json::value> prompt_;
+  bool is_instruction_ = false;  // the prompt, which is then no key of its own
+  std::string chosen_columns_;
 };
 
 }  // namespace

@@ -149,7 +149,7 @@ bool names_a_tool(std::string_view text, const json::value& tools) {
 MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
   const bool has_template = format_.chat.chat_template.has_value();
   const ShapedRow shaped = shaped_row(example, has_template, findings_.unused_keys);
-  MadeRow made{shaped.shape, make_row(shaped.example, wide)};
+  MadeRow made{shaped.shape, make_row(shaped.example, wide), {}, shaped.chosen_columns};
   if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide);
   return made;
 }

@@ -14,6 +14,7 @@ struct MadeRow {
   RowShape shape = RowShape::kText;
   ExampleRow row;                        // of a preference with the chosen answer
   std::optional<ExampleRow> rejected{};  // of a preference
+  std::string chosen_columns{};          // see ShapedRow
 };
 
 /// Makes rows of tokens of a file's examples.

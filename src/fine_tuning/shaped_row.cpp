@@ -25,6 +25,45 @@ const json::value* first_held(const json::object& row, const char* one, const ch
   return value != nullptr ? value : held(row, other);
 }
 
+/// Keys that a shape is made of. All other keys of examples may stand beside any shape.
+struct ShapeKey {
+  std::string_view key;
+  std::vector<RowShape> shapes;
+};
+
+const std::vector<ShapeKey>& shape_keys() {
+  using enum RowShape;
+  static const std::vector<ShapeKey> keys{{"text", {kText}},
+                                          {"prompt", {kPair, kPreference}},
+                                          {"completion", {kPair, kAlpaca}},
+                                          {"messages", {kMessages, kPair, kPreference}},
+                                          {"conversations", {kShareGpt, kPair, kPreference}},
+                                          {"instruction", {kAlpaca, kPreference}},
+                                          {"input", {kAlpaca, kPreference}},
+                                          {"context", {kAlpaca, kPreference}},
+                                          {"history", {kAlpaca, kPreference}},
+                                          {"output", {kAlpaca}},
+                                          {"response", {kAlpaca}},
+                                          {"chosen", {kPreference}},
+                                          {"rejected", {kPreference}}};
+  return keys;
+}
+
+bool is_of_some_shape(std::string_view key) {
+  return std::ranges::find(shape_keys(), key, &ShapeKey::key) != shape_keys().end();
+}
+
+/// Whether a message is what the assistant says.
+bool is_answer(const json::value& message) {
+  const json::object* const object = message.if_object();
+  if (object == nullptr) return false;
+  for (const char* key : {"role", "from"})
+    for (const char* speaker : {"assistant", "gpt", "model", "chatgpt", "bot", "function_call"})
+      if (const json::value* said = object->if_contains(key))
+        if (*said == json::value(speaker)) return true;
+  return false;
+}
+
 bool is_empty_text(const json::value& value) {
   return value.is_string() && value.get_string().empty();
 }
@@ -71,6 +110,10 @@ class ShapeReader {
       return preference_row(row_, asks ? std::optional(asked()) : std::nullopt);
     }
     if (shape == RowShape::kAlpaca) return {shape, answered()};
+    if (const char* const list = prompt_list()) {
+      row_["prompt"] = json::value(row_.at(list));
+      row_.erase(list);
+    }
     if (shape == RowShape::kShareGpt) rename_conversations();
     return {shape, std::move(row_)};
   }
@@ -84,17 +127,20 @@ class ShapeReader {
     };
     std::vector<Found> found;
     const bool is_preference = has("chosen") && has("rejected");
-    const bool has_dolly = !has("output") && has("response");
+    const char* const list = prompt_list();
+    const auto is_prompt = [&](std::string_view key) { return list != nullptr && key == list; };
     if (is_preference) found.push_back({RowShape::kPreference, "chosen with rejected"});
     if (has("prompt") && has("completion"))
       found.push_back({RowShape::kPair, "prompt with completion"});
-    if (has("messages") && !(is_preference && is_prompt_of_preference("messages")))
+    if (list != nullptr) found.push_back({RowShape::kPair, concat(list, " with completion")});
+    if (has("messages") && !is_prompt("messages") &&
+        !(is_preference && is_prompt_of_preference("messages")))
       found.push_back({RowShape::kMessages, "messages"});
-    if (has("conversations") && !(is_preference && is_prompt_of_preference("conversations")))
+    if (has("conversations") && !is_prompt("conversations") &&
+        !(is_preference && is_prompt_of_preference("conversations")))
       found.push_back({RowShape::kShareGpt, "conversations"});
-    if (has("instruction") && (has("output") || has_dolly))
-      found.push_back(
-          {RowShape::kAlpaca, concat("instruction with ", has_dolly ? "response" : "output")});
+    if (const char* const answer = answer_key(); has("instruction") && answer != nullptr)
+      found.push_back({RowShape::kAlpaca, concat("instruction with ", answer)});
     const bool has_text = has("text") && !(!found.empty() && is_empty_text(row_.at("text")));
     if (has_text) found.push_back({RowShape::kText, "text"});
     if (found.empty()) refuse();
@@ -115,7 +161,47 @@ class ShapeReader {
     return !repeats;
   }
 
+  /// The list of messages that the completion beside it goes on from; null where there is none.
+  const char* prompt_list() const {
+    const json::value* const completion = held(row_, "completion");
+    if (completion == nullptr || is_empty_text(*completion) || held(row_, "prompt") != nullptr)
+      return nullptr;
+    for (const char* key : {"messages", "conversations"}) {
+      const json::value* const list = held(row_, key);
+      if (list != nullptr && list->is_array() && !is_answer(list->get_array().back())) return key;
+    }
+    return nullptr;
+  }
+
+  /// What answers an instruction; null where nothing does.
+  const char* answer_key() const {
+    for (const char* key : {"output", "response"})
+      if (held(row_, key) != nullptr) return key;
+    const bool is_pair = held(row_, "prompt") != nullptr;
+    return !is_pair && held(row_, "completion") != nullptr ? "completion" : nullptr;
+  }
+
+  /// What a row lacks whose keys are those of a shape; "" where they are not.
+  std::string missing_part() const {
+    const auto has = [&](const char* key) { return held(row_, key) != nullptr; };
+    if (has("chosen") != has("rejected"))
+      return concat("\"", has("chosen") ? "rejected" : "chosen", "\" is missing or empty beside \"",
+                    has("chosen") ? "chosen" : "rejected",
+                    "\"; want both, the better and the worse answer");
+    std::string empty;
+    bool holds_something = false;
+    for (const auto& [key, value] : row_) {
+      const bool is_nothing = held(row_, std::string(key).c_str()) == nullptr;
+      holds_something = holds_something || !(is_nothing || is_empty_text(value));
+      if (is_nothing && is_of_some_shape(key))
+        empty += concat(empty.empty() ? "" : ", ", '"', std::string_view(key), '"');
+    }
+    if (!row_.empty() && !holds_something) return "it is empty";
+    return empty.empty() ? "" : concat("it has nothing under ", empty);
+  }
+
   [[noreturn]] void refuse() const {
+    if (const std::string problem = missing_part(); !problem.empty()) throw DataError(problem);
     std::string keys;
     for (const auto& [key, value] : row_) {
       if (keys.size() > 200) break;
@@ -186,7 +272,7 @@ class ShapeReader {
   }
 
   json::object answered() const {
-    const char* const key = held(row_, "output") != nullptr ? "output" : "response";
+    const char* const key = answer_key();
     const std::string answer = text_of(*held(row_, key), key);
     json::object example = row_;
     for (const char* used :
@@ -226,6 +312,11 @@ const std::vector<std::string>& keys_of_examples() {
     return all;
   }();
   return keys;
+}
+
+bool is_used(RowShape shape, std::string_view key) {
+  const auto found = std::ranges::find(shape_keys(), key, &ShapeKey::key);
+  return found == shape_keys().end() || std::ranges::count(found->shapes, shape) > 0;
 }
 
 const json::value* held(const json::object& row, const char* key) {

@@ -3,6 +3,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+
+#include "hybrid_trainer/files/file_descriptor.h"
+#include "hybrid_trainer/files/input_file.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -36,6 +41,18 @@ std::string Checksum::text() const { return hexadecimal(XXH3_128bits_digest(&has
 
 std::string checksum_of(std::string_view bytes) {
   return hexadecimal(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+std::string checksum_of_file(const std::filesystem::path& path) {
+  const InputFile file(path);
+  Checksum checksum;
+  std::string part;
+  for (std::size_t at = 0; at < file.bytes(); at += part.size()) {
+    part.resize(std::min(kMostBytesAtOnce, file.bytes() - at));
+    file.read_at(part.data(), part.size(), at);
+    checksum.add(part.data(), part.size());
+  }
+  return checksum.text();
 }
 
 }  // namespace hybrid_trainer

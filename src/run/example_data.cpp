@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/tables/row_files.h"
 
@@ -17,24 +16,13 @@ constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
 void refuse_preferences(const ExampleRows& read) {
   if (read.pairs.empty()) return;
   const ExampleRow& first = read.pairs.front().chosen;
+  const std::string& columns = read.pairs.front().chosen_columns;
   throw DataError(concat(read.place(first.file, first.line, true),
                          " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ",
                          read.pairs.size(), " of ", read.pairs.size() + read.rows.size(),
-                         " rows; train on them with --objective dpo, or learn the chosen answers "
-                         "alone with --columns ",
-                         "completion=chosen"));
-}
-
-std::string checksum_of_file(const std::filesystem::path& path) {
-  const InputFile file(path);
-  Checksum checksum;
-  std::string part;
-  for (std::size_t at = 0; at < file.bytes(); at += part.size()) {
-    part.resize(std::min(kMostBytesAtOnce, file.bytes() - at));
-    file.read_at(part.data(), part.size(), at);
-    checksum.add(part.data(), part.size());
-  }
-  return checksum.text();
+                         " rows; train on them with --objective dpo",
+                         columns.empty() ? "" : ", or learn the chosen answers alone with ",
+                         columns.empty() ? "" : "--columns " + columns));
 }
 
 std::vector<ExampleRow> read_rows(const std::filesystem::path& path, const ExampleFormat& format,
@@ -79,7 +67,6 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .control = control_text_of(config.control_tokens),
                              .columns = ColumnNames(config.columns),
                              .called = files.called,
-
                              .pairs = files.pairs};
   ExampleData data;
   std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
@@ -113,21 +100,6 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
                          files.examples.string(), " --json --model ", files.tokenizer.string(),
                          files.pairs ? " --objective dpo" : "", " names them"));
   return lines;
-}
-
-std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                        std::int64_t length, const std::string& way_out) {
-  std::int64_t all = 0, cut = 0, left_out = 0;
-  for (const auto* some : rows) {
-    all += std::ssize(*some);
-    for (const ExampleRow& row : *some) {
-      cut += row.left_out > 0 ? 1 : 0;
-      left_out += row.left_out;
-    }
-  }
-  if (cut == 0) return "";
-  return concat(cut, " of ", all, " rows are longer than ", length, " tokens and lose ", left_out,
-                " tokens at their end; ", way_out);
 }
 
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/text_file.h"
@@ -51,6 +52,11 @@ class TableRows {
     if (is_table_by_name(path_)) return read_csv(content);
     const JsonRows rows = json_rows(content, called_);
     if (!rows.are_of_array && is_table_by_content(rows)) return read_csv(content);
+    if (!rows.are_of_array && is_plain_text(rows))
+      throw DataError(concat(called_,
+                             ": is plain text, no JSON and no table; want rows of examples, "
+                             "such as {\"text\": …} a line. To train on text as it is, prepare it: "
+                             "hybrid prepare"));
     return read_json(rows);
   }
 
@@ -66,9 +72,26 @@ class TableRows {
   /// Whether what is no JSON has a first line with names that are looked for.
   bool is_table_by_content(const JsonRows& rows) const {
     if (rows.rows.empty() || rows.holds_objects()) return false;
-    const std::vector<std::string> names = CsvRows(rows.rows.front().text, called_).names();
     const std::vector<std::string> wanted = wanted_columns();
-    return std::ranges::find_first_of(names, wanted) != names.end();
+    try {
+      const std::vector<std::string> names = CsvRows(rows.rows.front().text, called_).names();
+      return std::ranges::find_first_of(names, wanted) != names.end();
+    } catch (const DataError&) {  // a name stands twice, as in a sentence
+      return false;
+    }
+  }
+
+  /// Whether no line is an object, and the first one is no other JSON.
+  static bool is_plain_text(const JsonRows& rows) {
+    if (rows.rows.empty() || rows.holds_objects()) return false;
+    const std::string_view first = rows.rows.front().text;
+    const char begin = first[first.find_first_not_of(" \t\r\n")];
+    return std::string_view("[\"-0123456789").find(begin) == std::string_view::npos;
+  }
+
+  std::string not_utf8() const {
+    return concat("it is not UTF-8; a file of Windows becomes so with: iconv -f WINDOWS-1252 -t ",
+                  "UTF-8 '", called_, "' > '", called_, ".utf8'");
   }
 
   TableForm read_json(const JsonRows& rows) {
@@ -80,7 +103,8 @@ class TableRows {
         value = parse_noted_json(text, "the line", kLongestLine, wide);
         if (!value.is_object()) throw DataError("it is no JSON object");
       } catch (const DataError& error) {
-        visitor_.refused(line, error.what());
+        const bool is_utf8 = valid_utf8_bytes(text, 0) == text.size();
+        visitor_.refused(line, is_utf8 ? error.what() : not_utf8());
         continue;
       }
       note_columns(value.get_object());
@@ -113,7 +137,7 @@ class TableRows {
         row[names[i]] = is_nothing ? json::value() : json::value(cells[i].text);
       }
       if (!is_text) {
-        refuse("it is not UTF-8");
+        refuse(not_utf8());
         continue;
       }
       give(number, row, {});
@@ -186,6 +210,9 @@ const char* TableForm::unit() const {
 
 TableForm visit_rows(const fs::path& path, const TableReading& reading,
                      const TableVisitor& visitor) {
+  for (const auto& [name, column] : reading.columns.names())
+    if (!reading.wanted.empty() && std::ranges::count(reading.wanted, name) == 0)
+      throw ConfigError({choice_problem("--columns", name, reading.wanted)});
   return TableRows(path, reading, visitor).run();
 }
 

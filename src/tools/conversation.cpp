@@ -125,6 +125,8 @@ GenerationResult Conversation::answer(const std::function<void(std::string_view)
     write(piece);
   };
   std::vector<std::int32_t> tokens = tokens_of(messages_);
+  if (tokens.empty())
+    throw DataError("the chat template writes nothing for this message; give --prompt instead");
   if (settings_.overflow == ContextOverflow::kTruncate) leave_out_turns(tokens);
   settings_.pinned = pinned_tokens(tokens);
   const ContextWindow window(decoder_.context(), settings_.pinned);

@@ -73,6 +73,20 @@ struct ShownRow {
   std::optional<std::vector<RowPart>> rejected;
 };
 
+/// Throws DataError that says why the line gives no row.
+[[noreturn]] void refuse_line(const ExampleRows& examples, std::int64_t line) {
+  const std::string place = examples.place(0, line, false);
+  std::int64_t last = 0;
+  for (const auto& refused : examples.refused) {
+    last = std::max(last, refused.line);
+    if (refused.line == line) throw DataError(concat(place, " is refused: ", refused.reason));
+  }
+  for (const ExampleRow& row : examples.rows) last = std::max(last, row.line);
+  for (const PreferencePair& pair : examples.pairs) last = std::max(last, pair.chosen.line);
+  if (line < last) throw DataError(concat(place, " is empty"));
+  throw DataError(concat(place, " is not there: the last one with an example is ", last));
+}
+
 ShownRow row_of_line(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
   if (examples.files.size() > 1)
     throw UsageError("hybrid rows: --show is of one file; give that instead of the folder");
@@ -80,8 +94,7 @@ ShownRow row_of_line(const ExampleRows& examples, std::int64_t line, const Token
   if (row != examples.rows.end()) return {parts_of(*row, tokenizer), std::nullopt};
   const auto pair = std::ranges::find(examples.pairs, line,
                                       [](const PreferencePair& one) { return one.chosen.line; });
-  if (pair == examples.pairs.end())
-    throw DataError(concat(examples.place(0, line, false), " gives no row"));
+  if (pair == examples.pairs.end()) refuse_line(examples, line);
   return {parts_of(pair->chosen, tokenizer), parts_of(pair->rejected, tokenizer)};
 }
 

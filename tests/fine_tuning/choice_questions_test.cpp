@@ -27,6 +27,14 @@ class ChoiceQuestionsTest : public RowsFixture {
   }
 };
 
+TEST_F(ChoiceQuestionsTest, AreRefusedWhereTheTemplateWritesNothing) {
+  set_template("{# nothing #}");
+  expect_words(
+      refusal(
+          R"({"prompt": [{"role": "user", "content": "a"}], "choices": ["b", "c"], "answer": 0})"),
+      {"template writes nothing"});
+}
+
 TEST_F(ChoiceQuestionsTest, AreAPromptAndWhatFollowsIt) {
   const ChoiceQuestion one =
       only(R"({"prompt": "The cat", "choices": [" sat", " flew away"], "answer": 1})");

@@ -263,6 +263,44 @@ TEST_F(ExampleRowsTest, OfAPreferenceAreAPair) {
   expect_words(both(R"({"prompt": "0", "chosen": "1", "rejected": []})"), {"want", "chosen"});
 }
 
+TEST_F(ExampleRowsTest, OfAPreferenceGiveTheChosenAnswerAlone) {
+  const std::string chat = "<user>0<|endoftext|><assistant>[1<|endoftext|>]";
+  for (
+      const std::string line :
+      {R"({"conversations": [{"from": "human", "value": "0"}], "chosen": {"from": "gpt", "value": "1"}, "rejected": {"from": "gpt", "value": "2"}})",
+       R"({"messages": [{"role": "user", "content": "0"}], "chosen": "1", "rejected": "2"})",
+       R"({"prompt": [{"role": "user", "content": "0"}], "chosen": "1", "rejected": "2"})",
+       R"({"instruction": "0", "chosen": "1", "rejected": "2"})",
+       R"({"prompt": "0", "chosen": [{"role": "assistant", "content": "1"}], "rejected": [{"role": "assistant", "content": "2"}]})",
+       R"({"chosen": [{"role": "user", "content": "0"}, {"role": "assistant", "content": "1"}], "rejected": [{"role": "user", "content": "0"}, {"role": "assistant", "content": "2"}]})"}) {
+    columns_ = {};
+    const ExampleRows pairs = read(line);
+    ASSERT_EQ(pairs.pairs.size(), 1u) << line;
+    columns_ = ColumnNames(pairs.pairs[0].chosen_columns);
+    EXPECT_EQ(only_row(line), chat) << line;
+  }
+}
+
+TEST_F(ExampleRowsTest, RefuseAColumnWithoutEffect) {
+  const std::string line =
+      R"({"messages": [{"role": "user", "content": "0"}, {"role": "assistant", "content": "1"}], "chosen": "2"})";
+  columns_ = ColumnNames("completion=chosen");
+  expect_words(message_of<DataError>([&] { read(line); }), {"chosen", "completion", "no effect"});
+  columns_ = ColumnNames("mesages=messages");
+  expect_words(message_of<ConfigError>([&] { read(line); }), {"mesages", "did you mean messages"});
+}
+
+TEST_F(ExampleRowsTest, SayWhatTheyLack) {
+  expect_words(only_reason(R"({"prompt": "0", "chosen": "1"})"), {"rejected", "missing"});
+  expect_words(only_reason(R"({"prompt": null, "completion": "1"})"), {"nothing under", "prompt"});
+  expect_words(only_reason(R"({"prompt": null, "completion": null, "": ""})"), {"it is empty"});
+  expect_words(only_reason(R"({"prompt": 1, "completion": "1"})"), {"is 1", "want a text"});
+  expect_words(
+      only_reason(
+          R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "0"}]}]})"),
+      {"without \"text\"", "value"});
+}
+
 TEST_F(ExampleRowsTest, OfTwoShapesAreRefused) {
   expect_words(only_reason(R"({"instruction": "0", "output": "1", "text": "2"})"),
                {"two shapes", "instruction with output", "--columns text="});

@@ -54,6 +54,18 @@ TEST_F(TableReader, RefusesRowsOfTablesByTheirNumber) {
   expect_words(reason_, {"UTF-8"});
 }
 
+TEST_F(TableReader, SaysWhatIsNoTable) {
+  EXPECT_EQ(read("a.jsonl", "{\"a\": \"\xE4\"}\n"), "1! ");
+  expect_words(reason_, {"UTF-8", "iconv"});
+  const TableReading reading{.wanted = {"text"}};
+  expect_words(
+      message_of<DataError>([&] { read("a.txt", "A word, and a word, and more.\n", reading); }),
+      {"plain text", "hybrid prepare"});
+  std::string wide;
+  for (const char c : std::string("text,b\nx,y\n")) wide += {c, '\0'};
+  expect_words(message_of<DataError>([&] { read("a.csv", wide); }), {"UTF-16LE", "iconv"});
+}
+
 TEST_F(TableReader, RenamesColumnsAndNamesThoseThatAreMissing) {
   const TableReading reading{.columns = ColumnNames("text=body"), .wanted = {"text"}};
   EXPECT_EQ(read("a.csv", "body,b\nx,y\n", reading), R"(1{"b":"y","text":"x"} )");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,6 +49,8 @@ struct ExampleFindings {
 /// the answers alone are learnt.
 struct PreferencePair {
   ExampleRow chosen, rejected;
+  /// The columns by which the chosen answers alone are learnt; "" where none do that.
+  std::string chosen_columns{};
 };
 
 /// What a file of examples turned out to hold.
@@ -99,7 +102,8 @@ struct ExampleFormat {
 /// Reads a file of examples, or the files of a folder in order of their names (row_files,
 /// visit_rows). An example is one of
 ///   {"text": …}                       all of it is learnt
-///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt
+///   {"prompt": …, "completion": …}    texts or lists of messages; the completion is learnt. The
+///                                     prompt may be "messages" or "conversations" without an answer
 ///   {"messages": […]}                 what the assistant says is learnt
 ///   {"conversations": […]}, {"instruction": …, "input": …, "output": …}    read as messages
 ///   {"prompt": …, "chosen": …, "rejected": …}    a pair; both answers are learnt, in one row where
@@ -111,7 +115,13 @@ struct ExampleFormat {
 /// (src/fine_tuning/chat_rows.h); what cannot be found is left out. A row is refused when nothing in
 /// it is learnt, or nothing within the longest length. Empty lines count, but are no examples. Throws
 /// MissingInput, DataError where a file is no text, there are no examples, or most of very many lines
-/// are refused, IoError.
+/// are refused, or a column that format.columns names has no effect on any row; ConfigError where it
+/// names what no example has, IoError.
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
+
+/// "3 rows are longer than 64 tokens, …": how many rows were cut and what they lost; empty where none
+/// was. `length`: of a sequence; `way_out`: what makes it longer.
+std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                        std::int64_t length, const std::string& way_out);
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ class Checksum {
 };
 
 std::string checksum_of(std::string_view bytes);
+/// Of a file's bytes, which are read in parts. Throws MissingInput, IoError.
+std::string checksum_of_file(const std::filesystem::path& path);
 
 /// Identifies a file's contents.
 struct FileDigest {

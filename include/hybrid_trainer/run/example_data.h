@@ -52,11 +52,6 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
 
-/// "3 rows are longer than 64 tokens, …": how many rows were cut and what they lost; empty where none
-/// was. `length`: of a sequence; `way_out`: what makes it longer.
-std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                        std::int64_t length, const std::string& way_out);
-
 /// How rows are laid into batches of `batch_size` sequences.
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
                                 std::uint64_t seed, const Tokenizer& tokenizer);
