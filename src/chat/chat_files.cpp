@@ -109,7 +109,7 @@ ChatFiles chat_files_of(const GgufFile& file) {
     if (text->size() > kLargestTemplate)
       throw DataError(concat(file.path().string(), ": its chat template has ", text->size(),
                              " bytes; want at most ", kLargestTemplate));
-    files.chat_template.emplace(*text, file.path().string());
+    files.chat_template.emplace(*text, file.path().string() + ": chat_template");
   }
   return files;
 }

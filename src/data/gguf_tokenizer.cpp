@@ -274,6 +274,9 @@ class GgufTokenizer {
   json::object by_merges() const {
     const NamedWords& words = words_of(file_);
     const BytePipeline pipeline(words);
+    if (file_.find(concat(kPrefix, "merges")) == nullptr)
+      throw DataError(concat(path(), ": ", kPrefix, "merges is missing, and its tokenizer is made ",
+                             "of them; convert the model anew"));
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);

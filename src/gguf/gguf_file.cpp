@@ -208,6 +208,7 @@ std::size_t GgufTensor::bytes() const {
 bool GgufFile::is_one(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
+  if (path.extension() == ".gguf") return true;
   const InputFile file(path);
   std::array<char, 4> begin{};
   if (file.bytes() < begin.size()) return false;

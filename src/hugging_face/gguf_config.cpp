@@ -46,12 +46,19 @@ class ConfigOfFile {
     throw DataError(concat(file_.path().string(), ": ", what,
                            "; take the model's Hugging Face folder instead"));
   }
+  [[noreturn]] void refuse_missing(const char* name) const {
+    throw DataError(concat(file_.path().string(), ": ", key(name), " is missing; copy the file ",
+                           "anew, or convert the model again"));
+  }
   std::int64_t count(const char* name) const {
     const auto found = file_.count(key(name));
-    if (!found)
-      throw DataError(concat(file_.path().string(), ": ", key(name), " is missing; copy the file ",
-                             "anew, or convert the model again"));
+    if (!found) refuse_missing(name);
     return *found;
+  }
+  double number(const char* name) const {
+    const auto found = file_.number(key(name));
+    if (!found) refuse_missing(name);
+    return as_written(*found);
   }
   std::int64_t count(const char* name, std::int64_t missing) const {
     return file_.count(key(name)).value_or(missing);
@@ -73,7 +80,7 @@ class ConfigOfFile {
     config_["n_embd"] = count("embedding_length");
     config_["n_head"] = count("attention.head_count");
     config_["n_inner"] = count("feed_forward_length");
-    config_["layer_norm_epsilon"] = number("attention.layer_norm_epsilon", 1e-5);
+    config_["layer_norm_epsilon"] = number("attention.layer_norm_epsilon");
     if (own_head(file_) != nullptr)
       refuse("its output.weight differs from its token table, which GPT-2 shares");
   }
@@ -82,6 +89,7 @@ class ConfigOfFile {
     const std::int64_t heads = count("attention.head_count");
     const std::int64_t width = count("embedding_length");
     if (heads < 1 || width < 1) refuse(concat(key("attention.head_count"), " is ", heads));
+    config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
     config_["vocab_size"] = vocabulary();
     config_["num_hidden_layers"] = count("block_count");
     config_["max_position_embeddings"] = count("context_length");
@@ -89,7 +97,6 @@ class ConfigOfFile {
     config_["intermediate_size"] = count("feed_forward_length");
     config_["num_attention_heads"] = heads;
     config_["num_key_value_heads"] = count("attention.head_count_kv", heads);
-    config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon", 1e-5);
     config_["tie_word_embeddings"] = own_head(file_) == nullptr;
     read_head_size(width / heads);
     read_biases();

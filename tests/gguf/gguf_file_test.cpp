@@ -47,6 +47,14 @@ class GgufFileTest : public ::testing::Test {
   std::string text_;
 };
 
+TEST_F(GgufFileTest, IsMeantByItsNameToo) {
+  write_text(folder_ / "cut.gguf", "GG");
+  write_text(folder_ / "cut.txt", "GG");
+  EXPECT_TRUE(GgufFile::is_one(folder_ / "cut.gguf"));
+  EXPECT_FALSE(GgufFile::is_one(folder_ / "cut.txt"));
+  EXPECT_FALSE(GgufFile::is_one(folder_ / "absent.gguf"));
+}
+
 TEST_F(GgufFileTest, IsReadAsItWasWritten) {
   const GgufFile file(path_);
   const auto value = [&](const char* key) { return file.values().at(key).content; };

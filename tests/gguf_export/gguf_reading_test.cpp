@@ -199,10 +199,25 @@ TEST_F(GgufReading, RefusesWhatItCannotMeanByItsValue) {
   std::vector<GgufPair> adapter = with("llama");
   adapter.push_back(gguf_text("general.type", "adapter"));
   EXPECT_TRUE(contains(refusal(adapter), "\"adapter\""));
-  EXPECT_TRUE(contains(refusal(with("llama")), "llama.attention.head_count is missing"));
+  std::vector<GgufPair> some = with("llama");
+  EXPECT_TRUE(contains(refusal(some), "llama.attention.head_count is missing"));
+  some.push_back(gguf_count("llama.attention.head_count", 2));
+  some.push_back(gguf_count("llama.embedding_length", 8));
+  EXPECT_TRUE(contains(refusal(some), "llama.attention.layer_norm_rms_epsilon is missing"));
   std::vector<GgufPair> mixture = with("llama");
   mixture.push_back(gguf_count("llama.expert_count", 8));
   EXPECT_TRUE(contains(refusal(mixture), "a mixture of 8 experts"));
+}
+
+TEST_F(GgufReading, RefusesABytePairEncodingWithoutMerges) {
+  const auto path = folder_ / "merges.gguf";
+  write_gguf(
+      path,
+      {gguf_text("tokenizer.ggml.model", "gpt2"), gguf_text("tokenizer.ggml.pre", "gpt-2"),
+       gguf_texts("tokenizer.ggml.tokens", {"a"}), gguf_integers("tokenizer.ggml.token_type", {1})},
+      {}, [&](std::size_t) { return Tensor(); });
+  EXPECT_TRUE(contains(message_of<DataError>([&] { load_tokenizer(path); }),
+                       "tokenizer.ggml.merges is missing"));
 }
 
 TEST_F(GgufReading, RefusesWordsThatItDoesNotKnow) {

@@ -58,7 +58,7 @@ class GgufFile {
   /// refused, too: all that it tells of must lie within it.
   explicit GgufFile(const std::filesystem::path& path);
 
-  /// Whether the file begins as one.
+  /// Whether the file begins as one, or has the name of one (.gguf) and may be damaged.
   static bool is_one(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
