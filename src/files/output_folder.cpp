@@ -1,5 +1,7 @@
 #include "hybrid_trainer/files/output_folder.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 
@@ -62,6 +64,12 @@ void OutputFolder::require_free() const {
     throw CannotCreate(
         concat(path_.string(), " exists already and is not an empty folder; nothing was written"));
   }
+  fs::path parent = path_.parent_path();
+  while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
+  const bool is_folder = fs::is_directory(parent, error);
+  if (is_folder && ::access(parent.c_str(), W_OK | X_OK) == 0) return;
+  throw CannotCreate(concat(path_.string(), ": cannot be made, since ", parent.string(),
+                            is_folder ? " may not be written to" : " is no folder"));
 }
 
 const fs::path& OutputFolder::create() {

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/gguf/gguf_writer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -92,6 +94,11 @@ void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& 
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
     throw CannotCreate(concat(path.string(), ": exists; give another name, or remove it"));
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::is_directory(folder, error) || ::access(folder.c_str(), W_OK | X_OK) != 0)
+    throw CannotCreate(concat(
+        path.string(), ": cannot be made, since ", folder.string(),
+        std::filesystem::is_directory(folder, error) ? " may not be written to" : " is no folder"));
   HeaderWriter header;
   for (const char letter : {'G', 'G', 'U', 'F'}) header.number(letter);
   header.number<std::uint32_t>(3);

@@ -21,7 +21,7 @@ namespace hybrid_trainer {
 namespace {
 
 struct ExportOptions {
-  std::string folder, output, base, dtype, quantize, format = "folder", type;
+  std::string folder, output, base, dtype, quantize, format, type;
   RunWeightsOption weights;
   bool adapter = false, merge = false, modelfile = false, no_card = false;
 };
@@ -194,7 +194,9 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   add("output", po::value(&asked.output)->required()->value_name("PATH"),
       "Folder or file to make.");
   add("format", po::value(&asked.format)->value_name("folder|gguf"),
-      "A folder of Hugging Face, or one file of llama.cpp (folder).");
+      "A folder of Hugging Face, or one file of llama.cpp. Default: gguf where PATH ends with "
+      ".gguf, "
+      "else folder.");
   add("type", po::value(&asked.type)->value_name("f32|f16|bf16|q8_0|q4_0"),
       "Of a GGUF file. Else it is bf16 of weights in bf16, and f16 of others.");
   add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
@@ -222,6 +224,8 @@ int export_command(const std::vector<std::string>& arguments) {
   const auto operands = parse_command_line(export_syntax(asked), arguments);
   if (!operands) return 0;
   asked.folder = operands->front();
+  const bool is_named_gguf = std::filesystem::path(asked.output).extension() == ".gguf";
+  if (asked.format.empty()) asked.format = is_named_gguf ? "gguf" : "folder";
   check(asked);
   if (asked.format == "gguf") {
     write_gguf(asked);

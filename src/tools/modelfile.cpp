@@ -36,12 +36,15 @@ void Modelfile::write(const TrainedRun& run) const {
   std::string said;
   try {
     const ChatFiles chat = read_chat_files(run.tokenizer_folder);
+    if (!chat.chat_template) throw MissingInput("the model has no chat template");
     const OllamaTemplate made = derive_ollama_template(chat, start_of_runner(run, chat));
     text += "TEMPLATE \"\"\"" + made.text + "\"\"\"\n";
     if (!made.stop.empty()) text += "PARAMETER stop " + quoted(made.stop) + "\n";
     said = concat(": TEMPLATE writes ", made.compared,
                   " conversations as the model's chat template does");
     for (const std::string& remark : made.remarks) said += "; it " + remark;
+  } catch (const MissingInput& error) {
+    said = concat(" without TEMPLATE: ", error.what());
   } catch (const DataError& error) {
     said =
         concat(" without TEMPLATE, since Ollama cannot express the chat template: ", error.what());

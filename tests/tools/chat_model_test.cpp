@@ -141,8 +141,7 @@ TEST_F(ChatModel, AFileOfLlamaCppStandsForItsFolderFromBeginToEnd) {
       call({"finetune", "--resume", "--run", "from_gguf", "--set", "training.steps=70"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
   EXPECT_EQ(call({"sample", "from_gguf", "--prompt", "say", "--tokens", "3"}).exit_code, 0);
-  const ProcessResult again =
-      call({"export", "from_gguf", "--output", "again.gguf", "--format", "gguf", "--merge"});
+  const ProcessResult again = call({"export", "from_gguf", "--output", "again.gguf", "--merge"});
   EXPECT_EQ(again.exit_code, 0) << again.errors;
   EXPECT_EQ(call({"export", "gguf/base.gguf", "--output", "gguf/folder"}).exit_code, 0);
   EXPECT_NEAR(loss("gguf/folder"), loss("chat_base"), 1e-6);

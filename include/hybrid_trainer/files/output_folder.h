@@ -17,7 +17,8 @@ class OutputFolder {
 
   /// Its absolute name, with links resolved.
   const std::filesystem::path& path() const { return path_; }
-  /// Throws CannotCreate for Existing::kRefuse where there is anything but an empty folder.
+  /// Throws CannotCreate for Existing::kRefuse where there is anything but an empty folder, and where
+  /// the folder above cannot be written to.
   void require_free() const;
   /// Creates the folder to fill, and removes those beside it of this host's processes that ended
   /// before their commit. Throws CannotCreate, also as require_free.
