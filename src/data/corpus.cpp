@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/table_texts.h"
@@ -37,6 +38,8 @@ bool is_binary(const fs::path& path) { return start_of(path).find('\0') != std::
 void require_text(const fs::path& path) {
   const std::string start = start_of(path);
   refuse_container(start, path);
+  if (!is_utf16(start) && start.find('\0') != start.npos)
+    warn(path.native(), "holds zero bytes, as no text does; it is taken as it is");
   if (!is_utf16(start)) return;
   throw DataError(concat(path.native(), ": is text in UTF-16; convert it to UTF-8 first: iconv -f ",
                          "UTF-16 -t UTF-8 '", path.native(), "' > '", path.native(), ".utf8'"));

@@ -244,7 +244,7 @@ std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
 std::vector<std::string> LanguageTask::notes(bool begins) const {
   std::vector<std::string> notes = notes_of_data();
   if (begins && begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) {
-    notes.push_back(concat("the tokenizer of ", settings_.init_from->string(),
+    notes.push_back(concat("warning: the tokenizer of ", settings_.init_from->string(),
                            " is not the data's: ids meant other text to its weights; prepare the "
                            "text with --tokenizer ",
                            settings_.init_from->string()));

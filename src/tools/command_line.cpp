@@ -84,6 +84,7 @@ void parse_into(po::variables_map& values, const CommandSyntax& syntax,
   } catch (const po::unknown_option& error) {
     throw_unknown_option(syntax, error.get_option_name());
   } catch (const po::required_option& error) {
+    if (arguments.empty()) throw UsageError(concat(who, "options are missing", see_help(syntax)));
     throw UsageError(concat(who, error.get_option_name(), " is missing", see_help(syntax)));
   } catch (const po::multiple_occurrences& error) {
     throw UsageError(concat(who, error.get_option_name(), " is given more than once"));
@@ -105,7 +106,7 @@ std::optional<std::vector<std::string>> parse_command_line(
   if (arguments == std::vector<std::string>{"--describe"}) throw DescriptionAsked{describe(syntax)};
   po::options_description visible("Options", 100);
   for (const auto& option : syntax.options.options()) visible.add(option);
-  visible.add_options()("help", "Print this text.");
+  visible.add_options()("help,h", "Print this text.");
   po::options_description all;
   all.add(visible).add_options()(kOperands, po::value<std::vector<std::string>>());
 

@@ -188,7 +188,8 @@ std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_script();
   if (shell == "zsh") return zsh_script();
   if (shell == "fish") return fish_script();
-  throw UsageError(choice_problem("hybrid completion: SHELL", shell, completed_shells()));
+  throw UsageError(concat("hybrid completion: SHELL: got \"", shell, "\", want one of ",
+                          join(completed_shells())));
 }
 
 }  // namespace hybrid_trainer

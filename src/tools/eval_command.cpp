@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <ctime>
+#include <filesystem>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
@@ -228,8 +229,10 @@ int eval_command(const std::vector<std::string>& arguments) {
   if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
   const DType dtype = compute_in(*run.model, options.precision, stream);
   if (options.data.empty() && run.data.empty())
-    throw UsageError(concat("hybrid eval: --data is missing: ", folder,
-                            " is a Hugging Face folder, which names none"));
+    throw UsageError(concat(
+        "hybrid eval: --data is missing: ", folder,
+        std::filesystem::is_directory(folder) ? " is a Hugging Face folder" : " is a GGUF file",
+        ", which names none"));
   check_length(options.length, run.config.model.context);
   std::optional<TokenDataset> shards;
   const auto batches =

@@ -51,6 +51,19 @@ TEST(BadInput, CommandsAndOptionsAreNamedWithTheNearest) {
   expect_refusal({"sample", "run", "--prompt", "a", "--tokens", "ten"}, ExitCode::kUsage,
                  {"--tokens", "ten"});
   expect_refusal({"config", "--schema=1"}, ExitCode::kUsage, {"--schema"});
+  expect_refusal({"finetune"}, ExitCode::kUsage, {"options are missing", "--model", "--data"});
+  expect_refusal({"completion", "tcsh"}, ExitCode::kUsage, {"tcsh", "want one of bash, zsh, fish"});
+  EXPECT_EQ(run_hybrid(trained_folder(), {"finetune", "-h"}).exit_code, 0);
+}
+
+TEST(BadInput, OutputsThatCannotBeMadeAreRefused) {
+  for (const char* output : {"text.txt/out", "text.txt/out.gguf"})
+    expect_refusal({"export", "run", "--output", output}, ExitCode::kCannotCreate,
+                   {"cannot be made", "text.txt is no folder"});
+  expect_refusal(
+      {"train", "--preset", "tiny", "--data", "data", "--run", "new", "--export", "text.txt/out"},
+      ExitCode::kCannotCreate, {"text.txt is no folder"});
+  EXPECT_FALSE(fs::exists(trained_folder() / "new"));
 }
 
 TEST(BadInput, TextIsPreparedFirst) {
