@@ -196,8 +196,9 @@ class ShapeReader {
       if (is_nothing && is_of_some_shape(key))
         empty += concat(empty.empty() ? "" : ", ", '"', std::string_view(key), '"');
     }
-    if (!row_.empty() && !holds_something) return "it is empty";
-    return empty.empty() ? "" : concat("it has nothing under ", empty);
+    const std::string lacks = empty.empty() ? "" : "it has nothing under " + empty;
+    if (row_.empty() || holds_something) return lacks;
+    return lacks.empty() ? "it is empty" : "it is empty: " + lacks;
   }
 
   [[noreturn]] void refuse() const {

@@ -57,7 +57,7 @@ TEST_F(ReadText, SaysWhatIsNoTextAndWhatToDo) {
       {"version https://git-lfs.github.com/spec/v1\noid sha256:1",
        {"Git LFS pointer", "git lfs pull"}},
       {"\x28\xB5\x2F\xFD\x04", {"zstd", "unzstd"}},
-      {"GGUF\x03", {"GGUF", "save_pretrained"}},
+      {"GGUF\x03", {"GGUF", "hybrid export"}},
       {"\xFF\xFE\0\0h\0\0\0"s, {"UTF-32", "iconv"}},
   };
   for (const auto& [bytes, said] : files) {

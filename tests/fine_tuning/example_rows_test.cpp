@@ -80,7 +80,8 @@ TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
   ASSERT_EQ(examples.rows.size(), 2u);
   EXPECT_EQ(examples.rows[0].line, 1);
   EXPECT_EQ(examples.rows[1].line, 10);
-  const char* const words[] = {"text", "object", "JSON", "completion", "list", "role", "target"};
+  const char* const words[] = {"text",     "object", "JSON",  "completion",
+                               "messages", "role",   "target"};
   ASSERT_EQ(examples.refused.size(), std::size(words));
   for (std::size_t i = 0; i < std::size(words); ++i) {
     EXPECT_EQ(examples.refused[i].line, static_cast<std::int64_t>(i) + 3);
@@ -293,7 +294,8 @@ TEST_F(ExampleRowsTest, RefuseAColumnWithoutEffect) {
 TEST_F(ExampleRowsTest, SayWhatTheyLack) {
   expect_words(only_reason(R"({"prompt": "0", "chosen": "1"})"), {"rejected", "missing"});
   expect_words(only_reason(R"({"prompt": null, "completion": "1"})"), {"nothing under", "prompt"});
-  expect_words(only_reason(R"({"prompt": null, "completion": null, "": ""})"), {"it is empty"});
+  expect_words(only_reason(R"({"prompt": null, "completion": null, "": ""})"),
+               {"it is empty", "prompt"});
   expect_words(only_reason(R"({"prompt": 1, "completion": "1"})"), {"is 1", "want a text"});
   expect_words(
       only_reason(

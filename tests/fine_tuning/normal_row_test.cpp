@@ -148,7 +148,7 @@ TEST(NormalRow, NamesKeysThatHaveNoEffect) {
 TEST(NormalRow, SaysWhatItWants) {
   expect_words(refusal(R"({"question": "q", "answer": "a"})"),
                {"question", "answer", "messages", "completion"});
-  expect_words(refusal(R"({"prompt": "q", "completion": null})"), {"\"completion\" (empty)"});
+  expect_words(refusal(R"({"prompt": "q", "completion": null})"), {"nothing under \"completion\""});
   expect_words(refusal(R"({"text": "t", "messages": [{"role": "user"}]})"), {"two shapes"});
 }
 

@@ -47,6 +47,11 @@ class GgufFileTest : public ::testing::Test {
   std::string text_;
 };
 
+TEST_F(GgufFileTest, IsNotWrittenWhereThereIsNoFolder) {
+  EXPECT_THROW(write_gguf(path_ / "below.gguf", {}, {}, [](std::size_t) { return Tensor(); }),
+               CannotCreate);
+}
+
 TEST_F(GgufFileTest, IsMeantByItsNameToo) {
   write_text(folder_ / "cut.gguf", "GG");
   write_text(folder_ / "cut.txt", "GG");
