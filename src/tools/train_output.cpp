@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
@@ -107,7 +108,13 @@ void check_model_is_not_set(const std::string& command, const std::vector<std::s
 }
 
 void add_export_option(po::options_description& options, std::string& folder) {
-  options.add_options()("export", po::value(&folder)->value_name("HF_DIR"),
+  const auto take = [&folder](const std::string& given) {
+    if (std::filesystem::path(given).extension() == ".gguf")
+      throw UsageError(concat("--export: got ", given, ", and it makes a folder; make a GGUF file ",
+                              "of the finished run: hybrid export RUN --output ", given));
+    folder = given;
+  };
+  options.add_options()("export", po::value<std::string>()->notifier(take)->value_name("HF_DIR"),
                         "Write the finished run's model as `hybrid export` does, or its adapters "
                         "as with --adapter. Give it again with --resume.");
 }

@@ -57,6 +57,9 @@ TEST(BadInput, CommandsAndOptionsAreNamedWithTheNearest) {
 }
 
 TEST(BadInput, OutputsThatCannotBeMadeAreRefused) {
+  expect_refusal(
+      {"train", "--preset", "tiny", "--data", "data", "--run", "new", "--export", "out.gguf"},
+      ExitCode::kUsage, {"out.gguf", "hybrid export RUN"});
   expect_refusal({"export", "run", "--output", "text.txt/out"}, ExitCode::kCannotCreate,
                  {"cannot be made", "text.txt is no folder"});
   expect_refusal(
