@@ -1,19 +1,22 @@
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_pass.h"
 #include "kernels/cpu/tile_attention.h"
 
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-/// Scratch of one worker: seven (T, head_size) arrays if rows are not f32, then two score blocks.
+/// Scratch of one worker: seven arrays of rows of a head if rows are not f32, then two score blocks.
 struct BackwardScratch {
+  static std::int64_t rows_of(const AttentionSizes& sizes) {
+    return std::max(sizes.length, sizes.key_length) * sizes.head_size;
+  }
   static std::int64_t elements(const AttentionSizes& sizes) {
-    return 7 * sizes.length * sizes.head_size + 2 * kQueryBlock * kKeyBlock;
+    return 7 * rows_of(sizes) + 2 * kQueryBlock * kKeyBlock;
   }
   BackwardScratch(float* scratch, const AttentionSizes& sizes)
       : base(scratch),
-        rows_size(sizes.length * sizes.head_size),
+        rows_size(rows_of(sizes)),
         weights(scratch + 7 * rows_size),
         dweights(weights + kQueryBlock * kKeyBlock) {}
   float* rows(int index) const { return base + index * rows_size; }
@@ -115,12 +118,16 @@ inline HeadSums sum_rows(BFloat16*, std::int64_t, std::int64_t head_size, float*
   return {scratch, head_size};
 }
 
+inline void fill_rows_with_zeros(const HeadSums& rows, std::int64_t count, std::int64_t size) {
+  for (std::int64_t row = 0; row < count; ++row) std::fill_n(rows.row(row), size, 0.0f);
+}
+
 template <class T>
 struct BackwardTensors {
-  T* dqkv;
+  AttentionRows<T> gradients;
   const T *dy, *y;
   const float* log_sum_exp;
-  const T* qkv;
+  AttentionRows<const T> from;
 };
 
 /// One head of queries; keys and values are read already where it is not the first that reads them.
@@ -131,9 +138,11 @@ inline void backward_head(const BackwardTensors<T>& tensors, HeadGradients& head
                      size = sizes.head_size, query_at = sizes.queries_at(item);
   const T *const dy = tensors.dy + sizes.first_of(item), *const y =
                                                              tensors.y + sizes.first_of(item);
-  head.query = read_head(tensors.qkv + query_at, stride, length, size, scratch.rows(0));
+  T* const dqueries = tensors.gradients.queries + query_at;
+  head.query = read_head(tensors.from.queries + query_at, stride, length, size, scratch.rows(0));
   head.doutput = read_head(dy, channels, length, size, scratch.rows(3));
-  head.dquery = sum_rows(tensors.dqkv + query_at, stride, size, scratch.rows(4));
+  head.dquery = sum_rows(dqueries, stride, size, scratch.rows(4));
+  if (sizes.keys_of(item) == 0) fill_rows_with_zeros(head.dquery, length, size);
   const std::int64_t blocks = (length + kQueryBlock - 1) / kQueryBlock;
   for (std::int64_t index = blocks - 1; index >= 0; --index) {
     const std::int64_t first = index * kQueryBlock;
@@ -146,7 +155,7 @@ inline void backward_head(const BackwardTensors<T>& tensors, HeadGradients& head
     backward_block(head, scratch, corrections, tensors.log_sum_exp + item * length, item, first,
                    queries, sizes);
   }
-  write_head(tensors.dqkv + query_at, stride, length, size, head.dquery);
+  write_head(dqueries, stride, length, size, head.dquery);
 }
 
 /// The heads of queries that share keys and values, from `first` on.
@@ -154,47 +163,54 @@ template <class T>
 inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first,
                            const AttentionSizes& sizes, float* scratch_base) {
   const BackwardScratch scratch(scratch_base, sizes);
-  const std::int64_t stride = sizes.stride, length = sizes.length, size = sizes.head_size,
+  const std::int64_t stride = sizes.key_stride, length = sizes.key_length,
+                     seen = sizes.keys_of(first), size = sizes.head_size,
                      key_at = sizes.keys_at(first), value_at = sizes.values_at(first);
-  HeadGradients head{
-      .query = {},
-      .key = read_head(tensors.qkv + key_at, stride, length, size, scratch.rows(1)),
-      .value = read_head(tensors.qkv + value_at, stride, length, size, scratch.rows(2)),
-      .doutput = {},
-      .dquery = {},
-      .dkey = sum_rows(tensors.dqkv + key_at, stride, size, scratch.rows(5)),
-      .dvalue = sum_rows(tensors.dqkv + value_at, stride, size, scratch.rows(6))};
-  for (std::int64_t t = 0; sizes.masks() && t < length; ++t) {
-    std::fill_n(head.dkey.row(t), size, 0.0f);
-    std::fill_n(head.dvalue.row(t), size, 0.0f);
+  const T* const keys = tensors.from.keys;
+  T* const dkeys = tensors.gradients.keys;
+  HeadGradients head{.query = {},
+                     .key = read_head(keys + key_at, stride, seen, size, scratch.rows(1)),
+                     .value = read_head(keys + value_at, stride, seen, size, scratch.rows(2)),
+                     .doutput = {},
+                     .dquery = {},
+                     .dkey = sum_rows(dkeys + key_at, stride, size, scratch.rows(5)),
+                     .dvalue = sum_rows(dkeys + value_at, stride, size, scratch.rows(6))};
+  if (sizes.masks()) {
+    fill_rows_with_zeros(head.dkey, length, size);
+    fill_rows_with_zeros(head.dvalue, length, size);
   }
   for (std::int64_t item = first; item < first + sizes.group; ++item)
     backward_head(tensors, head, item, scratch, sizes);
-  write_head(tensors.dqkv + key_at, stride, length, size, head.dkey);
-  write_head(tensors.dqkv + value_at, stride, length, size, head.dvalue);
+  write_head(dkeys + key_at, stride, length, size, head.dkey);
+  write_head(dkeys + value_at, stride, length, size, head.dvalue);
 }
 
 }  // namespace
 
-void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                        const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
-                        AttentionSpec spec, const Stream& stream) {
-  const AttentionSizes sizes(qkv, positions, spec);
-  if (fits_tiles(sizes, qkv.dtype()))
-    return attention_backward_by_tiles(dqkv, dy, y, log_sum_exp, qkv, sizes, stream);
+void backward_attention(const AttentionOperands& gradients, const AttentionResults& results,
+                        const AttentionOperands& from, const AttentionSizes& sizes,
+                        const Stream& stream) {
+  if (fits_tiles(sizes, results.y.dtype()))
+    return attention_backward_by_tiles(gradients, results, from, sizes, stream);
   const std::int64_t scratch_elements = BackwardScratch::elements(sizes);
   const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
-  const float* const sums = log_sum_exp.data<float>();
-  visit_real(qkv.dtype(), [&](auto real) {
+  visit_real(results.y.dtype(), [&](auto real) {
     using T = decltype(real);
-    const BackwardTensors<T> tensors{dqkv.data<T>(), dy.data<T>(), y.data<T>(), sums,
-                                     qkv.data<T>()};
+    const BackwardTensors<T> tensors{gradients.rows<T>(), results.dy.data<T>(), results.y.data<T>(),
+                                     results.log_sum_exp.data<float>(), from.rows<const T>()};
     parallel_items(sizes.items() / sizes.group, [=](std::int64_t worker, std::int64_t item) {
       backward_group(tensors, item * sizes.group, sizes, scratch_base + worker * scratch_elements);
     });
   });
+}
+
+void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
+                        const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
+                        AttentionSpec spec, const Stream& stream) {
+  backward_attention({dqkv, dqkv}, {dy, y, log_sum_exp}, {qkv, qkv},
+                     AttentionSizes(qkv, positions, spec), stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

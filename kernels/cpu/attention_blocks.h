@@ -24,17 +24,21 @@ struct KeyRange {
   std::int64_t begin, end;
 };
 
-/// Sizes of self-attention, from rows of qkv. An item is a head of queries of a sequence; those that
+/// Sizes of attention, from rows of queries, and of keys with their values behind them: of
+/// self-attention these are the same rows, qkv. An item is a head of queries of a sequence; those that
 /// share keys and values lie side by side.
 struct AttentionSizes {
   AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
       : batch(qkv.size(0)),
         length(qkv.size(1)),
+        key_length(length),
         heads(spec.queries),
         group(spec.group()),
         stride(qkv.size(2)),
+        key_stride(stride),
         head_size(stride / spec.all()),
         channels(heads * head_size),
+        first_channel(channels),
         key_channels(spec.keys * head_size),
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
@@ -43,15 +47,34 @@ struct AttentionSizes {
         pattern(spec.pattern),
         sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
+  /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
+  AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
+      : batch(q.size(0)),
+        length(q.size(1)),
+        key_length(kv.size(1)),
+        heads(spec.queries),
+        group(spec.group()),
+        stride(q.size(2)),
+        key_stride(kv.size(2)),
+        head_size(stride / spec.queries),
+        channels(stride),
+        first_channel(0),
+        key_channels(spec.keys * head_size),
+        scale(score_scale(spec, head_size)),
+        cap(spec.cap),
+        two_way(true),
+        across(true),
+        lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
   /// Of a query of an item, from its highest score and the sum of e^(score − highest).
   SoftmaxEnd end_softmax(std::int64_t item, float highest, float total) const {
+    if (across && total == 0) return {highest, 0};  // it sees no key
     if (sinks == nullptr) return {highest + std::log(total), 1.0f / total};
     const float sink = sinks[item % heads], most = std::max(highest, sink);
     const float factor = std::exp(highest - most), all = total * factor + std::exp(sink - most);
     return {most + std::log(all), factor / all};
   }
-  /// Where an item begins in y, and its queries, keys and values in qkv.
+  /// Where an item begins in y, its queries in their rows, and its keys and values in theirs.
   std::int64_t first_of(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
@@ -59,13 +82,21 @@ struct AttentionSizes {
     return item / heads * length * stride + item % heads * head_size;
   }
   std::int64_t keys_at(std::int64_t item) const {
-    return item / heads * length * stride + channels + item % heads / group * head_size;
+    return item / heads * key_length * key_stride + first_channel +
+           item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
-  /// Whether windows, documents or a pattern hide keys.
-  bool masks() const { return window > 0 || positions != nullptr || pattern.is_on(); }
+  /// Whether windows, documents, a pattern or lengths hide keys.
+  bool masks() const {
+    return window > 0 || positions != nullptr || pattern.is_on() || lengths != nullptr;
+  }
+  /// Keys of an item that any query sees.
+  std::int64_t keys_of(std::int64_t item) const {
+    return lengths != nullptr ? lengths[item / heads] : key_length;
+  }
   /// The first key that a query of an item sees. It never falls from one query to the next.
   std::int64_t first_key(std::int64_t item, std::int64_t query) const {
+    if (across) return 0;
     std::int64_t first = window > 0 ? query - window + 1 : 0;
     if (positions != nullptr)
       first = std::max(first, query - positions[item / heads * length + query]);
@@ -73,6 +104,7 @@ struct AttentionSizes {
   }
   /// Where the keys end that a query sees.
   std::int64_t end_key(std::int64_t item, std::int64_t query) const {
+    if (across) return keys_of(item);
     return two_way ? end_query(item, query) : query + 1;
   }
   std::int32_t head_of(std::int64_t item) const { return static_cast<std::int32_t>(item % heads); }
@@ -109,6 +141,7 @@ struct AttentionSizes {
     return two_way ? first_key(item, key) : key;
   }
   std::int64_t end_query(std::int64_t item, std::int64_t key) const {
+    if (across) return key < keys_of(item) ? length : 0;
     std::int64_t end = masks() ? key + 1 : length, unseen = length;
     while (end < unseen) {
       const std::int64_t middle = (end + unseen) / 2;
@@ -122,20 +155,24 @@ struct AttentionSizes {
   }
 
   std::int64_t batch;
-  std::int64_t length;
-  std::int64_t heads;  // of queries
-  std::int64_t group;  // queries that share keys and values
-  std::int64_t stride;
+  std::int64_t length;  // of queries
+  std::int64_t key_length;
+  std::int64_t heads;               // of queries
+  std::int64_t group;               // queries that share keys and values
+  std::int64_t stride, key_stride;  // from row to row
   std::int64_t head_size;
-  std::int64_t channels;      // of y
-  std::int64_t key_channels;  // of all keys
+  std::int64_t channels;       // of y
+  std::int64_t first_channel;  // of keys in their rows
+  std::int64_t key_channels;   // of all keys
   float scale;
   float cap;
-  std::int64_t window;  // 0: all
+  std::int64_t window = 0;  // 0: all
   bool two_way;
-  BlockPattern pattern;
-  const float* sinks;             // (H), or null
-  const std::int32_t* positions;  // (B, T), or null
+  bool across = false;  // on keys of another sequence
+  BlockPattern pattern{};
+  const float* sinks = nullptr;             // (H), or null
+  const std::int32_t* positions = nullptr;  // (B, T), or null
+  const std::int32_t* lengths = nullptr;    // (B), or null
 };
 
 /// Scores s, all or scaled before, become c·tanh(s/c).

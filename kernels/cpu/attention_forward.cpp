@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_pass.h"
 #include "kernels/cpu/tile_attention.h"
 
 namespace hybrid_trainer::kernels::cpu {
@@ -11,13 +11,14 @@ namespace {
 /// Scratch of one worker, cut from one array.
 struct ForwardScratch {
   static std::int64_t elements(const AttentionSizes& sizes) {
-    return 3 * sizes.length * sizes.head_size + kQueryBlock * (kKeyBlock + sizes.head_size);
+    return (sizes.length + 2 * sizes.key_length) * sizes.head_size +
+           kQueryBlock * (kKeyBlock + sizes.head_size);
   }
   ForwardScratch(float* base, const AttentionSizes& sizes)
       : query(base),
         key(query + sizes.length * sizes.head_size),
-        value(key + sizes.length * sizes.head_size),
-        scores(value + sizes.length * sizes.head_size),
+        value(key + sizes.key_length * sizes.head_size),
+        scores(value + sizes.key_length * sizes.head_size),
         output(scores + kQueryBlock * kKeyBlock) {}
   float* query;
   float* key;
@@ -63,6 +64,7 @@ inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {
   std::fill_n(softmax, queries, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0.0f});
+  if (sizes.keys_of(item) == 0) std::fill_n(scratch.output, queries * sizes.head_size, 0.0f);
   const auto visit = [&](const ScoreBlock& block, bool is_first) {
     score(scratch.scores, block, query, key, sizes.head_size, sizes.scale);
     for (std::int64_t row = 0; row < queries; ++row) {
@@ -83,15 +85,17 @@ inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::
 }
 
 template <class T>
-inline void forward_head(T* y, float* log_sum_exp, const T* qkv, std::int64_t item,
-                         const AttentionSizes& sizes, float* scratch_base) {
+inline void forward_head(T* y, float* log_sum_exp, const AttentionRows<const T>& rows,
+                         std::int64_t item, const AttentionSizes& sizes, float* scratch_base) {
   const ForwardScratch scratch(scratch_base, sizes);
-  const auto read = [&](std::int64_t first, float* copied) {
-    return read_head(qkv + first, sizes.stride, sizes.length, sizes.head_size, copied);
+  const auto read_keys = [&](std::int64_t first, float* copied) {
+    return read_head(rows.keys + first, sizes.key_stride, sizes.keys_of(item), sizes.head_size,
+                     copied);
   };
-  const HeadRows query = read(sizes.queries_at(item), scratch.query);
-  const HeadRows key = read(sizes.keys_at(item), scratch.key);
-  const HeadRows value = read(sizes.values_at(item), scratch.value);
+  const HeadRows query = read_head(rows.queries + sizes.queries_at(item), sizes.stride,
+                                   sizes.length, sizes.head_size, scratch.query);
+  const HeadRows key = read_keys(sizes.keys_at(item), scratch.key);
+  const HeadRows value = read_keys(sizes.values_at(item), scratch.value);
   RunningSoftmax softmax[kQueryBlock];
   for (std::int64_t first = 0; first < sizes.length; first += kQueryBlock) {
     const std::int64_t queries = std::min(kQueryBlock, sizes.length - first);
@@ -109,25 +113,29 @@ inline void forward_head(T* y, float* log_sum_exp, const T* qkv, std::int64_t it
 
 }  // namespace
 
-void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                       const Tensor& positions, AttentionSpec spec, const Stream& stream) {
-  const AttentionSizes sizes(qkv, positions, spec);
-  if (fits_tiles(sizes, qkv.dtype()))
-    return attention_forward_by_tiles(y, log_sum_exp, qkv, sizes, stream);
+void forward_attention(const Tensor& y, const Tensor& log_sum_exp, const AttentionOperands& from,
+                       const AttentionSizes& sizes, const Stream& stream) {
+  if (fits_tiles(sizes, y.dtype()))
+    return attention_forward_by_tiles(y, log_sum_exp, from, sizes, stream);
   const std::int64_t scratch_elements = ForwardScratch::elements(sizes);
   const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
-  visit_real(qkv.dtype(), [&](auto real) {
+  visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const out = y.data<T>();
-    const T* const in = qkv.data<T>();
+    const AttentionRows<const T> in = from.rows<const T>();
     parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
       forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr, in,
                    item, sizes, scratch_base + worker * scratch_elements);
     });
   });
+}
+
+void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                       const Tensor& positions, AttentionSpec spec, const Stream& stream) {
+  forward_attention(y, log_sum_exp, {qkv, qkv}, AttentionSizes(qkv, positions, spec), stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_pass.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -8,12 +8,13 @@ namespace hybrid_trainer::kernels::cpu {
 /// whole panels.
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
 
-/// attention_forward and attention_backward by matrix tiles (AMX): products of bf16 with sums in
-/// f32, weights rounded to bf16. A head is computed by one thread.
-void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                                const AttentionSizes& sizes, const Stream& stream);
-void attention_backward_by_tiles(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                                 const Tensor& log_sum_exp, const Tensor& qkv,
+/// forward_attention and backward_attention by matrix tiles (AMX): products of bf16 with sums in f32,
+/// weights rounded to bf16. A head is computed by one thread.
+void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
+                                const AttentionOperands& from, const AttentionSizes& sizes,
+                                const Stream& stream);
+void attention_backward_by_tiles(const AttentionOperands& gradients,
+                                 const AttentionResults& results, const AttentionOperands& from,
                                  const AttentionSizes& sizes, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cpu

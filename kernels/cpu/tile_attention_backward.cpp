@@ -58,9 +58,13 @@ inline void hide(BFloat16* weights, BFloat16* dscores, std::int64_t queries, std
 class HeadBackward {
  public:
   HeadBackward(const AttentionSizes& sizes, const TileBackwardScratch& scratch)
-      : sizes_(sizes), scratch_(scratch), length_(padded_length(sizes)), size_(sizes.head_size) {}
+      : sizes_(sizes),
+        scratch_(scratch),
+        length_(padded_queries(sizes)),
+        key_length_(padded_keys(sizes)),
+        size_(sizes.head_size) {}
 
-  void read_keys(const BFloat16* keys, const BFloat16* values);
+  void read_keys(const BFloat16* keys, const BFloat16* values, std::int64_t item);
   void read_queries(const BFloat16* queries, const BFloat16* dy, const BFloat16* y,
                     const float* log_sum_exp, std::int64_t item);
   /// `member`: which of the heads of the group.
@@ -88,23 +92,27 @@ class HeadBackward {
 
   const AttentionSizes& sizes_;
   const TileBackwardScratch& scratch_;
-  std::int64_t length_, size_;
+  /// Whether some queries or keys may add nothing to the gradients of a block of keys.
+  bool sums_begin_at_zero() const { return sizes_.pattern.is_on() || sizes_.lengths != nullptr; }
+
+  std::int64_t length_, key_length_, size_;  // padded
   std::int64_t item_ = 0;
   bool first_member_ = true;
 };
 
-void HeadBackward::read_keys(const BFloat16* keys, const BFloat16* values) {
-  copy_head(scratch_.key, keys, sizes_.stride, sizes_);
-  copy_head(scratch_.value, values, sizes_.stride, sizes_);
-  pack_rows_of_transposed(scratch_.key_transposed, scratch_.key, size_, size_ / kPanel, length_);
+void HeadBackward::read_keys(const BFloat16* keys, const BFloat16* values, std::int64_t item) {
+  copy_keys(scratch_.key, keys, item, sizes_);
+  copy_keys(scratch_.value, values, item, sizes_);
+  pack_rows_of_transposed(scratch_.key_transposed, scratch_.key, size_, size_ / kPanel,
+                          key_length_);
 }
 
 void HeadBackward::read_queries(const BFloat16* queries, const BFloat16* dy, const BFloat16* y,
                                 const float* log_sum_exp, std::int64_t item) {
   item_ = item;
   const std::int64_t channels = sizes_.channels, panels = length_ / kPanel;
-  copy_head(scratch_.query, queries, sizes_.stride, sizes_);
-  copy_head(scratch_.doutput, dy, channels, sizes_);
+  copy_queries(scratch_.query, queries, sizes_.stride, sizes_);
+  copy_queries(scratch_.doutput, dy, channels, sizes_);
   pack_columns(scratch_.query_columns, scratch_.query, size_, size_ / kPanel, length_);
   pack_columns(scratch_.doutput_columns, scratch_.doutput, size_, size_ / kPanel, length_);
   pack_columns_of_transposed(scratch_.query_transposed, scratch_.query, size_, panels, size_);
@@ -142,7 +150,7 @@ void HeadBackward::differentiate_panel(std::int64_t key, BFloat16* dscores, std:
                         scratch_.corrections + query, end - query, sizes_.scale);
     }
     const std::int64_t own = key + row;
-    const bool exists = own < sizes_.length;  // else padded: seen by none
+    const bool exists = own < sizes_.key_length;  // else padded: seen by none
     hide(scratch_.weights + at, dscores + at, end - query,
          exists ? sizes_.first_query(item_, own) - query : 0,
          exists ? sizes_.end_query(item_, own) - query : 0);
@@ -167,7 +175,7 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
                             doutputs + kPanel * length_);
     }
   };
-  if (first_member_ && first_query == keys.first_query && !sizes_.pattern.is_on()) {
+  if (first_member_ && first_query == keys.first_query && !sums_begin_at_zero()) {
     add.operator()<Sum::kNew>();
   } else {
     add.operator()<Sum::kAdded>();
@@ -184,7 +192,7 @@ void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
     const auto add = [&]<Sum kSum>() {
       for (std::int64_t row = 0; row < size_; row += kPanel) {
         const RowPanel rows =
-            RowPanel::packed(scratch_.key_transposed + row * length_ + begin * kPanel);
+            RowPanel::packed(scratch_.key_transposed + row * key_length_ + begin * kPanel);
         multiply_panels<kSum>(scratch_.dquery + row * length_ + query, length_, rows,
                               scratch_.dscores_columns, end - begin, scratch_.dscores_columns);
       }
@@ -212,9 +220,9 @@ void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
 }
 
 void HeadBackward::write_rows(BFloat16* to, const float* sums, const Keys& keys) const {
-  for (std::int64_t t = keys.begin; t < std::min(keys.end, sizes_.length); ++t) {
+  for (std::int64_t t = keys.begin; t < std::min(keys.end, sizes_.key_length); ++t) {
     const float* const from = sums + sums_at(t, keys);
-    BFloat16* const row = to + t * sizes_.stride;
+    BFloat16* const row = to + t * sizes_.key_stride;
 #pragma omp simd
     for (std::int64_t i = 0; i < size_; ++i) store(row + i, from[i]);
   }
@@ -237,18 +245,19 @@ void HeadBackward::write_queries(BFloat16* to) const {
 }
 
 HeadBackward::Keys HeadBackward::block_of(std::int64_t key) const {
-  const std::int64_t end = std::min(key + kBlockKeys, length_);
+  const std::int64_t end = std::min(key + kBlockKeys, key_length_);
+  const std::int64_t last = std::min(end, sizes_.key_length) - 1;
   return {key, end, sizes_.first_query(item_, key) / kPanel * kPanel,
-          sizes_.end_query(item_, std::min(end, sizes_.length) - 1)};
+          sizes_.end_query(item_, sizes_.across ? key : last)};
 }
 
 void HeadBackward::run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues,
                        std::int64_t member) {
   const TileRegisters registers;
   first_member_ = member == 0;
-  for (std::int64_t key = 0; key < length_; key += kBlockKeys) {
+  for (std::int64_t key = 0; key < key_length_; key += kBlockKeys) {
     const Keys keys = block_of(key);
-    if (first_member_ && sizes_.pattern.is_on()) {
+    if (first_member_ && sums_begin_at_zero()) {
       for (float* const sums : {scratch_.dkey, scratch_.dvalue})
         std::fill_n(sums + sums_at(key, keys), (keys.end - key) * size_, 0.0f);
     }
@@ -265,29 +274,30 @@ void HeadBackward::run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues,
 
 }  // namespace
 
-void attention_backward_by_tiles(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
-                                 const Tensor& log_sum_exp, const Tensor& qkv,
+void attention_backward_by_tiles(const AttentionOperands& gradients,
+                                 const AttentionResults& results, const AttentionOperands& from,
                                  const AttentionSizes& sizes, const Stream& stream) {
   const std::int64_t floats = TileBackwardScratch(nullptr, sizes).floats;
   const Tensor scratch = empty_workspace(threads() * floats, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const base = scratch.data<float>();
-  const float* const sums = log_sum_exp.data<float>();
-  auto* const gradient = dqkv.data<BFloat16>();
-  const auto* const dout = dy.data<BFloat16>();
-  const auto* const out = y.data<BFloat16>();
-  const auto* const in = qkv.data<BFloat16>();
+  const float* const sums = results.log_sum_exp.data<float>();
+  const auto gradient = gradients.rows<BFloat16>();
+  const auto* const dout = results.dy.data<BFloat16>();
+  const auto* const out = results.y.data<BFloat16>();
+  const auto in = from.rows<const BFloat16>();
   parallel_items(sizes.items() / sizes.group, [=](std::int64_t worker, std::int64_t shared) {
     const TileBackwardScratch arrays(base + worker * floats, sizes);
     const std::int64_t first = shared * sizes.group, keys = sizes.keys_at(first),
                        values = sizes.values_at(first);
     HeadBackward head(sizes, arrays);
-    head.read_keys(in + keys, in + values);
+    head.read_keys(in.keys + keys, in.keys + values, first);
     for (std::int64_t member = 0; member < sizes.group; ++member) {
       const std::int64_t item = first + member, at = sizes.first_of(item),
                          queries = sizes.queries_at(item);
-      head.read_queries(in + queries, dout + at, out + at, sums + item * sizes.length, item);
-      head.run(gradient + queries, gradient + keys, gradient + values, member);
+      head.read_queries(in.queries + queries, dout + at, out + at, sums + item * sizes.length,
+                        item);
+      head.run(gradient.queries + queries, gradient.keys + keys, gradient.keys + values, member);
     }
   });
 }

@@ -12,8 +12,8 @@ namespace {
 struct TileForwardScratch {
   TileForwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchCutter cutter(base);
-    const std::int64_t length = padded_length(sizes), rows = length * sizes.head_size;
-    query = cutter.take<BFloat16>(rows);
+    const std::int64_t length = padded_keys(sizes), rows = length * sizes.head_size;
+    query = cutter.take<BFloat16>(padded_queries(sizes) * sizes.head_size);
     copied = cutter.take<BFloat16>(rows);
     key = cutter.take<BFloat16>(rows);
     value = cutter.take<BFloat16>(rows);
@@ -27,8 +27,8 @@ struct TileForwardScratch {
   BFloat16* copied;   // rows of keys, then of values
   BFloat16* key;      // packed columns of keysᵀ
   BFloat16* value;    // packed columns
-  float* scores;      // (kPanel, T), before scaling
-  BFloat16* weights;  // (kPanel, T)
+  float* scores;      // (kPanel, keys), before scaling
+  BFloat16* weights;  // (kPanel, keys)
   float* output;      // (kPanel, head_size)
   KeyRange* seen;     // keys in a row that a panel of queries sees
   std::int64_t floats;
@@ -92,7 +92,7 @@ inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
 inline void gather_values(const TileForwardScratch& scratch, std::int64_t begin,
                           std::span<const KeyRange> seen, std::int64_t column,
                           const AttentionSizes& sizes) {
-  const std::int64_t length = padded_length(sizes);
+  const std::int64_t length = padded_keys(sizes);
   float* const to = scratch.output + column;
   for (const KeyRange& keys : seen) {
     const RowPanel weights = RowPanel::in_place(scratch.weights + keys.begin - begin, length);
@@ -112,7 +112,7 @@ inline void gather_values(const TileForwardScratch& scratch, std::int64_t begin,
 /// Attention of 32 queries over the keys from the first that one of them sees up to the last.
 void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t item,
             std::int64_t first, const AttentionSizes& sizes) {
-  const std::int64_t length = padded_length(sizes), size = sizes.head_size;
+  const std::int64_t length = padded_keys(sizes), size = sizes.head_size;
   const std::int64_t begin = sizes.first_key(item, first) / kPanel * kPanel;
   const std::int64_t end = panel_end(item, first + kPanel - 1, sizes);
   const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
@@ -135,6 +135,7 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
     softmax[row] = weigh_row(scratch.weights + row * length, scratch.scores + row * length, begin,
                              seen, visible, sizes);
   }
+  if (ranges == 0) std::fill_n(scratch.output, kPanel * size, 0.0f);
   for (std::int64_t column = 0; column < size; column += kPanel)
     gather_values(scratch, begin, seen, column, sizes);
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -148,15 +149,15 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
   }
 }
 
-void forward_head(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, std::int64_t item,
-                  const AttentionSizes& sizes, const TileForwardScratch& scratch) {
+void forward_head(BFloat16* y, float* log_sum_exp, const AttentionRows<const BFloat16>& rows,
+                  std::int64_t item, const AttentionSizes& sizes,
+                  const TileForwardScratch& scratch) {
   const TileRegisters registers;
-  const std::int64_t stride = sizes.stride, size = sizes.head_size;
-  const std::int64_t length = padded_length(sizes);
-  copy_head(scratch.query, qkv + sizes.queries_at(item), stride, sizes);
-  copy_head(scratch.copied, qkv + sizes.keys_at(item), stride, sizes);
+  const std::int64_t size = sizes.head_size, length = padded_keys(sizes);
+  copy_queries(scratch.query, rows.queries + sizes.queries_at(item), sizes.stride, sizes);
+  copy_keys(scratch.copied, rows.keys + sizes.keys_at(item), item, sizes);
   pack_columns_of_transposed(scratch.key, scratch.copied, size, length / kPanel, size);
-  copy_head(scratch.copied, qkv + sizes.values_at(item), stride, sizes);
+  copy_keys(scratch.copied, rows.keys + sizes.values_at(item), item, sizes);
   pack_columns(scratch.value, scratch.copied, size, size / kPanel, length);
   for (std::int64_t first = 0; first < sizes.length; first += kPanel)
     attend(scratch, y, log_sum_exp, item, first, sizes);
@@ -171,15 +172,16 @@ bool fits_tiles(const AttentionSizes& sizes, DType dtype) {
          (!sizes.pattern.is_on() || sizes.pattern.block % kPanel == 0);
 }
 
-void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                                const AttentionSizes& sizes, const Stream& stream) {
+void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
+                                const AttentionOperands& from, const AttentionSizes& sizes,
+                                const Stream& stream) {
   const std::int64_t floats = TileForwardScratch(nullptr, sizes).floats;
   const Tensor scratch = empty_workspace(threads() * floats, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const base = scratch.data<float>();
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   auto* const out = y.data<BFloat16>();
-  const auto* const in = qkv.data<BFloat16>();
+  const auto in = from.rows<const BFloat16>();
   parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
     forward_head(out + sizes.first_of(item), sums ? sums + item * sizes.length : nullptr, in, item,
                  sizes, TileForwardScratch(base + worker * floats, sizes));

@@ -10,15 +10,21 @@ namespace hybrid_trainer::kernels::cpu {
 
 /// Queries and keys are padded with zero rows to whole panels. A padded key is seen by padded
 /// queries at most, whose results nobody takes.
-inline std::int64_t padded_length(const AttentionSizes& sizes) {
-  return (sizes.length + kPanel - 1) / kPanel * kPanel;
+inline std::int64_t whole_panels(std::int64_t rows) {
+  return (rows + kPanel - 1) / kPanel * kPanel;
+}
+inline std::int64_t padded_queries(const AttentionSizes& sizes) {
+  return whole_panels(sizes.length);
+}
+inline std::int64_t padded_keys(const AttentionSizes& sizes) {
+  return whole_panels(sizes.key_length);
 }
 
 /// Where the panels of keys end that a query, a padded one too, and those before it see.
 inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
   const std::int64_t end =
       sizes.two_way ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
-  return (end + kPanel - 1) / kPanel * kPanel;
+  return whole_panels(end);
 }
 
 /// Calls visit(begin, end) for the panels of keys in a row of [from, end) that the pattern, whose
@@ -49,13 +55,21 @@ inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t
   }
 }
 
-/// Copies the rows (T, head_size) of one head close together, with zeros up to the padded length.
-inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride,
+/// Copies `count` rows of one head, of `size` numbers, close together, with zeros up to `padded` rows.
+inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride, std::int64_t count,
+                      std::int64_t padded, std::int64_t size) {
+  for (std::int64_t t = 0; t < count; ++t) std::copy_n(rows + t * stride, size, to + t * size);
+  std::fill(to + count * size, to + padded * size, BFloat16{});
+}
+/// Rows of queries, of gradients of y, or of y.
+inline void copy_queries(BFloat16* to, const BFloat16* rows, std::int64_t stride,
+                         const AttentionSizes& sizes) {
+  copy_head(to, rows, stride, sizes.length, padded_queries(sizes), sizes.head_size);
+}
+/// Rows of keys or values of an item; zeros for those that no query sees.
+inline void copy_keys(BFloat16* to, const BFloat16* rows, std::int64_t item,
                       const AttentionSizes& sizes) {
-  const std::int64_t size = sizes.head_size;
-  for (std::int64_t t = 0; t < sizes.length; ++t)
-    std::copy_n(rows + t * stride, size, to + t * size);
-  std::fill(to + sizes.length * size, to + padded_length(sizes) * size, BFloat16{});
+  copy_head(to, rows, sizes.key_stride, sizes.keys_of(item), padded_keys(sizes), sizes.head_size);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

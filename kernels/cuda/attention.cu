@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/cross_attention.h"
 
 #include <algorithm>
 
@@ -41,7 +41,8 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
     mine.exponents[query] = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
     mine.corrections[query] = sum;
     if (mine.first_keys == nullptr) continue;
-    mine.first_keys[query] = static_cast<std::int32_t>(sizes.first_key(item, query));
+    mine.first_keys[query] = sizes.across ? sizes.keys_of(item)
+                                          : static_cast<std::int32_t>(sizes.first_key(item, query));
   }
 }
 
@@ -102,7 +103,7 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
   if (fits_tensor_cores(sizes, qkv, y)) {
     tensor_core_attention_forward(y, log_sum_exp, qkv, sizes, stream);
   } else {
-    general_attention_forward(y, log_sum_exp, qkv, sizes, stream);
+    general_attention_forward(y, log_sum_exp, {qkv, qkv}, sizes, stream);
   }
 }
 
@@ -114,12 +115,31 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   const QueryTermsSpace space(sizes, stream);
   const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
   if (!fits_tensor_cores(sizes, qkv, dqkv, dy)) {
-    general_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
+    general_attention_backward({dqkv, dqkv}, dy, terms, {qkv, qkv}, sizes, stream);
   } else if (const std::int64_t blocks = joint_attention_blocks(sizes, stream); blocks > 0) {
     joint_attention_backward(dqkv, dy, terms, qkv, blocks, sizes, stream);
   } else {
     tensor_core_attention_backward(dqkv, dy, terms, qkv, sizes, stream);
   }
+}
+
+void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
+                             const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
+                             const Stream& stream) {
+  const AttentionSizes sizes(q, kv, lengths, spec);
+  check_head_size("cross_attention_forward", sizes.head_size);
+  general_attention_forward(y, log_sum_exp, {q, kv}, sizes, stream);
+}
+
+void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy,
+                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
+                              const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
+                              const Stream& stream) {
+  const AttentionSizes sizes(q, kv, lengths, spec);
+  check_head_size("cross_attention_backward", sizes.head_size);
+  const QueryTermsSpace space(sizes, stream);
+  const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
+  general_attention_backward({dq, dkv}, dy, terms, {q, kv}, sizes, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

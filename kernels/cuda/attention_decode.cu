@@ -1,5 +1,5 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/kernels/cross_attention.h"
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -26,7 +26,9 @@ struct DecodeSizes {
   std::int64_t window;    // keys that a query sees; 0: all before it
   std::int64_t heads;     // of queries
   std::int64_t group;     // queries that share keys and values
-  std::int64_t channels;  // of the caches
+  std::int64_t channels;  // of the caches' rows
+  std::int64_t row_size;  // elements of a row of queries
+  std::int64_t together;  // texts in a row that share a row of the caches
   std::int64_t cache_rows;
   std::int64_t parts;  // of all keys for which the caches have room
   int head_size;
@@ -63,6 +65,10 @@ struct SumsOf {
   int head_size;
 };
 
+/// Self-attention, whose queries' rows have a new key and value too, writes these to the caches. Across
+/// sequences the caches are those of a source, which is complete.
+enum class Decodes { kSelf, kAcross };
+
 template <class T>
 struct DecodeTensors {
   T* y;
@@ -70,8 +76,14 @@ struct DecodeTensors {
   T* value_cache;
   const T* qkv;
   const float* sinks;                     // of heads of queries, or null
-  const std::int32_t *texts, *positions;  // of each row of qkv
+  const std::int32_t *texts, *positions;  // of each row; across: counts of keys by source, or null
   float* sums;                            // of the parts of each head of each row
+  /// Of the last key that row n sees; -1 if it sees none.
+  template <Decodes kDecodes>
+  __device__ std::int64_t position_of(std::int64_t n, const DecodeSizes& sizes) const {
+    if (kDecodes == Decodes::kSelf) return positions[n];
+    return positions == nullptr ? sizes.cache_rows - 1 : positions[texts[n] / sizes.together] - 1;
+  }
   /// A head's sink in units of log2.
   __device__ float sink_of(std::int64_t head) const {
     return sinks == nullptr ? -INFINITY : sinks[head] * kLog2E;
@@ -162,8 +174,9 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
 
 /// One block for each head of each row and part of its keys; one pass over keys and values. Blocks
 /// of which the query sees no key write nothing, or -∞ for the highest score if the pattern hides all.
-template <class T, int kPack, int kPacks>
+template <Decodes kDecodes, class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
+  constexpr bool kSelf = kDecodes == Decodes::kSelf;
   constexpr int kElements = kPack * kPacks;
   const std::int64_t n = blockIdx.x / sizes.heads;
   const std::int64_t head = blockIdx.x % sizes.heads, head_at = head * sizes.head_size;
@@ -173,17 +186,20 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const int group = thread / sizes.lanes, groups = kThreads / sizes.lanes;
   const int column = thread % sizes.lanes * kPack, apart = sizes.lanes * kPack;
   const int end = sizes.head_size - column;
-  const std::int64_t position = tensors.positions[n], part = blockIdx.y;
+  const std::int64_t position = tensors.template position_of<kDecodes>(n, sizes);
+  const std::int64_t part = blockIdx.y;
   const KeyRange keys = sizes.keys_of(part, position);
+  if (!kSelf && position < 0 && part == 0 && thread < sizes.head_size)
+    store(tensors.y + n * query_channels + head_at + thread, 0.0f);
   if (keys.first > keys.last) return;
-  if (!sizes.sees(static_cast<int>(head), position, keys.first, keys.last)) {
+  if (kSelf && !sizes.sees(static_cast<int>(head), position, keys.first, keys.last)) {
     if (thread == 0) tensors.sums_of(blockIdx.x, sizes).highest[part] = -INFINITY;
     return;
   }
-  const T* const now = tensors.qkv + n * (query_channels + 2 * sizes.channels) + column;
+  const T* const now = tensors.qkv + n * sizes.row_size + column;
   const T* const new_key = now + query_channels + key_at;
-  const std::int64_t cache_at =
-      tensors.texts[n] * sizes.cache_rows * sizes.channels + key_at + column;
+  const std::int64_t text = kSelf ? tensors.texts[n] : tensors.texts[n] / sizes.together;
+  const std::int64_t cache_at = text * sizes.cache_rows * sizes.channels + key_at + column;
 
   float query[kElements];
   load_packs<kPack, kPacks>(query, now + head_at, apart, end);
@@ -191,8 +207,9 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   DecodeSums<kElements> sums;
   for (std::int64_t first = keys.first; first <= keys.last; first += groups) {
     const std::int64_t at = first + group;
-    const bool visible = at <= keys.last && sizes.sees(static_cast<int>(head), position, at, at);
-    const bool is_new = at == position;
+    const bool visible =
+        at <= keys.last && (!kSelf || sizes.sees(static_cast<int>(head), position, at, at));
+    const bool is_new = kSelf && at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
     load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
@@ -219,12 +236,14 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
 
 /// y from all parts of a head of a row, a block for each: neighbours have columns, and as many of
 /// them as there is room for have every so many parts.
-template <class T>
+template <Decodes kDecodes, class T>
 __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   __shared__ float totals[kThreads], outputs[kThreads];
   const int thread = static_cast<int>(threadIdx.x), size = sizes.head_size;
   const int column = thread % size, share = thread / size, shares = kThreads / size;
-  const std::int64_t position = tensors.positions[blockIdx.x / sizes.heads];
+  const std::int64_t position =
+      tensors.template position_of<kDecodes>(blockIdx.x / sizes.heads, sizes);
+  if (position < 0) return;  // y is 0
   const std::int64_t first = sizes.first_key(position) / kPartKeys, last = position / kPartKeys;
   const SumsOf of_parts = tensors.sums_of(blockIdx.x, sizes);
   float best = -INFINITY;
@@ -253,26 +272,58 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
         end_decode(output, total, best, tensors.sink_of(blockIdx.x % sizes.heads)));
 }
 
+/// Launches the kernels of `rows` rows; sizes and tensors without what follows from the others.
+template <Decodes kDecodes, class T>
+void launch_decode(DecodeTensors<T> tensors, DecodeSizes sizes, std::int64_t rows,
+                   const Stream& stream) {
+  const std::int64_t items = rows * sizes.heads, head_size = sizes.head_size;
+  sizes.parts = (sizes.cache_rows + kPartKeys - 1) / kPartKeys;
+  const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
+  tensors.sums = sums.data<float>();
+  Grid grid{.x = static_cast<unsigned int>(items),
+            .y = static_cast<unsigned int>(sizes.parts),
+            .threads = kThreads};
+  const auto start = [&](auto* kernel, std::int64_t pack) {
+    while (sizes.lanes < kWarp && sizes.lanes * pack < head_size) sizes.lanes *= 2;
+    const auto floats = static_cast<std::size_t>(sizes.groups() * (2 + head_size));
+    grid.shared_bytes = sizeof(float) * floats;
+    launch(stream, "attention_decode", kernel, grid, tensors, sizes);
+  };
+  if (packs_fit<T>(head_size, tensors.qkv, tensors.key_cache, tensors.value_cache)) {
+    start(decode_kernel<kDecodes, T, kPackSize<T>, kPacksOf<kPackSize<T>>>, kPackSize<T>);
+  } else {
+    start(decode_kernel<kDecodes, T, 1, kPacksOf<1>>, 1);
+  }
+  if (sizes.parts == 1) return;
+  launch(stream, "attention_decode_parts", combine_parts_kernel<kDecodes, T>,
+         Grid{.x = grid.x, .threads = kThreads}, tensors, sizes);
+}
+
+DecodeSizes decode_sizes(const Tensor& keys, const Tensor& queries, std::int64_t head_size,
+                         const AttentionSpec& spec) {
+  return {.window = spec.window,
+          .heads = spec.queries,
+          .group = spec.group(),
+          .channels = keys.size(2),
+          .row_size = queries.size(1),
+          .together = 1,
+          .cache_rows = keys.size(1),
+          .parts = 1,
+          .head_size = static_cast<int>(head_size),
+          .lanes = 1,
+          .scale = score_scale(spec, head_size),
+          .cap = spec.cap * kLog2E,
+          .pattern = spec.pattern};
+}
+
 }  // namespace
 
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
                       const Tensor& qkv, const Tensor& texts, const Tensor& positions,
                       AttentionSpec spec, const Stream& stream) {
-  const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
+  const std::int64_t head_size = key_cache.size(2) / spec.keys;
   check_head_size("attention_decode", head_size);
-  DecodeSizes sizes{.window = spec.window,
-                    .heads = spec.queries,
-                    .group = spec.group(),
-                    .channels = channels,
-                    .cache_rows = key_cache.size(1),
-                    .parts = (key_cache.size(1) + kPartKeys - 1) / kPartKeys,
-                    .head_size = static_cast<int>(head_size),
-                    .lanes = 1,
-                    .scale = score_scale(spec, head_size),
-                    .cap = spec.cap * kLog2E,
-                    .pattern = spec.pattern};
-  const std::int64_t items = y.size(0) * spec.queries;
-  const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
+  const DecodeSizes sizes = decode_sizes(key_cache, qkv, head_size, spec);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
     const DecodeTensors<T> tensors{.y = y.data<T>(),
@@ -282,24 +333,29 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                    .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
                                    .texts = texts.data<std::int32_t>(),
                                    .positions = positions.data<std::int32_t>(),
-                                   .sums = sums.data<float>()};
-    Grid grid{.x = static_cast<unsigned int>(items),
-              .y = static_cast<unsigned int>(sizes.parts),
-              .threads = kThreads};
-    const auto start = [&](auto* kernel, std::int64_t pack) {
-      while (sizes.lanes < kWarp && sizes.lanes * pack < head_size) sizes.lanes *= 2;
-      const auto floats = static_cast<std::size_t>(sizes.groups() * (2 + head_size));
-      grid.shared_bytes = sizeof(float) * floats;
-      launch(stream, "attention_decode", kernel, grid, tensors, sizes);
-    };
-    if (packs_fit<T>(head_size, qkv.raw(), key_cache.raw(), value_cache.raw())) {
-      start(decode_kernel<T, kPackSize<T>, kPacksOf<kPackSize<T>>>, kPackSize<T>);
-    } else {
-      start(decode_kernel<T, 1, kPacksOf<1>>, 1);
-    }
-    if (sizes.parts == 1) return;
-    launch(stream, "attention_decode_parts", combine_parts_kernel<T>,
-           Grid{.x = grid.x, .threads = kThreads}, tensors, sizes);
+                                   .sums = nullptr};
+    launch_decode<Decodes::kSelf>(tensors, sizes, y.size(0), stream);
+  });
+}
+
+void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& texts,
+                            std::int64_t texts_per_source, const Tensor& lengths,
+                            AttentionSpec spec, const Stream& stream) {
+  const std::int64_t head_size = q.size(1) / spec.queries;
+  check_head_size("cross_attention_decode", head_size);
+  DecodeSizes sizes = decode_sizes(kv, q, head_size, spec);
+  sizes.together = texts_per_source;
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const DecodeTensors<T> tensors{.y = y.data<T>(),
+                                   .key_cache = kv.data<T>(),
+                                   .value_cache = kv.data<T>() + spec.keys * head_size,
+                                   .qkv = q.data<T>(),
+                                   .sinks = nullptr,
+                                   .texts = texts.data<std::int32_t>(),
+                                   .positions = lengths ? lengths.data<std::int32_t>() : nullptr,
+                                   .sums = nullptr};
+    launch_decode<Decodes::kAcross>(tensors, sizes, y.size(0), stream);
   });
 }
 

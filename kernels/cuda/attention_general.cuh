@@ -9,6 +9,10 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
+/// Which keys a query sees: all before it; those that masks leave, or with other scores; all of another
+/// sequence.
+enum class Sight { kPlain, kMasked, kAcross };
+
 constexpr int kSide = 16;
 constexpr unsigned int kGeneralThreads = kSide * kSide;
 constexpr int kUnit = 4;  // elements of one access
@@ -20,10 +24,10 @@ constexpr int kPitch = kWidth + kUnit;
 __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
-/// Loads rows [first, first + kRows) of a head into a tile; zeros beyond the head's rows. `units`:
+/// Loads rows [first, first + kRows) of a head into a tile; zeros beyond its `count` rows. `units`:
 /// the rows can be read four elements at a time.
 template <int kRows, int kHead, class T>
-__device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first,
+__device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std::int64_t count,
                           const AttentionSizes& sizes, bool units) {
   const int head_size = static_cast<int>(sizes.head_size);
   for (int i = static_cast<int>(threadIdx.x) * kUnit; i < kRows * kHead;
@@ -31,7 +35,7 @@ __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first,
     const int row = i / kHead, column = i % kHead;
     const T* const from = rows.begin + (first + row) * rows.stride + column;
     float values[kUnit] = {};
-    if (first + row < sizes.length && column < head_size) {
+    if (first + row < count && column < head_size) {
       if (units) {
         load_pack(values, from);
       } else {
@@ -45,13 +49,13 @@ __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first,
 /// Writes the thread's rows of `values` times `factors`: columns 64 g + 4 u + j.
 template <int kR, int kHead, class T>
 __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / kSide],
-                           const float (&factors)[kR], std::int64_t first,
+                           const float (&factors)[kR], std::int64_t first, std::int64_t count,
                            const AttentionSizes& sizes, bool units) {
   const int head_size = static_cast<int>(sizes.head_size);
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
     const std::int64_t row = first + thread_v() * kR + i;
-    if (row >= sizes.length) return;
+    if (row >= count) return;
 #pragma unroll
     for (int g = 0; g < kHead / (kSide * kUnit); ++g) {
       const int column = (g * kSide + thread_u()) * kUnit;
@@ -157,13 +161,16 @@ __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weig
   }
 }
 
-/// Calls `function` with the width of the tiles of a head, and with whether the attention is plain, as
-/// constants.
+template <Sight kSight>
+using SightOf = std::integral_constant<Sight, kSight>;
+
+/// Calls `function` with the width of the tiles of a head, and with what queries see, as constants.
 template <class Function>
 void visit_kernel(const AttentionSizes& sizes, Function&& function) {
   const auto of_width = [&](auto width) {
-    if (sizes.plain()) return function(width, std::true_type{});
-    function(width, std::false_type{});
+    if (sizes.across) return function(width, SightOf<Sight::kAcross>{});
+    if (sizes.plain()) return function(width, SightOf<Sight::kPlain>{});
+    function(width, SightOf<Sight::kMasked>{});
   };
   if (sizes.head_size <= 64) return of_width(std::integral_constant<int, 64>{});
   if (sizes.head_size <= 128) return of_width(std::integral_constant<int, 128>{});

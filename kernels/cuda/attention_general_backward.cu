@@ -21,17 +21,20 @@ constexpr std::size_t kBackwardShared =
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
 /// AttentionSizes::sees, from the terms.
-__device__ inline bool sees(int query, int key, const QueryTerms& terms,
-                            const AttentionSizes& sizes) {
+template <Sight kSight>
+__device__ bool sees(int query, int key, const QueryTerms& terms, const AttentionSizes& sizes) {
+  if (kSight == Sight::kPlain) return key <= query;
+  if (kSight == Sight::kAcross) return key < terms.first_keys[query];
   if (key <= query) return key >= terms.first_keys[query];
   return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
 }
 
 /// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
-template <Owns kOwns, bool kPlain, int kR>
+template <Owns kOwns, Sight kSight, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
                               const QueryTerms& terms, int first_own, int first_passing,
                               unsigned int hidden, const AttentionSizes& sizes) {
+  constexpr bool kPlain = kSight == Sight::kPlain;
   const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
@@ -41,8 +44,8 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
       const int passing = first_passing + thread_u() + kSide * j;
       const int query = kOwns == Owns::kKeys ? passing : own;
       const int key = kOwns == Owns::kKeys ? own : passing;
-      const bool visible = (kPlain ? key <= query : sees(query, key, terms, sizes)) &&
-                           (hidden >> (kR * i + j)) % 2 == 0;
+      const bool visible =
+          sees<kSight>(query, key, terms, sizes) && (hidden >> (kR * i + j)) % 2 == 0;
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {
         const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
@@ -57,10 +60,12 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
   }
 }
 
-template <Owns kOwns, class T, int kHead, bool kPlain>
+template <Owns kOwns, class T, int kHead, Sight kSight>
 __global__ void __launch_bounds__(kGeneralThreads, 2)
-    general_backward_kernel(T* dqkv, const T* dy, QueryTerms all_terms, const T* qkv,
-                            AttentionSizes sizes, unsigned int blocks, bool units) {
+    general_backward_kernel(T* gradients, const T* dy, QueryTerms all_terms, const T* from_queries,
+                            const T* from_keys, AttentionSizes sizes, unsigned int blocks,
+                            bool units) {
+  constexpr bool kMasked = kSight == Sight::kMasked, kAcross = kSight == Sight::kAcross;
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
   constexpr bool kKeys = kOwns == Owns::kKeys;
   float* const own = dynamic_shared<float>();
@@ -76,26 +81,30 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
   const std::int64_t item = blockIdx.x / blocks * members;
   const unsigned int turn = blockIdx.x % blocks;  // those with most work first
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
-  const HeadRows<const T> queries[2] = {{qkv + sizes.queries_at(item), sizes.stride},
+  const HeadRows<const T> queries[2] = {{from_queries + sizes.queries_at(item), sizes.stride},
                                         {dy + sizes.y_at(item), sizes.channels}};
-  const T* const key = qkv + sizes.keys_at(item);
-  const HeadRows<const T> keys[2] = {{key, sizes.stride}, {key + sizes.key_channels, sizes.stride}};
+  const T* const key = from_keys + sizes.keys_at(item);
+  const HeadRows<const T> keys[2] = {{key, sizes.key_stride},
+                                     {key + sizes.key_channels, sizes.key_stride}};
+  const std::int64_t own_count = kAcross && kKeys ? sizes.key_length : sizes.length;
+  const std::int64_t passing_count = kAcross && !kKeys ? sizes.keys_of(item) : sizes.length;
 
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, sizes, units);
+    load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, own_count,
+                            sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const bool two_way = !kPlain && sizes.two_way;  // which makes both sides alike
+  const bool two_way = kMasked && sizes.two_way;  // which makes both sides alike
   const int first_seen =
-      kPlain || (kKeys && !two_way) ? 0 : all_terms.of(item).first_keys[first_own];
-  const int begin = kKeys && !two_way ? first_own : first_seen / kRows * kRows,
-            last = kKeys || two_way ? static_cast<int>(sizes.length) - 1 : first_own;
+      !kMasked || (kKeys && !two_way) ? 0 : all_terms.of(item).first_keys[first_own];
+  const int begin = kKeys && !two_way && !kAcross ? first_own : first_seen / kRows * kRows,
+            last = kAcross || kKeys || two_way ? static_cast<int>(passing_count) - 1 : first_own;
   for (int member = 0; member < members; ++member) {
     const QueryTerms terms = all_terms.of(item + member);
     for (int first = begin; first <= last; first += kRows) {
-      if (!kPlain && (kKeys || two_way) && terms.first_keys[first] >= first_own + kRows) break;
-      if (!kPlain && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
+      if (kMasked && (kKeys || two_way) && terms.first_keys[first] >= first_own + kRows) break;
+      if (kMasked && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
                                              kKeys ? first_own : first))
         continue;
       __syncthreads();  // the last round's tiles have been read
@@ -103,15 +112,15 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
       for (int i = 0; i < 2; ++i) {
         HeadRows<const T> rows = kKeys ? queries[i] : keys[i];
         rows.begin += member * sizes.head_size;
-        load_tile<kRows, kHead>(passing + i * kNext, rows, first, sizes, units);
+        load_tile<kRows, kHead>(passing + i * kNext, rows, first, passing_count, sizes, units);
       }
-      if (!kPlain) *own_hidden = hidden_pairs<kKeys, kR>(item + member, first_own, first, sizes);
+      if (kMasked) *own_hidden = hidden_pairs<kKeys, kR>(item + member, first_own, first, sizes);
       __syncthreads();
       float scores[kR][kR], dweights[kR][kR];
       multiply_rows<kR, kHead>(scores, own, passing, sizes);
       multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
-      differentiate<kOwns, kPlain>(scores, dweights, terms, first_own, first,
-                                   kPlain ? 0 : *own_hidden, sizes);
+      differentiate<kOwns, kSight>(scores, dweights, terms, first_own, first,
+                                   kMasked ? *own_hidden : 0, sizes);
       if constexpr (kKeys) {
         store_weights(weights, scores);
         __syncthreads();
@@ -124,42 +133,46 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
     }
   }
 
-  T* const to = dqkv + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));
+  T* const to = gradients + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));
+  const std::int64_t stride = kKeys ? sizes.key_stride : sizes.stride;
   float ones[kR], scales[kR];
   for (int i = 0; i < kR; ++i) {
     ones[i] = 1;
     scales[i] = sizes.scale;
   }
-  const HeadRows<T> dsums{to, sizes.stride};
-  store_rows<kR, kHead>(dsums, sums, scales, first_own, sizes, units);
+  const HeadRows<T> dsums{to, stride};
+  store_rows<kR, kHead>(dsums, sums, scales, first_own, own_count, sizes, units);
   if constexpr (kKeys) {
-    const HeadRows<T> dvalues{to + sizes.key_channels, sizes.stride};
-    store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, sizes, units);
+    const HeadRows<T> dvalues{to + sizes.key_channels, stride};
+    store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, own_count, sizes, units);
   }
 }
 
 }  // namespace
 
-void general_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
-                                const Tensor& qkv, const AttentionSizes& sizes,
-                                const Stream& stream) {
-  const bool units = units_fit(sizes, dqkv.raw(), dy.raw(), qkv.raw());
-  visit_real(qkv.dtype(), [&](auto real) {
+void general_attention_backward(const AttentionOperands& gradients, const Tensor& dy,
+                                const QueryTerms& terms, const AttentionOperands& from,
+                                const AttentionSizes& sizes, const Stream& stream) {
+  const bool units = units_fit(sizes, gradients.queries.raw(), gradients.keys.raw(), dy.raw(),
+                               from.queries.raw(), from.keys.raw());
+  visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
-    visit_kernel(sizes, [&](auto width, auto plain) {
+    visit_kernel(sizes, [&](auto width, auto sight) {
       constexpr int kHead = decltype(width)::value;
-      const std::int64_t blocks = sizes.blocks(kSide * kBackwardRows<kHead>);
-      const auto start = [&](const char* name, auto* kernel, std::int64_t items) {
+      constexpr int kRows = kSide * kBackwardRows<kHead>;
+      const auto start = [&](const char* name, auto* kernel, const Tensor& to, std::int64_t blocks,
+                             std::int64_t items) {
         const Grid grid{.x = static_cast<unsigned int>(blocks * items),
                         .threads = kGeneralThreads,
                         .shared_bytes = kBackwardShared<kHead>};
-        launch(stream, name, kernel, grid, dqkv.data<T>(), dy.data<T>(), terms, qkv.data<T>(),
-               sizes, static_cast<unsigned int>(blocks), units);
+        launch(stream, name, kernel, grid, to.data<T>(), dy.data<T>(), terms,
+               from.queries.data<T>(), from.keys.data<T>(), sizes,
+               static_cast<unsigned int>(blocks), units);
       };
-      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, plain>,
-            sizes.items / sizes.group);
-      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead, plain>,
-            sizes.items);
+      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, sight>,
+            gradients.keys, sizes.key_blocks(kRows), sizes.items / sizes.group);
+      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead, sight>,
+            gradients.queries, sizes.blocks(kRows), sizes.items);
     });
   });
 }

@@ -21,22 +21,25 @@ struct Softmax {
 
 /// Scores become weights 2^(score − highest), 0 for keys that the query does not see; rescales earlier
 /// sums.
-template <bool kPlain, int kR, int kColumns>
+template <Sight kSight, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
                       const AttentionSizes& sizes) {
+  constexpr bool kPlain = kSight == Sight::kPlain, kMasked = kSight == Sight::kMasked;
   const float scale = sizes.scale * kLog2E;
   const unsigned int hidden =
-      kPlain ? 0 : hidden_pairs<false, kR>(item, first_query, first_key, sizes);
+      kMasked ? hidden_pairs<false, kR>(item, first_query, first_key, sizes) : 0;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
     const std::int64_t query = first_query + thread_v() * kR + i;
-    const std::int64_t begin = kPlain ? 0 : sizes.first_key(item, query);
+    const std::int64_t begin = kMasked ? sizes.first_key(item, query) : 0;
     float highest = softmax.highest[i];
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
       const std::int64_t key = first_key + thread_u() + kSide * j;
-      const bool visible = (kPlain ? key <= query : sizes.sees(item, query, begin, key)) &&
+      const bool visible = (kPlain    ? key <= query
+                            : kMasked ? sizes.sees(item, query, begin, key)
+                                      : key < sizes.keys_of(item)) &&
                            (hidden >> (kR * i + j)) % 2 == 0;
       if (!kPlain && sizes.cap > 0) {
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
@@ -62,10 +65,11 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
   }
 }
 
-template <class T, int kHead, bool kPlain>
-__global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
-    general_forward_kernel(T* y, float* log_sum_exp, const T* qkv, AttentionSizes sizes,
-                           unsigned int blocks, bool units) {
+template <class T, int kHead, Sight kSight>
+__global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kMasked ? 1 : 2)
+    general_forward_kernel(T* y, float* log_sum_exp, const T* from_queries, const T* from_keys,
+                           AttentionSizes sizes, unsigned int blocks, bool units) {
+  constexpr bool kMasked = kSight == Sight::kMasked, kAcross = kSight == Sight::kAcross;
   constexpr int kR = kForwardRows<kHead>, kRows = kSide * kR;
   float* const query = dynamic_shared<float>();
   float* const key_value = query + kRows * kPitch<kHead>;
@@ -73,33 +77,34 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
   const std::int64_t item = blockIdx.x / blocks;
   const std::int64_t first_query =
       static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kRows;  // long ones first
-  const HeadRows<const T> rows{qkv + sizes.queries_at(item), sizes.stride};
-  const HeadRows<const T> keys{qkv + sizes.keys_at(item), sizes.stride};
-  const HeadRows<const T> values{keys.begin + sizes.key_channels, sizes.stride};
+  const HeadRows<const T> rows{from_queries + sizes.queries_at(item), sizes.stride};
+  const HeadRows<const T> keys{from_keys + sizes.keys_at(item), sizes.key_stride};
+  const HeadRows<const T> values{keys.begin + sizes.key_channels, sizes.key_stride};
+  const std::int64_t count = kAcross ? sizes.keys_of(item) : sizes.length;  // of keys
 
-  load_tile<kRows, kHead>(query, rows, first_query, sizes, units);
+  load_tile<kRows, kHead>(query, rows, first_query, sizes.length, sizes, units);
   float output[kR][kHead / kSide] = {};
   Softmax<kR> softmax;
   for (int i = 0; i < kR; ++i) {
     softmax.highest[i] = -INFINITY;
     softmax.total[i] = 0;
   }
-  const std::int64_t begin = kPlain ? 0 : sizes.first_key(item, first_query) / kRows * kRows;
-  const std::int64_t last = !kPlain && sizes.two_way ? sizes.length - 1 : first_query;
+  const std::int64_t begin = kMasked ? sizes.first_key(item, first_query) / kRows * kRows : 0;
+  const std::int64_t last = kAcross || (kMasked && sizes.two_way) ? count - 1 : first_query;
   for (std::int64_t first_key = begin; first_key <= last; first_key += kRows) {
-    if (!kPlain && first_key > first_query &&
+    if (kMasked && first_key > first_query &&
         sizes.first_key(item, first_key) >= first_query + kRows)
       break;
-    if (!kPlain && sizes.hides_tile<kRows>(item, first_query, first_key)) continue;
+    if (kMasked && sizes.hides_tile<kRows>(item, first_query, first_key)) continue;
     __syncthreads();  // the values of the last round have been read
-    load_tile<kRows, kHead>(key_value, keys, first_key, sizes, units);
+    load_tile<kRows, kHead>(key_value, keys, first_key, count, sizes, units);
     __syncthreads();
     float scores[kR][kR];
     multiply_rows<kR, kHead>(scores, query, key_value, sizes);
-    weigh<kPlain>(scores, softmax, output, item, first_query, first_key, sizes);
+    weigh<kSight>(scores, softmax, output, item, first_query, first_key, sizes);
     store_weights(weights, scores);
     __syncthreads();
-    load_tile<kRows, kHead>(key_value, values, first_key, sizes, units);
+    load_tile<kRows, kHead>(key_value, values, first_key, count, sizes, units);
     __syncthreads();
     add_weighted<kR, kHead>(output, weights, key_value);
   }
@@ -112,7 +117,8 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     for (int distance = kSide / 2; distance > 0; distance /= 2) {
       total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
     }
-    const SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
+    SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
+    if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it sees no key
     factors[i] = end.factor;
     const std::int64_t at = first_query + thread_v() * kR + i;
     if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
@@ -120,25 +126,27 @@ __global__ void __launch_bounds__(kGeneralThreads, kPlain ? 2 : 1)
     }
   }
   store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,
-                        first_query, sizes, units);
+                        first_query, sizes.length, sizes, units);
 }
 
 }  // namespace
 
-void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
-                               const AttentionSizes& sizes, const Stream& stream) {
-  const bool units = units_fit(sizes, y.raw(), qkv.raw());
+void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
+                               const AttentionOperands& from, const AttentionSizes& sizes,
+                               const Stream& stream) {
+  const bool units = units_fit(sizes, y.raw(), from.queries.raw(), from.keys.raw());
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
-  visit_real(qkv.dtype(), [&](auto real) {
+  visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    visit_kernel(sizes, [&](auto width, auto plain) {
+    visit_kernel(sizes, [&](auto width, auto sight) {
       constexpr int kHead = decltype(width)::value;
       const std::int64_t blocks = sizes.blocks(kSide * kForwardRows<kHead>);
       const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                       .threads = kGeneralThreads,
                       .shared_bytes = kForwardShared<kHead>};
-      launch(stream, "attention_forward", general_forward_kernel<T, kHead, plain>, grid,
-             y.data<T>(), sums, qkv.data<T>(), sizes, static_cast<unsigned int>(blocks), units);
+      launch(stream, "attention_forward", general_forward_kernel<T, kHead, sight>, grid,
+             y.data<T>(), sums, from.queries.data<T>(), from.keys.data<T>(), sizes,
+             static_cast<unsigned int>(blocks), units);
     });
   });
 }

@@ -57,7 +57,7 @@ run_suite() {
 # compares this list with the program's own.
 groups=(attention products rows elementwise updates compressed checks training ranks step)
 declare -A suites_of=(
-  [attention]="CudaAttention CudaStateSpaceScan CudaDeltaRuleScan CudaScanSteps CudaSemiseparable CudaResolvent CudaTokenTaps CudaBatchDecoder CudaHostTensors"
+  [attention]="CudaAttention CudaCrossAttention CudaStateSpaceScan CudaDeltaRuleScan CudaScanSteps CudaSemiseparable CudaResolvent CudaTokenTaps CudaBatchDecoder CudaHostTensors"
   [products]="CudaMatmul CudaGroupedProduct CudaLinear CudaBias CudaDiagonalBlocks"
   [rows]="CudaNormalization CudaRmsNorm CudaRotary CudaConvolution CudaGatedNorm CudaGated CudaClampedGate CudaCap CudaLoss CudaPreference CudaEmbedding CudaRouting"
   [elementwise]="CudaElementwise CudaReductions CudaColumns CudaProductRounding"

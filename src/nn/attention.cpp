@@ -4,11 +4,23 @@
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
+namespace {
+
+/// A bias of keys shifts all scores of a query alike, so that some models have none.
+BiasRows biases_of(const Attention::Spec& spec) {
+  if (!spec.biases || spec.key_bias) return spec.biases;
+  const std::int64_t queries = (spec.gated ? 2 : 1) * spec.heads.queries * spec.head_size,
+                     keys = spec.heads.keys * spec.head_size;
+  return std::vector<RowRange>{{0, queries}, {queries + keys, queries + 2 * keys}};
+}
+
+}  // namespace
+
 Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& stream)
     : TwoProductBranch{Linear(name / "c_attn", spec.width,
                               (spec.heads.all() + (spec.gated ? spec.heads.queries : 0)) *
                                   spec.head_size,
-                              stream, spec.biases),
+                              stream, biases_of(spec)),
                        Linear(name / "c_proj", spec.heads.queries * spec.head_size, spec.width,
                               stream, spec.output_bias)},
       heads_(spec.heads),

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/nn/linear.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/weight_decomposition.h"
@@ -16,12 +18,44 @@ Shape with_last(const Shape& shape, std::int64_t last) {
   return other;
 }
 
+/// Calls visit(rows of the outputs, rows of the bias), both tensors, for each range that has one.
+template <class Visit>
+void for_bias_ranges(const BiasRows& bias, const Tensor& of_outputs, const Tensor& of_bias,
+                     const Visit& visit) {
+  std::int64_t at = 0;
+  for (const auto [begin, end] : bias.ranges) {
+    visit(of_outputs.rows(begin, end), of_bias.rows(at, at + end - begin));
+    at += end - begin;
+  }
+}
+
 }  // namespace
 
+std::int64_t BiasRows::count(RowRange rows) const {
+  if (!exists || ranges.empty()) return exists ? rows.end - rows.begin : 0;
+  std::int64_t count = 0;
+  for (const auto [begin, end] : ranges)
+    count += std::max<std::int64_t>(0, std::min(end, rows.end) - std::max(begin, rows.begin));
+  return count;
+}
+
 Linear::Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs,
-               const Stream& stream, bool has_bias, Role role)
-    : weight_(name / "weight", {outputs, inputs}, role, stream) {
-  if (has_bias) bias_.emplace(name / "bias", Shape{outputs}, Role::kVector, stream);
+               const Stream& stream, const BiasRows& bias, Role role)
+    : weight_(name / "weight", {outputs, inputs}, role, stream), bias_rows_(bias) {
+  if (bias.exists)
+    bias_.emplace(name / "bias", Shape{bias.count({0, outputs})}, Role::kVector, stream);
+}
+
+Weight Linear::acquire_bias(const Stream& stream) const {
+  if (!bias_) return {};
+  Weight held = bias_->acquire_master(stream);
+  if (bias_rows_.ranges.empty()) return held;
+  const Tensor all =
+      Tensor::zeros({weight_.shape()[0]}, DType::kF32, MemoryKind::kWorkspace, stream);
+  for_bias_ranges(bias_rows_, all, held, [&](const Tensor& outputs, const Tensor& values) {
+    copy(outputs, values, stream);
+  });
+  return Weight(all);
 }
 
 TokenFlops Linear::flops() const {
@@ -37,11 +71,16 @@ void Linear::set_in_files(const std::vector<std::string>& modules,
                           const std::vector<RowGroups>& orders) {
   const std::int64_t inputs = weight_.shape()[1];
   std::vector<FileTensor> weights, biases;
+  std::int64_t begin = 0;
   for (std::size_t i = 0; i < modules.size(); ++i) {
+    const std::int64_t biased = bias_rows_.count({begin, begin + rows[i]});
+    begin += rows[i];
     const RowGroups order = i < orders.size() ? orders[i] : RowGroups{};
     const Shape shape = transposed ? Shape{inputs, rows[i]} : Shape{rows[i], inputs};
     weights.push_back(
         {.name = modules[i] + ".weight", .shape = shape, .transposed = transposed, .order = order});
+    if (biased == 0) continue;
+    require(biased == rows[i], "a linear map: a module of files has a bias for all rows or none");
     biases.push_back({.name = modules[i] + ".bias", .shape = {rows[i]}, .order = order});
   }
   weight_.set_in_files(std::move(weights));
@@ -143,7 +182,8 @@ void LinearGradients::write_parameter_gradients(const Tensor& x) {
     return of.wanted() ? of.next_mode() : kernels::GradientMode::kOverwrite;
   };
   const kernels::GradientMode mode = mode_of(dweight_), bias_mode = mode_of(dbias_);
-  if (both && mode == bias_mode && pass_.products == nullptr) {
+  const bool together = both && mode == bias_mode && linear_.bias_rows_.ranges.empty();
+  if (together && pass_.products == nullptr) {
     kernels::linear_backward_parameters(dweight_.gradient(), dbias_.gradient(), dy_, x, mode,
                                         stream_);
     return;
@@ -153,7 +193,19 @@ void LinearGradients::write_parameter_gradients(const Tensor& x) {
         dweight_.gradient(), product_dy_,
         product_operand(x, Operand::kInput, linear_.weight_, pass_, stream_), mode, stream_);
   }
-  if (dbias_.wanted()) kernels::bias_backward(dbias_.gradient(), dy_, bias_mode, stream_);
+  if (dbias_.wanted()) write_bias_gradient(bias_mode);
+}
+
+void LinearGradients::write_bias_gradient(kernels::GradientMode mode) {
+  if (linear_.bias_rows_.ranges.empty())
+    return kernels::bias_backward(dbias_.gradient(), dy_, mode, stream_);
+  const Tensor all = Tensor::empty({dy_.size(1)}, DType::kF32, MemoryKind::kWorkspace, stream_);
+  kernels::bias_backward(all, dy_, kernels::GradientMode::kOverwrite, stream_);
+  const auto take = [&](const Tensor& outputs, const Tensor& gradient) {
+    if (mode == kernels::GradientMode::kOverwrite) return copy(gradient, outputs, stream_);
+    kernels::add(gradient, gradient, outputs, stream_);
+  };
+  for_bias_ranges(linear_.bias_rows_, all, dbias_.gradient(), take);
 }
 
 void LinearGradients::write_input_gradient(const Tensor& dx) const {

@@ -1,5 +1,5 @@
-#include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/clamped_gate.h"
+#include "hybrid_trainer/kernels/cross_attention.h"
 #include "hybrid_trainer/kernels/eight_bit.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/four_bit_linear.h"
@@ -43,6 +43,36 @@ const std::vector<DeviceCase> kAttention{
       {"positions", kOne, DType::kI32}},
      [](const Tensors& t, const Stream& s) {
        attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], 2, s);
+     }},
+    {"cross_attention_forward",
+     {{"y", kCube},
+      {"log_sum_exp", {2, 2, 4}},
+      {"q", kCube},
+      {"kv", {2, 3, 8}},
+      {"lengths", {2}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       cross_attention_forward(t[0], t[1], t[2], t[3], t[4], 2, s);
+     }},
+    {"cross_attention_backward",
+     {{"dq", kCube},
+      {"dkv", {2, 3, 8}},
+      {"dy", kCube},
+      {"y", kCube},
+      {"log_sum_exp", {2, 2, 4}},
+      {"q", kCube},
+      {"kv", {2, 3, 8}},
+      {"lengths", {2}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       cross_attention_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], 2, s);
+     }},
+    {"cross_attention_decode",
+     {{"y", {1, 4}},
+      {"q", {1, 4}},
+      {"kv", {2, 3, 8}},
+      {"texts", kOne, DType::kI32},
+      {"lengths", {2}, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       cross_attention_decode(t[0], t[1], t[2], t[3], 1, t[4], 2, s);
      }},
 };
 

@@ -89,6 +89,99 @@ TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanB
   EXPECT_THROW(layer.decode(x, Tensor{}, {}, cache.get(), pass_, stream_), Error);
 }
 
+/// A sequence whose padding tokens are a document each, as an encoder has it.
+TEST_F(AttentionTest, PaddingTokensAsDocumentsOfTheirOwnChangeNothing) {
+  constexpr std::int64_t kReal = 5;
+  Attention layer{"attn", {.width = kWidth, .heads = 4, .head_size = 6, .two_way = true}, stream_};
+  const auto visit_all = [&](const ParameterVisitor& visit) { layer.visit_parameters(visit); };
+  randomize(visit_all, stream_);
+  StepGradients step(visit_all, stream_);
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  const auto run = [&](std::int64_t time) {
+    Pass pass;
+    if (time > kReal) {
+      pass.positions = Tensor::zeros({1, time}, DType::kI32, MemoryKind::kData, stream_);
+      for (std::int32_t t = 0; t < kReal; ++t) pass.positions.data<std::int32_t>()[t] = t;
+    }
+    PlainTape tape(pass);
+    step.begin();
+    const Tensor rows = x.view({kTime, kWidth}).rows(0, time).view({1, time, kWidth});
+    const Tensor y = layer.forward(rows, Tensor{}, tape, stream_);
+    const Tensor dy = Tensor::zeros(y.shape(), DType::kF32, MemoryKind::kActivations, stream_);
+    const Tensor real = normal_tensor({kReal, kWidth}, 3, stream_);
+    copy(dy.view({time, kWidth}).rows(0, kReal), real, stream_);
+    const Tensor dx = layer.backward(dy, tape, stream_);
+    const auto of_real = [&](const Tensor& all) {
+      return values_of(clone(all.view({time, kWidth}).rows(0, kReal), stream_));
+    };
+    std::vector<std::vector<double>> all{of_real(y), of_real(dx)};
+    for (const double beyond : values_of(clone(dx.view({time, kWidth}).rows(kReal, time), stream_)))
+      EXPECT_EQ(beyond, 0);
+    layer.visit_parameters(
+        [&](Parameter& parameter) { all.push_back(values_of(parameter.gradient())); });
+    return all;
+  };
+  const auto padded = run(kTime), alone = run(kReal);
+  for (std::size_t i = 0; i < alone.size(); ++i)
+    EXPECT_LT(relative_error(padded[i], alone[i]), 1e-6) << i;
+}
+
+/// And are not in the file; it computes what zeros there would.
+TEST_F(AttentionTest, KeysMayHaveNoBias) {
+  Attention::Spec spec{.width = kWidth,
+                       .heads = {4, 2},
+                       .head_size = 6,
+                       .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"}};
+  Attention with_zeros{{"attn", "self_attn"}, spec, stream_};
+  spec.key_bias = false;
+  Attention without{{"attn", "self_attn"}, spec, stream_};
+  std::vector<Parameter*> of_with, of_without;
+  with_zeros.visit_parameters([&](Parameter& parameter) { of_with.push_back(&parameter); });
+  without.visit_parameters([&](Parameter& parameter) { of_without.push_back(&parameter); });
+  const auto visit_all = [&](const ParameterVisitor& visit) {
+    with_zeros.visit_parameters(visit);
+    without.visit_parameters(visit);
+  };
+  randomize(visit_all, stream_);
+  Parameter& bias = *of_without[1];
+  ASSERT_EQ(bias.name(), "attn.c_attn.bias");
+  ASSERT_EQ(bias.in_files().size(), 2u);
+  EXPECT_EQ(bias.in_files()[0].name, "self_attn.q_proj.bias");
+  EXPECT_EQ(bias.in_files()[1].name, "self_attn.v_proj.bias");
+  ASSERT_EQ(bias.shape(), (Shape{24 + 12}));
+  for (std::size_t i = 0; i < of_with.size(); ++i) {
+    if (i != 1) copy(master_of(*of_with[i]), master_of(*of_without[i]), stream_);
+  }
+  const Tensor all = master_of(*of_with[1]), parts = master_of(bias);
+  fill_zero(all, stream_);
+  copy(all.rows(0, 24), parts.rows(0, 24), stream_);
+  copy(all.rows(36, 48), parts.rows(24, 36), stream_);
+  StepGradients step(visit_all, stream_);
+  step.begin(2);
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    std::vector<Tensor> results;
+    for (Attention* layer : {&with_zeros, &without}) {
+      PlainTape tape(Pass{});
+      results.push_back(layer->forward(x, Tensor{}, tape, stream_));
+      results.push_back(layer->backward(normal_tensor(x.shape(), 2, stream_), tape, stream_));
+    }
+    EXPECT_TRUE(same_bits(results[0], results[2]));
+    EXPECT_TRUE(same_bits(results[1], results[3]));
+  }
+  for (std::size_t i = 0; i < of_with.size(); ++i) {
+    if (i == 1) continue;
+    EXPECT_TRUE(same_bits(of_with[i]->gradient(), of_without[i]->gradient())) << i;
+  }
+  const Tensor dall = of_with[1]->gradient(), dparts = bias.gradient();
+  EXPECT_LT(relative_error(values_of(clone(dall.rows(0, 24), stream_)),
+                           values_of(clone(dparts.rows(0, 24), stream_))),
+            1e-6);
+  EXPECT_LT(relative_error(values_of(clone(dall.rows(36, 48), stream_)),
+                           values_of(clone(dparts.rows(24, 36), stream_))),
+            1e-6);
+}
+
 TEST_F(AttentionTest, SinksBeginAtZeroHaveANameInFilesAndCountWithACache) {
   Attention layer{{"attn", "self_attn"},
                   {.width = kWidth, .heads = {4, 2}, .head_size = 6, .sinks = true},

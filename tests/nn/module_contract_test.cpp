@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/cross_attention.h"
 #include "hybrid_trainer/nn/delta_rule_mixer.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
@@ -238,6 +239,24 @@ Differentiable two_way_attention(const Stream& stream) {
   spec.two_way = true;
   return in_two_documents(branch<Attention>(stream, spec), stream);
 }
+Differentiable attention_without_key_bias(const Stream& stream) {
+  return branch<Attention>(stream,
+                           {.width = kWidth, .heads = {4, 2}, .head_size = 6, .key_bias = false});
+}
+/// To a source of seven tokens and one of three, of another width.
+Differentiable cross_attention(const Stream& stream) {
+  const auto source = std::make_shared<EncoderOutput>();
+  const Tensor lengths = Tensor::empty({kBatch}, DType::kI32, MemoryKind::kData, stream);
+  lengths.data<std::int32_t>()[0] = 7;
+  lengths.data<std::int32_t>()[1] = 3;
+  source->set(normal_tensor({kBatch, 7, 10}, 8, stream), lengths);
+  return branch<CrossAttention>(stream, {.width = kWidth,
+                                         .source_width = 10,
+                                         .heads = {4, 2},
+                                         .head_size = 6,
+                                         .key_bias = false,
+                                         .source = source});
+}
 /// Behind a convolution of queries, keys and values, normed and turned.
 Differentiable convolved_attention(const Stream& stream) {
   Attention::Spec spec = llama_attention();
@@ -444,6 +463,8 @@ constexpr Case kCases[] = {
     {"GatedAttention", gated_attention, {.step = 4e-3, .relative = 1e-3}},
     {"GatedAttentionWithoutNorms", gated_attention_without_norms},
     {"TwoWayAttention", two_way_attention},
+    {"AttentionWithoutKeyBias", attention_without_key_bias},
+    {"CrossAttention", cross_attention},
     {"ConvolvedAttention", convolved_attention, {.step = 4e-3, .relative = 1e-3}},
     {"AttentionWithSinks", attention_with_sinks},
     {"AttentionInBlocks", attention_in_blocks},

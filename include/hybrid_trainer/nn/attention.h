@@ -26,6 +26,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     kernels::AttentionSpec heads{1};
     std::int64_t head_size = 0;  // of each query, key and value
     bool biases = true;          // of c_attn
+    bool key_bias = true;        // of its keys, where there are any
     bool output_bias = true;     // of c_proj
     std::optional<kernels::RmsNormSpec> query_key_norm{};
     bool norms_all_heads = false;  // that norm is of all heads of queries, and of keys, together

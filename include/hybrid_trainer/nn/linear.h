@@ -19,12 +19,27 @@ struct TokenFlops {
   }
 };
 
+/// Consecutive rows of a matrix.
+struct RowRange {
+  std::int64_t begin, end;
+};
+
+/// Which of a product's outputs have a bias: all, none, or those of some ranges.
+struct BiasRows {
+  BiasRows(bool all) : exists(all) {}
+  BiasRows(std::vector<RowRange> some) : exists(true), ranges(std::move(some)) {}
+  bool exists;
+  std::vector<RowRange> ranges{};  // in order; none: all
+  /// How many of [begin, end) have one.
+  std::int64_t count(RowRange rows) const;
+};
+
 /// y = x·wᵀ + bias over the last dimension, and what an adapter adds, if there is one. weight:
-/// (outputs, inputs), bias: (outputs) or none, named "<name>.weight|bias".
+/// (outputs, inputs), bias: (outputs that have one) or none, named "<name>.weight|bias".
 class Linear final : public Module {
  public:
   Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
-         bool has_bias = true, Role role = Role::kMatrix);
+         const BiasRows& bias = true, Role role = Role::kMatrix);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Computes y plus `residual` (shape of y, or undefined).
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -47,10 +62,8 @@ class Linear final : public Module {
                     bool transposed, const std::vector<RowGroups>& orders = {});
   /// Null where there is none.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
-  /// The bias for a product; no values where there is none.
-  Weight acquire_bias(const Stream& stream) const {
-    return bias_ ? bias_->acquire_master(stream) : Weight{};
-  }
+  /// The bias for a product, 0 for outputs that have none; no values where there is none at all.
+  Weight acquire_bias(const Stream& stream) const;
   /// Adds to the map from now on: for outputs that `parts` cover.
   void set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
   /// Null where there is none.
@@ -65,6 +78,7 @@ class Linear final : public Module {
   Tensor before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                            const Stream& stream);
   Parameter weight_;
+  BiasRows bias_rows_;
   std::optional<Parameter> bias_;
   std::unique_ptr<LowRankAdapter> adapter_;
 };
@@ -83,6 +97,7 @@ class LinearGradients {
 
  private:
   void write_parameter_gradients(const Tensor& x);
+  void write_bias_gradient(kernels::GradientMode mode);
   void round_gradient();
   Linear& linear_;
   Tensor dy_;          // decomposed, before the magnitudes

@@ -103,6 +103,8 @@ class ResidentWeight final : public WeightStorage {
 class [[nodiscard]] Weight {
  public:
   Weight() = default;  // no values
+  /// Values that are nobody's but this one's.
+  explicit Weight(Tensor values) : values_(std::move(values)) {}
   Weight(WeightStorage& storage, DType dtype, Use use, const Stream& stream)
       : values_(storage.acquire(dtype, stream)), use_(use), storage_(&storage), stream_(&stream) {}
   Weight(Weight&& other) noexcept

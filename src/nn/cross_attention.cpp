@@ -1,0 +1,194 @@
+#include "hybrid_trainer/nn/cross_attention.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Keys and values of an encoder's output.
+struct SourceState final : BranchState {
+  Tensor keys_values;
+  std::int64_t version = -1;  // of the output that they are of
+  void grow(std::int64_t, const Stream&) override {}
+};
+
+/// The files' part of the queries alone.
+ProductFiles files_of_queries(ProductFiles files) {
+  if (files.first.empty()) return files;
+  require(files.first.size() == 3, "cross attention: want the files' parts queries, keys, values");
+  files.first.resize(1);
+  return files;
+}
+
+BiasRows biases_of_keys_and_values(const CrossAttention::Spec& spec) {
+  const std::int64_t keys = spec.heads.keys * spec.head_size;
+  if (!spec.biases || spec.key_bias) return spec.biases;
+  return std::vector<RowRange>{{keys, 2 * keys}};
+}
+
+}  // namespace
+
+CrossAttention::CrossAttention(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : TwoProductBranch{Linear(name / "c_q", spec.width, spec.heads.queries * spec.head_size, stream,
+                              spec.biases),
+                       Linear(name / "c_proj", spec.heads.queries * spec.head_size, spec.width,
+                              stream, spec.output_bias)},
+      name_(name.here),
+      heads_(spec.heads),
+      head_size_(spec.head_size),
+      source_keys_(name / "c_kv", spec.source_width > 0 ? spec.source_width : spec.width,
+                   2 * spec.heads.keys * spec.head_size, stream, biases_of_keys_and_values(spec)),
+      source_(spec.source),
+      source_length_(spec.source_length),
+      text_length_(spec.text_length) {
+  require(source_ != nullptr, "cross attention: it wants the encoder's output that it reads");
+  const std::int64_t queries = heads_.queries * head_size_, keys = heads_.keys * head_size_;
+  set_files(name, files_of_queries(spec.files), {queries});
+  if (!spec.files.first.empty())
+    source_keys_.set_in_files({(name / spec.files.first[1]).in_files,
+                               (name / spec.files.first[2]).in_files},
+                              {keys, keys}, spec.files.transposed);
+  first_.weight().set_blocks(heads_.queries);
+  source_keys_.weight().set_blocks(2 * heads_.keys);
+}
+
+const Tensor& CrossAttention::checked_source() const {
+  const Tensor& values = source_->values();
+  const std::int64_t wanted = source_keys_.weight().shape()[1];
+  if (!values)
+    throw Error(ExitCode::kInternal,
+                concat(name_, ": there is no encoder's output to attend to; set it before"));
+  if (values.shape().rank() == 3 && values.size(2) == wanted) return values;
+  throw ShapeMismatch(concat(name_, ": the encoder's output is ", values.shape().text(), ", ",
+                             source_keys_.weight().name(), " is ",
+                             source_keys_.weight().shape().text(), "; want (batch, length, ",
+                             wanted, ")"));
+}
+
+void CrossAttention::check_batch(const Tensor& x, const Tensor& source) const {
+  if (x.size(0) == source.size(0)) return;
+  throw ShapeMismatch(concat(name_, ": x is ", x.shape().text(), ", the encoder's output is ",
+                             source.shape().text(), "; want as many sequences in both"));
+}
+
+Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                               const Stream& stream) {
+  check_batch(x, checked_source());
+  const Tensor q = first_.forward(x, tape, stream), kv = keys_values(tape.pass(), stream);
+  const Tensor y = Tensor::empty_like(q, MemoryKind::kActivations, stream);
+  Tensor log_sum_exp;
+  if (tape.keeps())
+    log_sum_exp = Tensor::empty({x.size(0), heads_.queries, x.size(1)}, DType::kF32,
+                                MemoryKind::kActivations, stream);
+  kernels::cross_attention_forward(y, log_sum_exp, q, kv, source_->lengths(), heads_, stream);
+  tape.save({ActivationRole::kQueriesKeysValues, q, true}, stream);
+  tape.can_rebuild(kv, Rebuild::kAttended, q, *this);
+  tape.save({ActivationRole::kQueriesKeysValues, kv, true}, stream);
+  tape.save({ActivationRole::kAttentionOutput, y}, stream);
+  tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
+  return projection_.forward(y, residual, tape, stream);
+}
+
+Tensor CrossAttention::rebuild(const Tensor&, const Pass& pass, const Stream& stream) {
+  return keys_values(pass, stream);
+}
+
+Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor dattended = projection_.backward(dy, tape, stream);
+  const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), kv = tape.take(stream),
+               q = tape.take(stream);
+  const Tensor dq = Tensor::empty_like(q, MemoryKind::kActivations, stream);
+  {
+    const Tensor dkv = Tensor::empty_like(kv, MemoryKind::kActivations, stream);
+    kernels::cross_attention_backward(dq, dkv, dattended, y, log_sum_exp, q, kv,
+                                      source_->lengths(), heads_, stream);
+    source_backward(dkv, tape.pass(), stream);
+  }
+  return first_.backward(dq, tape, stream);
+}
+
+/// The source is not on the tape: the encoder's output holds it until backward is done, as layers that
+/// are computed again read it.
+void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& pass,
+                                     const Stream& stream) {
+  const Tensor& source = checked_source();
+  const LinearGradients gradients(source_keys_, dkeys_values.as_rows(),
+                                  source_keys_.kept(source).as_rows(), pass, stream);
+  if (!source_->wants_gradient()) return;
+  const Tensor dsource = Tensor::empty_like(source, MemoryKind::kActivations, stream);
+  gradients.write_input_gradient(dsource.as_rows());
+  source_->add_gradient(dsource, stream);
+}
+
+Tensor CrossAttention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                              BranchState* state, const Pass& pass, const Stream& stream) {
+  auto& kept = dynamic_cast<SourceState&>(*state);
+  if (kept.version != source_->version()) {
+    kept.keys_values = {};
+    kept.keys_values = keys_values(pass, stream);
+    kept.version = source_->version();
+  }
+  ForwardOnlyTape tape(pass);
+  const Tensor q = first_.forward(x, tape, stream);
+  const Tensor y = Tensor::empty_like(q, MemoryKind::kActivations, stream);
+  const std::int64_t together = source_->texts_per_source();
+  if (texts.each) {
+    kernels::cross_attention_decode(y.as_rows(), q.as_rows(), kept.keys_values, texts.each,
+                                    together, source_->lengths(), heads_, stream);
+  } else {
+    const std::int64_t row = texts.begun / together, rows = kept.keys_values.size(0);
+    if (row >= rows)
+      throw ShapeMismatch(concat(name_, ": text ", texts.begun, " reads row ", row,
+                                 " of the encoder's output, which has ", rows, " rows"));
+    const auto of_text = [&](const Tensor& all) { return all ? all.rows(row, row + 1) : all; };
+    kernels::cross_attention_forward(y, Tensor{}, q, of_text(kept.keys_values),
+                                     of_text(source_->lengths()), heads_, stream);
+  }
+  return projection_.product(y, residual, pass, stream);
+}
+
+std::unique_ptr<BranchState> CrossAttention::make_state(TextRoom, DType, const Stream&) const {
+  return std::make_unique<SourceState>();
+}
+
+void CrossAttention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                                const Stream& stream) {
+  TwoProductBranch::initialize(deviations, seed, stream);
+  initialize_normal(source_keys_.weight(), deviations.matrix, seed, stream);
+}
+
+double CrossAttention::source_share() const {
+  if (source_length_ == 0 || text_length_ == 0) return 1;
+  return static_cast<double>(source_length_) / static_cast<double>(text_length_);
+}
+
+TokenFlops CrossAttention::flops(std::int64_t time) const {
+  const double keys = source_length_ > 0 ? static_cast<double>(source_length_)
+                                         : static_cast<double>(time);
+  const double share = keys / static_cast<double>(time), products = 4 * keys * inner();
+  const TokenFlops source = source_keys_.flops();
+  const double unwanted =
+      source_->wants_gradient() ? 0 : 2 * static_cast<double>(source_keys_.weight().elements());
+  return TwoProductBranch::flops(time) +
+         TokenFlops{.forward = products + share * source.forward,
+                    .backward = 2 * products + share * (source.backward - unwanted),
+                    .attended = share * source.forward};
+}
+
+/// Keys and values of a source are more than all else that its text keeps, and cost one product.
+KeptNumbers CrossAttention::kept() const {
+  const double always = 2 * inner(), all = always + source_share() * key_numbers();
+  return {all, all, all, always};
+}
+
+void CrossAttention::visit_parameters(const ParameterVisitor& visit) {
+  first_.visit_parameters(visit);
+  source_keys_.visit_parameters(visit);
+  projection_.visit_parameters(visit);
+}
+
+void CrossAttention::visit_linears(const LinearVisitor& visit) {
+  visit(first_);
+  visit(source_keys_);
+  visit(projection_);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,83 @@
+#include "kernels/cross_attention_case.h"
+#include "tests/cuda/cuda_case.h"
+
+namespace hybrid_trainer::kernels {
+namespace {
+
+/// Tiles of 64 queries and keys, of 32 and of 16; groups; lengths within a tile, of whole tiles, of none.
+const CrossCase kCrossCases[] = {{1, 1, 1, 1, 1, 1},
+                                 {2, 17, 5, 3, 3, 5, {5, 2}},
+                                 {1, 70, 130, 2, 1, 64},
+                                 {2, 65, 70, 4, 2, 16, {64, 0}, 0.3f, 1.5f},
+                                 {3, 9, 200, 1, 1, 33, {0, 200, 129}},
+                                 {1, 20, 40, 2, 2, 80, {33}},
+                                 {2, 3, 70, 1, 1, 200, {17, 70}, 0, 2}};
+
+/// y and log_sum_exp to be written, q, kv, lengths.
+Tensors cross_tensors(const CrossCase& c, DType dtype) {
+  const CrossTensors t(c, dtype, cpu_stream());
+  return {t.y, t.log_sum_exp, t.q, t.kv, t.lengths};
+}
+
+TEST(CudaCrossAttention, ForwardIsLikeTheProcessors) {
+  for (const DType dtype : kRealTypes) {
+    for (const CrossCase& c : kCrossCases) {
+      Tensors tensors = cross_tensors(c, dtype);
+      if (c.keys_of(c.batch - 1) == 0 || c.keys_of(0) == 0) tensors[1] = Tensor();  // −∞
+      expect_like_cpu(tensors, tolerance_of(dtype), c.text(dtype),
+                      [&](const Tensors& t, const Stream& stream) {
+                        cross_attention_forward(t[0], t[1], t[2], t[3], t[4], c.spec(), stream);
+                      });
+    }
+  }
+}
+
+TEST(CudaCrossAttention, BackwardIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const CrossCase& c : kCrossCases) {
+      const CrossTensors given(c, dtype, host);
+      given.forward(host);
+      // As in tests/kernels/cross_attention_test.cpp.
+      expect_like_cpu({given.dq, given.dkv, given.dy, given.y, given.q, given.kv, given.lengths},
+                      dtype == DType::kF32 ? 2e-5 : 4e-2, c.text(dtype),
+                      [&](const Tensors& t, const Stream& stream) {
+                        cross_attention_backward(t[0], t[1], t[2], t[3],
+                                                 copy_to(given.log_sum_exp, stream), t[4], t[5],
+                                                 t[6], c.spec(), stream);
+                      });
+    }
+  }
+}
+
+/// In one part of the keys and in several, of which a text sees all, some or none.
+TEST(CudaCrossAttention, DecodesTextsOfSharedSources) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const CrossCase& c :
+         {CrossCase{3, 1, 300, 2, 1, 5, {300, 0, 129}}, CrossCase{3, 1, 90, 4, 2, 64, {90, 0, 7}},
+          CrossCase{3, 1, 70, 2, 2, 80}, CrossCase{3, 1, 260, 1, 1, 256, {}, 0.2f, 1}}) {
+      const CrossTensors given(c, dtype, host);
+      const Shape rows{4, c.heads * c.head_size};
+      expect_like_cpu({random_tensor(rows, dtype, 5, host), random_tensor(rows, dtype, 6, host),
+                       given.kv, tensor_of({5, 0, 4, 2}, {4}, DType::kI32, host), given.lengths},
+                      tolerance_of(dtype), c.text(dtype),
+                      [&](const Tensors& t, const Stream& stream) {
+                        cross_attention_decode(t[0], t[1], t[2], t[3], 2, t[4], c.spec(), stream);
+                      });
+    }
+  }
+}
+
+TEST(CudaCrossAttention, RefusesLargeHeads) {
+  const Stream stream = cuda_stream();
+  const auto rows = [&](std::int64_t width) {
+    return Tensor::empty({1, 2, width}, DType::kF32, MemoryKind::kActivations, stream);
+  };
+  EXPECT_THROW(
+      cross_attention_forward(rows(257), Tensor(), rows(257), rows(514), Tensor(), 1, stream),
+      Error);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::kernels
