@@ -6,11 +6,11 @@ namespace hybrid_trainer::kernels {
 
 namespace cpu {
 decltype(kernels::preference_loss) preference_loss;
-decltype(kernels::weigh_rows) weigh_rows;
+decltype(kernels::scale_rows) scale_rows;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::preference_loss) preference_loss;
-decltype(kernels::weigh_rows) weigh_rows;
+decltype(kernels::scale_rows) scale_rows;
 }  // namespace cuda
 
 void preference_loss(const PreferenceTensors& t, const PreferenceForm& form, const Stream& stream) {
@@ -27,11 +27,11 @@ void preference_loss(const PreferenceTensors& t, const PreferenceForm& form, con
   dispatch_with_workspace<cpu::preference_loss, cuda::preference_loss>(call, Work::kLoss, t, form);
 }
 
-void weigh_rows(const Tensor& x, const Tensor& factors, const Stream& stream) {
-  const KernelCall call{"weigh_rows", stream};
+void scale_rows(const Tensor& x, const Tensor& factors, const Stream& stream) {
+  const KernelCall call{"scale_rows", stream};
   check_real(call, {"x", x}, 2);
   check_shape(call, {"factors", factors}, {x.size(0)}, DType::kF32);
-  dispatch<cpu::weigh_rows, cuda::weigh_rows>(call, Work::kElementwise, x, factors);
+  dispatch<cpu::scale_rows, cuda::scale_rows>(call, Work::kElementwise, x, factors);
 }
 
 }  // namespace hybrid_trainer::kernels

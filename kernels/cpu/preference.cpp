@@ -74,7 +74,7 @@ void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& for
     judge_pairs(pairs_of(tensors, sequence), form, measures);
 }
 
-void weigh_rows(const Tensor& x, const Tensor& factors, const Stream&) {
+void scale_rows(const Tensor& x, const Tensor& factors, const Stream&) {
   const std::int64_t columns = x.size(1);
   const float* const factor = factors.data<float>();
   visit_real(x.dtype(), [&](auto real) {

@@ -82,7 +82,7 @@ __global__ void add_measures_kernel(double* to, const double* of_sequences, int 
 /// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kPairThreads)
-    weigh_rows_kernel(T* x, const float* factors, std::int64_t columns) {
+    scale_rows_kernel(T* x, const float* factors, std::int64_t columns) {
   T* const row = x + blockIdx.x * columns;
   const float factor = factors[blockIdx.x];
   for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x)
@@ -106,10 +106,10 @@ void preference_loss(const PreferenceTensors& t, const PreferenceForm& form, con
          measures.data<double>(), static_cast<int>(sequences));
 }
 
-void weigh_rows(const Tensor& x, const Tensor& factors, const Stream& stream) {
+void scale_rows(const Tensor& x, const Tensor& factors, const Stream& stream) {
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
-    launch(stream, "weigh_rows", weigh_rows_kernel<T>,
+    launch(stream, "scale_rows", scale_rows_kernel<T>,
            Grid{.x = static_cast<unsigned int>(x.size(0)), .threads = kPairThreads}, x.data<T>(),
            factors.data<float>(), x.size(1));
   });

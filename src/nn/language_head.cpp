@@ -65,7 +65,7 @@ class LanguageHead::Chunks {
                                    head_.vocabulary_, scale, stream_);
   }
   void weigh(const Tensor& weights, std::int64_t begin, std::int64_t end) {
-    kernels::weigh_rows(logits_.rows(0, end - begin), weights.rows(begin, end), stream_);
+    kernels::scale_rows(logits_.rows(0, end - begin), weights.rows(begin, end), stream_);
   }
   /// Of the gradients of the rows' logits.
   void backward(std::int64_t begin, std::int64_t end) {

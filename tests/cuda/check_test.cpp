@@ -127,9 +127,9 @@ const std::vector<DeviceCase> kRows{
      [](const Tensors& t, const Stream& s) {
        preference_loss({t[0], t[1], t[2], t[3], t[4], t[5], t[6]}, {}, s);
      }},
-    {"weigh_rows",
+    {"scale_rows",
      {{"x", kMatrix}, {"factors", kRow}},
-     [](const Tensors& t, const Stream& s) { weigh_rows(t[0], t[1], s); }},
+     [](const Tensors& t, const Stream& s) { scale_rows(t[0], t[1], s); }},
     {"embedding_forward",
      {{"y", kCube},
       {"tokens", {2, 4}, DType::kI32},

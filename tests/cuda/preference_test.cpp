@@ -47,7 +47,7 @@ TEST(CudaPreference, WeighsRowsLikeTheProcessor) {
     expect_like_cpu(
         {random_tensor({5, 300}, dtype, 1, host), random_tensor({5}, DType::kF32, 2, host)}, 0,
         name_of(dtype),
-        [](const Tensors& t, const Stream& stream) { weigh_rows(t[0], t[1], stream); });
+        [](const Tensors& t, const Stream& stream) { scale_rows(t[0], t[1], stream); });
   }
 }
 

@@ -112,9 +112,9 @@ TEST(WeighRows, MultipliesEachRow) {
     const Tensor factors = tensor_of({1, -2, 0, 0.5, 4}, {5}, DType::kF32, stream);
     Values wanted = values_of(x);
     for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] *= values_of(factors)[i / 37];
-    weigh_rows(x, factors, stream);
+    scale_rows(x, factors, stream);
     expect_close(x, wanted, 0);
-    EXPECT_THROW(weigh_rows(x, factors.rows(0, 4), stream), ShapeMismatch);
+    EXPECT_THROW(scale_rows(x, factors.rows(0, 4), stream), ShapeMismatch);
   }
 }
 

@@ -35,6 +35,6 @@ void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& for
                      const Stream& stream);
 
 /// x (N, C) f32 or bf16: multiplies each row in place by its factor, (N) f32.
-void weigh_rows(const Tensor& x, const Tensor& factors, const Stream& stream);
+void scale_rows(const Tensor& x, const Tensor& factors, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels
