@@ -10,6 +10,7 @@ namespace cpu {
 decltype(kernels::attention_forward) attention_forward;
 decltype(kernels::attention_backward) attention_backward;
 decltype(kernels::attention_sinks_backward) attention_sinks_backward;
+decltype(kernels::attention_bias_backward) attention_bias_backward;
 decltype(kernels::store_keys_values) store_keys_values;
 decltype(kernels::attention_decode) attention_decode;
 }  // namespace cpu
@@ -17,6 +18,7 @@ namespace cuda {
 decltype(kernels::attention_forward) attention_forward;
 decltype(kernels::attention_backward) attention_backward;
 decltype(kernels::attention_sinks_backward) attention_sinks_backward;
+decltype(kernels::attention_bias_backward) attention_bias_backward;
 decltype(kernels::store_keys_values) store_keys_values;
 decltype(kernels::attention_decode) attention_decode;
 }  // namespace cuda
@@ -49,6 +51,18 @@ void check_pattern(const AttentionSpec& spec, std::int64_t length) {
           "attention: a pattern wants 1 local block or more, 0 or more others, and one way");
   require((length / pattern.block + 1) * (pattern.random + 1) < BlockPattern::kNone,
           "attention: a pattern wants larger blocks or fewer random ones");
+}
+
+/// `length`: of the sequences.
+void check_bias(const KernelCall& call, const AttentionSpec& spec, std::int64_t length) {
+  const Tensor& bias = spec.bias;
+  if (!bias) return;
+  check_rank(call, {"bias", bias}, 2);
+  check_shape(call, {"bias", bias}, {spec.queries, bias.size(1)}, DType::kF32);
+  if (bias.size(1) % 2 == 1 && bias.size(1) >= 2 * length - 1) return;
+  throw ShapeMismatch(concat(call.kernel, ": bias is ", bias.shape().text(), ", sequences have ",
+                             length, " tokens; want an odd number of distances, ", 2 * length - 1,
+                             " or more"));
 }
 
 void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
@@ -88,6 +102,7 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
   const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   check_pattern(spec, qkv.size(1));
+  check_bias(call, spec, qkv.size(1));
   if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_forward, cuda::attention_forward>(
@@ -103,10 +118,28 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   check_alike(call, {{"y", y}, {"dy", dy}});
   check_pattern(spec, qkv.size(1));
+  check_bias(call, spec, qkv.size(1));
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_backward, cuda::attention_backward>(
       call, Work::kAttention, dqkv, dy, y, log_sum_exp, qkv, positions, spec);
+}
+
+void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tensor& dy,
+                             const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                             const Tensor& positions, AttentionSpec spec, const Stream& stream) {
+  const KernelCall call{"attention_bias_backward", stream};
+  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
+  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
+  check_alike(call, {{"y", y}, {"dy", dy}});
+  check_pattern(spec, qkv.size(1));
+  require(spec.bias.defined(), "attention_bias_backward: it wants the bias of the spec");
+  check_bias(call, spec, qkv.size(1));
+  check_alike(call, {{"bias", spec.bias}, {"dbias", dbias}});
+  check_log_sum_exp(call, log_sum_exp, qkv, spec);
+  if (positions) check_positions(call, positions, qkv);
+  dispatch_with_workspace<cpu::attention_bias_backward, cuda::attention_bias_backward>(
+      call, Work::kAttention, dbias, mode, dy, y, log_sum_exp, qkv, positions, spec);
 }
 
 void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
@@ -152,6 +185,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   require(!spec.two_way, "attention: two ways, a new token changes what earlier ones see");
   const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
   check_pattern(spec, key_cache.size(1));
+  check_bias(call, spec, key_cache.size(1));
   check_shape(call, {"y", y}, {qkv.size(0), spec.queries * head_size});
   check_rank(call, {"key_cache", key_cache}, 3);
   check_shape(call, {"key_cache", key_cache},

@@ -23,8 +23,8 @@ void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int 
   check_real(call, {"q", q}, rank);
   check_real(call, {"kv", kv}, 3);
   require(spec.scale >= 0 && spec.cap >= 0, "cross_attention: scale and cap want 0 or more");
-  require(spec.window == 0 && !spec.pattern.is_on() && !spec.sinks,
-          "cross_attention: it has neither windows nor patterns nor sinks");
+  require(spec.window == 0 && !spec.pattern.is_on() && !spec.sinks && !spec.bias,
+          "cross_attention: it has no windows, patterns, sinks or biases of scores");
   const std::int64_t width = q.size(rank - 1);
   const bool fits = spec.keys >= 1 && spec.queries >= 1 && spec.queries % spec.keys == 0 &&
                     width % spec.queries == 0 && q.dtype() == kv.dtype() &&

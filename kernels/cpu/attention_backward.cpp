@@ -61,6 +61,38 @@ inline void differentiate_capped_row(float* weights, float* dweights, std::int64
   differentiate_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
 }
 
+/// What a block's scores are for the gradients: in scratch.weights the weights, in scratch.dweights
+/// `scale` times the gradients of the scores.
+inline void differentiate_block(const HeadGradients& head, const BackwardScratch& scratch,
+                                const float* corrections, const float* log_sum_exp,
+                                std::int64_t item, const ScoreBlock& block, float scale,
+                                const AttentionSizes& sizes) {
+  const std::int64_t size = sizes.head_size;
+  score(scratch.weights, block, head.query, head.key, size, sizes.scale);
+  add_bias(scratch.weights, block, item, sizes);
+  score(scratch.dweights, block, head.doutput, head.value, size, 1.0f);
+  for (std::int64_t row = 0; row < block.queries; ++row) {
+    const std::int64_t hidden = block.begin(row, item, sizes), at = row * block.keys;
+    float* const weights = scratch.weights + at;
+    float* const dweights = scratch.dweights + at;
+    std::fill_n(weights, hidden, 0.0f);
+    std::fill_n(dweights, hidden, 0.0f);
+    const std::int64_t visible = block.end(row, item, sizes) - hidden, keys = block.keys - hidden;
+    const float log_sum = log_sum_exp[block.first_query + row];
+    if (sizes.cap > 0) {
+      differentiate_capped_row(weights + hidden, dweights + hidden, visible, keys, log_sum,
+                               corrections[row], scale, sizes.cap);
+    } else {
+      differentiate_row(weights + hidden, dweights + hidden, visible, keys, log_sum,
+                        corrections[row], scale);
+    }
+    block.for_hidden(row, item, sizes, [&](std::int64_t from, std::int64_t to) {
+      std::fill(weights + from, weights + to, 0.0f);
+      std::fill(dweights + from, dweights + to, 0.0f);
+    });
+  }
+}
+
 /// Adds the contributions of one block's queries. Blocks run from the last to the first: where no
 /// windows or documents hide keys, the last one sees all of them and, of the first of the heads that
 /// share them, overwrites; else the sums begin with zeros.
@@ -72,28 +104,7 @@ inline void backward_block(const HeadGradients& head, const BackwardScratch& scr
       item % sizes.group != 0 || first_query + queries < sizes.length || sizes.masks();
   const std::int64_t size = sizes.head_size;
   const auto visit = [&](const ScoreBlock& block, bool is_first) {
-    score(scratch.weights, block, head.query, head.key, size, sizes.scale);
-    score(scratch.dweights, block, head.doutput, head.value, size, 1.0f);
-    for (std::int64_t row = 0; row < queries; ++row) {
-      const std::int64_t hidden = block.begin(row, item, sizes),
-                         visible = block.end(row, item, sizes) - hidden;
-      float* const weights = scratch.weights + row * block.keys;
-      float* const dweights = scratch.dweights + row * block.keys;
-      std::fill_n(weights, hidden, 0.0f);
-      std::fill_n(dweights, hidden, 0.0f);
-      if (sizes.cap > 0) {
-        differentiate_capped_row(weights + hidden, dweights + hidden, visible, block.keys - hidden,
-                                 log_sum_exp[first_query + row], corrections[row], sizes.scale,
-                                 sizes.cap);
-      } else {
-        differentiate_row(weights + hidden, dweights + hidden, visible, block.keys - hidden,
-                          log_sum_exp[first_query + row], corrections[row], sizes.scale);
-      }
-      block.for_hidden(row, item, sizes, [&](std::int64_t from, std::int64_t to) {
-        std::fill(weights + from, weights + to, 0.0f);
-        std::fill(dweights + from, dweights + to, 0.0f);
-      });
-    }
+    differentiate_block(head, scratch, corrections, log_sum_exp, item, block, sizes.scale, sizes);
     gather_from_queries(head.dvalue, scratch.weights, block, head.doutput, size, accumulate);
     gather_from_queries(head.dkey, scratch.dweights, block, head.query, size, accumulate);
     gather_from_keys(head.dquery.row(first_query), head.dquery.stride, scratch.dweights, block,
@@ -185,6 +196,46 @@ inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first
   write_head(dkeys + value_at, stride, length, size, head.dvalue);
 }
 
+/// sums = the gradients of a head's scores, summed by the distance from query to key.
+template <class T>
+inline void sum_by_distance(float* sums, const BackwardTensors<T>& tensors, std::int64_t item,
+                            const AttentionSizes& sizes, float* scratch_base) {
+  const BackwardScratch scratch(scratch_base, sizes);
+  const std::int64_t length = sizes.length, size = sizes.head_size, stride = sizes.stride;
+  const T *const rows = tensors.from.queries, *const dy = tensors.dy + sizes.first_of(item),
+                 *const y = tensors.y + sizes.first_of(item);
+  const auto read = [&](const T* from, std::int64_t step, int index) {
+    return read_head(from, step, length, size, scratch.rows(index));
+  };
+  const HeadGradients head{.query = read(rows + sizes.queries_at(item), stride, 0),
+                           .key = read(rows + sizes.keys_at(item), stride, 1),
+                           .value = read(rows + sizes.values_at(item), stride, 2),
+                           .doutput = read(dy, sizes.channels, 3),
+                           .dquery = {},
+                           .dkey = {},
+                           .dvalue = {}};
+  std::fill_n(sums, sizes.distances, 0.0f);
+  for (std::int64_t first = 0; first < length; first += kQueryBlock) {
+    const std::int64_t queries = std::min(kQueryBlock, length - first);
+    float corrections[kQueryBlock];
+    for (std::int64_t row = 0; row < queries; ++row) {
+      const std::int64_t at = (first + row) * sizes.channels;
+      corrections[row] = dot(dy + at, y + at, size);
+    }
+    const auto visit = [&](const ScoreBlock& block, bool) {
+      differentiate_block(head, scratch, corrections, tensors.log_sum_exp + item * length, item,
+                          block, 1.0f, sizes);
+      for (std::int64_t row = 0; row < queries; ++row) {
+        float* const to = sums + sizes.distances / 2 + block.first_key - first - row;
+        const float* const dscores = scratch.dweights + row * block.keys;
+#pragma omp simd
+        for (std::int64_t key = 0; key < block.keys; ++key) to[key] += dscores[key];
+      }
+    };
+    for_key_blocks(item, first, queries, sizes, visit);
+  }
+}
+
 }  // namespace
 
 void backward_attention(const AttentionOperands& gradients, const AttentionResults& results,
@@ -211,6 +262,41 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         AttentionSpec spec, const Stream& stream) {
   backward_attention({dqkv, dqkv}, {dy, y, log_sum_exp}, {qkv, qkv},
                      AttentionSizes(qkv, positions, spec), stream);
+}
+
+/// Each head's sums of a sequence by themselves, then those of all sequences in their order.
+void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tensor& dy,
+                             const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                             const Tensor& positions, AttentionSpec spec, const Stream& stream) {
+  const AttentionSizes sizes(qkv, positions, spec);
+  const std::int64_t scratch_elements = BackwardScratch::elements(sizes);
+  const std::int64_t elements = sizes.items() * sizes.distances;
+  const Tensor scratch =
+      empty_workspace(elements + threads() * scratch_elements, DType::kF32, stream);
+  if (simulated(stream)) return;
+  float* const sums = scratch.data<float>();
+  visit_real(qkv.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const BackwardTensors<T> tensors{{},
+                                     dy.data<T>(),
+                                     y.data<T>(),
+                                     log_sum_exp.data<float>(),
+                                     AttentionOperands{qkv, qkv}.rows<const T>()};
+    parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
+      sum_by_distance(sums + item * sizes.distances, tensors, item, sizes,
+                      sums + elements + worker * scratch_elements);
+    });
+  });
+  float* const to = dbias.data<float>();
+  const bool adds = mode == GradientMode::kAccumulate;
+  parallel_for(sizes.heads * sizes.distances, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float sum = adds ? to[i] : 0.0f;
+      for (std::int64_t b = 0; b < sizes.batch; ++b)
+        sum += sums[b * sizes.heads * sizes.distances + i];
+      to[i] = sum;
+    }
+  });
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -46,6 +46,8 @@ struct AttentionSizes {
         two_way(spec.two_way),
         pattern(spec.pattern),
         sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
+        bias(spec.bias ? spec.bias.data<float>() : nullptr),
+        distances(spec.bias ? spec.bias.size(1) : 0),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
   /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
   AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
@@ -86,6 +88,10 @@ struct AttentionSizes {
            item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
+  /// At whose element `key` the bias of a query's score of that key stands, where there is a bias.
+  const float* bias_of(std::int64_t item, std::int64_t query) const {
+    return bias + item % heads * distances + distances / 2 - query;
+  }
   /// Whether windows, documents, a pattern or lengths hide keys.
   bool masks() const {
     return window > 0 || positions != nullptr || pattern.is_on() || lengths != nullptr;
@@ -170,7 +176,9 @@ struct AttentionSizes {
   bool two_way;
   bool across = false;  // on keys of another sequence
   BlockPattern pattern{};
-  const float* sinks = nullptr;             // (H), or null
+  const float* sinks = nullptr;  // (H), or null
+  const float* bias = nullptr;   // (H, distances), or null
+  std::int64_t distances = 0;
   const std::int32_t* positions = nullptr;  // (B, T), or null
   const std::int32_t* lengths = nullptr;    // (B), or null
 };
@@ -283,6 +291,17 @@ inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
             .c = scores,
             .stride_c = block.keys,
             .scale = scale});
+}
+
+/// Adds the bias of distances, if there is one, to a block of scores.
+inline void add_bias(float* scores, const ScoreBlock& block, std::int64_t item,
+                     const AttentionSizes& sizes) {
+  for (std::int64_t row = 0; sizes.bias != nullptr && row < block.queries; ++row) {
+    const float* const bias = sizes.bias_of(item, block.first_query + row) + block.first_key;
+    float* const to = scores + row * block.keys;
+#pragma omp simd
+    for (std::int64_t key = 0; key < block.keys; ++key) to[key] += bias[key];
+  }
 }
 
 /// rows[first_query...] (+)= weights (queries, keys) · right[first_key...].

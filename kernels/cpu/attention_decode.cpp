@@ -21,8 +21,13 @@ struct DecodeArrays {
   std::int64_t scratch_size;  // the weights of all positions, then a head's output
   std::int64_t cache_size;    // elements of a text
   std::int64_t channels, head_size;
-  const float* sinks;  // of heads of queries, or null
+  const float *sinks, *bias;  // of heads of queries, or null
+  std::int64_t distances;     // of a head's bias
   AttentionSpec spec;
+  /// At whose element t the bias of the score of position t stands.
+  const float* bias_of(std::int64_t head, std::int64_t position) const {
+    return bias == nullptr ? nullptr : bias + head * distances + distances / 2 - position;
+  }
 };
 
 template <class T>
@@ -55,6 +60,7 @@ inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
                               .output = weights + (arrays.scratch_size - head_size),
                               .sink = arrays.sinks ? arrays.sinks[head]
                                                    : -std::numeric_limits<float>::infinity(),
+                              .bias = arrays.bias_of(head, position),
                               .index = static_cast<std::int32_t>(head)},
                 one);
   }
@@ -101,6 +107,8 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                  .channels = channels,
                                  .head_size = head_size,
                                  .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
+                                 .bias = spec.bias ? spec.bias.data<float>() : nullptr,
+                                 .distances = spec.bias ? spec.bias.size(1) : 0,
                                  .spec = spec};
     const auto row_elements = last * head_size * spec.group() + 1;
     parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {

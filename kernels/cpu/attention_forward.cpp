@@ -67,6 +67,7 @@ inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::
   if (sizes.keys_of(item) == 0) std::fill_n(scratch.output, queries * sizes.head_size, 0.0f);
   const auto visit = [&](const ScoreBlock& block, bool is_first) {
     score(scratch.scores, block, query, key, sizes.head_size, sizes.scale);
+    add_bias(scratch.scores, block, item, sizes);
     for (std::int64_t row = 0; row < queries; ++row) {
       const std::int64_t hidden = block.begin(row, item, sizes), end = block.end(row, item, sizes);
       float* const scores = scratch.scores + row * block.keys;

@@ -60,8 +60,7 @@ inline void decode_source(const SourceArrays<T>& arrays, std::int64_t item) {
   const T* const keys = arrays.kv + source * arrays.keys * one.stride + key_head * head_size;
   float* const weights = arrays.scratch + item * arrays.scratch_size;
   for (int member = 0; member < spec.group(); ++member) {
-    const std::int64_t at =
-        (row * spec.queries + key_head * spec.group() + member) * head_size;
+    const std::int64_t at = (row * spec.queries + key_head * spec.group() + member) * head_size;
     if (seen == 0) {
       std::fill_n(arrays.y + at, head_size, T{});
       continue;
@@ -73,6 +72,7 @@ inline void decode_source(const SourceArrays<T>& arrays, std::int64_t item) {
                               .weights = weights,
                               .output = weights + arrays.keys,
                               .sink = -std::numeric_limits<float>::infinity(),
+                              .bias = nullptr,
                               .index = 0},
                 one);
   }
@@ -92,8 +92,8 @@ void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor&
                               const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
                               const Stream& stream) {
   if (!simulated(stream)) check_key_counts("cross_attention_backward", lengths, kv);
-  backward_attention({dq, dkv}, {dy, y, log_sum_exp}, {q, kv},
-                     AttentionSizes(q, kv, lengths, spec), stream);
+  backward_attention({dq, dkv}, {dy, y, log_sum_exp}, {q, kv}, AttentionSizes(q, kv, lengths, spec),
+                     stream);
 }
 
 void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& texts,

@@ -19,6 +19,7 @@ struct DecodeHead {
   float* weights;      // one for each position
   float* output;       // (head_size) f32
   float sink;          // -∞: none
+  const float* bias;   // one for each position, or null
   std::int32_t index;  // among the heads of queries
 };
 
@@ -57,7 +58,9 @@ inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) 
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (std::int64_t i = 0; i < head_size; ++i) sum += load(head.query + i) * load(key + i);
-      const float score = cap > 0 ? cap * hyperbolic_tangent(sum * scale / cap) : sum * scale;
+      float score = sum * scale;
+      if (head.bias != nullptr) score += head.bias[t];
+      if (cap > 0) score = cap * hyperbolic_tangent(score / cap);
       head.weights[t] = score;
       highest = std::max(highest, score);
     }

@@ -96,6 +96,7 @@ class HeadBackward {
   bool sums_begin_at_zero() const { return sizes_.pattern.is_on() || sizes_.lengths != nullptr; }
 
   std::int64_t length_, key_length_, size_;  // padded
+  PanelRegisters registers_;
   std::int64_t item_ = 0;
   bool first_member_ = true;
 };
@@ -134,9 +135,10 @@ void HeadBackward::differentiate_panel(std::int64_t key, BFloat16* dscores, std:
     const std::int64_t at = q - first_query;
     const BFloat16* const queries = scratch_.query_transposed + q * size_;
     const BFloat16* const doutputs = scratch_.doutput_transposed + q * size_;
-    multiply_panels<Sum::kNew>(scratch_.scores + at, kBlockQueries, keys, queries, size_, doutputs);
-    multiply_panels<Sum::kNew>(scratch_.dweights + at, kBlockQueries, values, doutputs, size_,
-                               queries + kPanel * size_);
+    multiply_on<Sum::kNew>(registers_, scratch_.scores + at, kBlockQueries, keys, queries, size_,
+                           doutputs);
+    multiply_on<Sum::kNew>(registers_, scratch_.dweights + at, kBlockQueries, values, doutputs,
+                           size_, queries + kPanel * size_);
   }
   for (std::int64_t row = 0; row < kPanel; ++row) {
     const std::int64_t at = row * kBlockQueries + query - first_query;
@@ -170,9 +172,10 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
       const std::int64_t from = column * length_ + query * kPanel;
       const BFloat16* const doutputs = scratch_.doutput_columns + from;
       const BFloat16* const queries = scratch_.query_columns + from;
-      multiply_panels<kSum>(scratch_.dvalue + to, size_, weights, doutputs, end - query, queries);
-      multiply_panels<kSum>(scratch_.dkey + to, size_, gradients, queries, end - query,
-                            doutputs + kPanel * length_);
+      multiply_on<kSum>(registers_, scratch_.dvalue + to, size_, weights, doutputs, end - query,
+                        queries);
+      multiply_on<kSum>(registers_, scratch_.dkey + to, size_, gradients, queries, end - query,
+                        doutputs + kPanel * length_);
     }
   };
   if (first_member_ && first_query == keys.first_query && !sums_begin_at_zero()) {
@@ -193,8 +196,8 @@ void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
       for (std::int64_t row = 0; row < size_; row += kPanel) {
         const RowPanel rows =
             RowPanel::packed(scratch_.key_transposed + row * key_length_ + begin * kPanel);
-        multiply_panels<kSum>(scratch_.dquery + row * length_ + query, length_, rows,
-                              scratch_.dscores_columns, end - begin, scratch_.dscores_columns);
+        multiply_on<kSum>(registers_, scratch_.dquery + row * length_ + query, length_, rows,
+                          scratch_.dscores_columns, end - begin, scratch_.dscores_columns);
       }
     };
     if (keys.begin == 0 && !sizes_.masks()) {
@@ -253,7 +256,6 @@ HeadBackward::Keys HeadBackward::block_of(std::int64_t key) const {
 
 void HeadBackward::run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues,
                        std::int64_t member) {
-  const TileRegisters registers;
   first_member_ = member == 0;
   for (std::int64_t key = 0; key < key_length_; key += kBlockKeys) {
     const Keys keys = block_of(key);

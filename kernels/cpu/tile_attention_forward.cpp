@@ -89,8 +89,8 @@ inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
 }
 
 /// output = weights · values, of 32 columns.
-inline void gather_values(const TileForwardScratch& scratch, std::int64_t begin,
-                          std::span<const KeyRange> seen, std::int64_t column,
+inline void gather_values(const PanelRegisters& on, const TileForwardScratch& scratch,
+                          std::int64_t begin, std::span<const KeyRange> seen, std::int64_t column,
                           const AttentionSizes& sizes) {
   const std::int64_t length = padded_keys(sizes);
   float* const to = scratch.output + column;
@@ -98,8 +98,8 @@ inline void gather_values(const TileForwardScratch& scratch, std::int64_t begin,
     const RowPanel weights = RowPanel::in_place(scratch.weights + keys.begin - begin, length);
     const BFloat16* const panel = scratch.value + column * length + keys.begin * kPanel;
     const auto multiply = [&]<Sum kSum>() {
-      multiply_panels<kSum>(to, sizes.head_size, weights, panel, keys.end - keys.begin,
-                            panel + kPanel * length);
+      multiply_on<kSum>(on, to, sizes.head_size, weights, panel, keys.end - keys.begin,
+                        panel + kPanel * length);
     };
     if (keys.begin == seen.front().begin) {
       multiply.operator()<Sum::kNew>();
@@ -110,8 +110,9 @@ inline void gather_values(const TileForwardScratch& scratch, std::int64_t begin,
 }
 
 /// Attention of 32 queries over the keys from the first that one of them sees up to the last.
-void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, std::int64_t item,
-            std::int64_t first, const AttentionSizes& sizes) {
+void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat16* y,
+            float* log_sum_exp, std::int64_t item, std::int64_t first,
+            const AttentionSizes& sizes) {
   const std::int64_t length = padded_keys(sizes), size = sizes.head_size;
   const std::int64_t begin = sizes.first_key(item, first) / kPanel * kPanel;
   const std::int64_t end = panel_end(item, first + kPanel - 1, sizes);
@@ -121,8 +122,8 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
     scratch.seen[ranges++] = {from, to};
     for (std::int64_t key = from; key < to; key += kPanel) {
       const BFloat16* const panel = scratch.key + key * size;
-      multiply_panels<Sum::kNew>(scratch.scores + key - begin, length, queries, panel, size,
-                                 panel + kPanel * size);
+      multiply_on<Sum::kNew>(on, scratch.scores + key - begin, length, queries, panel, size,
+                             panel + kPanel * size);
     }
   });
   const std::span<const KeyRange> seen(scratch.seen, static_cast<std::size_t>(ranges));
@@ -137,7 +138,7 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
   }
   if (ranges == 0) std::fill_n(scratch.output, kPanel * size, 0.0f);
   for (std::int64_t column = 0; column < size; column += kPanel)
-    gather_values(scratch, begin, seen, column, sizes);
+    gather_values(on, scratch, begin, seen, column, sizes);
   for (std::int64_t row = 0; row < rows; ++row) {
     BFloat16* const to = y + (first + row) * sizes.channels;
     const float* const from = scratch.output + row * size;
@@ -152,7 +153,7 @@ void attend(const TileForwardScratch& scratch, BFloat16* y, float* log_sum_exp, 
 void forward_head(BFloat16* y, float* log_sum_exp, const AttentionRows<const BFloat16>& rows,
                   std::int64_t item, const AttentionSizes& sizes,
                   const TileForwardScratch& scratch) {
-  const TileRegisters registers;
+  const PanelRegisters registers;
   const std::int64_t size = sizes.head_size, length = padded_keys(sizes);
   copy_queries(scratch.query, rows.queries + sizes.queries_at(item), sizes.stride, sizes);
   copy_keys(scratch.copied, rows.keys + sizes.keys_at(item), item, sizes);
@@ -160,7 +161,7 @@ void forward_head(BFloat16* y, float* log_sum_exp, const AttentionRows<const BFl
   copy_keys(scratch.copied, rows.keys + sizes.values_at(item), item, sizes);
   pack_columns(scratch.value, scratch.copied, size, size / kPanel, length);
   for (std::int64_t first = 0; first < sizes.length; first += kPanel)
-    attend(scratch, y, log_sum_exp, item, first, sizes);
+    attend(registers, scratch, y, log_sum_exp, item, first, sizes);
 }
 
 #pragma GCC pop_options
@@ -168,8 +169,8 @@ void forward_head(BFloat16* y, float* log_sum_exp, const AttentionRows<const BFl
 }  // namespace
 
 bool fits_tiles(const AttentionSizes& sizes, DType dtype) {
-  return multiplies_tiles() && dtype == DType::kBF16 && sizes.head_size % kPanel == 0 &&
-         (!sizes.pattern.is_on() || sizes.pattern.block % kPanel == 0);
+  return multiplies_bfloat16() && dtype == DType::kBF16 && sizes.head_size % kPanel == 0 &&
+         sizes.bias == nullptr && (!sizes.pattern.is_on() || sizes.pattern.block % kPanel == 0);
 }
 
 void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/panel_products.h"
 #include "kernels/cpu/scratch_cutter.h"
-#include "kernels/cpu/tiles.h"
 
-/// What both directions of attention by matrix tiles share.
+/// What both directions of attention by panels of BF16 share.
 
 namespace hybrid_trainer::kernels::cpu {
 

@@ -38,11 +38,11 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
     }
     if (thread % lanes != 0 || query >= terms.padded) continue;
     const QueryTerms mine = terms.of(item);
-    mine.exponents[query] = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
+    const float exponent = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
+    mine.exponents[query] = exponent == -INFINITY ? INFINITY : exponent;  // of no key
     mine.corrections[query] = sum;
     if (mine.first_keys == nullptr) continue;
-    mine.first_keys[query] = sizes.across ? sizes.keys_of(item)
-                                          : static_cast<std::int32_t>(sizes.first_key(item, query));
+    mine.first_keys[query] = static_cast<std::int32_t>(sizes.first_key(item, query));
   }
 }
 
@@ -66,9 +66,9 @@ void check_head_size(const char* kernel, std::int64_t head_size) {
                      " on CUDA; more heads make it smaller, --device cpu takes any"));
 }
 
-QueryTermsSpace::QueryTermsSpace(const AttentionSizes& sizes, const Stream& stream) {
+QueryTermsSpace::QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, const Stream& stream) {
   const std::int64_t padded = sizes.blocks(kPadding) * kPadding, size = sizes.items * padded;
-  const std::int64_t arrays = sizes.plain() ? 2 : 3;
+  const std::int64_t arrays = sizes.plain() && !has_bias ? 2 : 3;
   workspace_ = empty_workspace(arrays * size, DType::kF32, stream);
   auto* const begin = workspace_.data<float>();
   terms_ = {begin, begin + size, nullptr, padded};
@@ -100,10 +100,10 @@ void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor&
                        const Tensor& positions, AttentionSpec spec, const Stream& stream) {
   const AttentionSizes sizes(qkv, positions, spec);
   check_head_size("attention_forward", sizes.head_size);
-  if (fits_tensor_cores(sizes, qkv, y)) {
+  if (!spec.bias && fits_tensor_cores(sizes, qkv, y)) {
     tensor_core_attention_forward(y, log_sum_exp, qkv, sizes, stream);
   } else {
-    general_attention_forward(y, log_sum_exp, {qkv, qkv}, sizes, stream);
+    general_attention_forward(y, log_sum_exp, {qkv, qkv}, OperandSizes(sizes, spec), stream);
   }
 }
 
@@ -112,10 +112,11 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         AttentionSpec spec, const Stream& stream) {
   const AttentionSizes sizes(qkv, positions, spec);
   check_head_size("attention_backward", sizes.head_size);
-  const QueryTermsSpace space(sizes, stream);
+  const QueryTermsSpace space(sizes, spec.bias.defined(), stream);
   const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
-  if (!fits_tensor_cores(sizes, qkv, dqkv, dy)) {
-    general_attention_backward({dqkv, dqkv}, dy, terms, {qkv, qkv}, sizes, stream);
+  if (spec.bias || !fits_tensor_cores(sizes, qkv, dqkv, dy)) {
+    general_attention_backward({dqkv, dqkv}, dy, terms, {qkv, qkv}, OperandSizes(sizes, spec),
+                               stream);
   } else if (const std::int64_t blocks = joint_attention_blocks(sizes, stream); blocks > 0) {
     joint_attention_backward(dqkv, dy, terms, qkv, blocks, sizes, stream);
   } else {
@@ -126,7 +127,7 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
 void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                              const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
                              const Stream& stream) {
-  const AttentionSizes sizes(q, kv, lengths, spec);
+  const OperandSizes sizes(q, kv, lengths, spec);
   check_head_size("cross_attention_forward", sizes.head_size);
   general_attention_forward(y, log_sum_exp, {q, kv}, sizes, stream);
 }
@@ -135,9 +136,9 @@ void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor&
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                               const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
                               const Stream& stream) {
-  const AttentionSizes sizes(q, kv, lengths, spec);
+  const OperandSizes sizes(q, kv, lengths, spec);
   check_head_size("cross_attention_backward", sizes.head_size);
-  const QueryTermsSpace space(sizes, stream);
+  const QueryTermsSpace space(sizes, false, stream);
   const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
   general_attention_backward({dq, dkv}, dy, terms, {q, kv}, sizes, stream);
 }

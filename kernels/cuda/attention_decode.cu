@@ -34,7 +34,8 @@ struct DecodeSizes {
   int head_size;
   int lanes;
   float scale;
-  float cap;  // in units of log2; 0: none
+  float cap;               // in units of log2; 0: none
+  std::int64_t distances;  // of a head's bias
   BlockPattern pattern;
   int groups() const { return kThreads / lanes; }
   /// The first key that the query at `position` sees.
@@ -76,6 +77,7 @@ struct DecodeTensors {
   T* value_cache;
   const T* qkv;
   const float* sinks;                     // of heads of queries, or null
+  const float* bias;                      // of heads and distances, or null
   const std::int32_t *texts, *positions;  // of each row; across: counts of keys by source, or null
   float* sums;                            // of the parts of each head of each row
   /// Of the last key that row n sees; -1 if it sees none.
@@ -87,6 +89,12 @@ struct DecodeTensors {
   /// A head's sink in units of log2.
   __device__ float sink_of(std::int64_t head) const {
     return sinks == nullptr ? -INFINITY : sinks[head] * kLog2E;
+  }
+  /// Of a key so far behind a query, in units of log2.
+  __device__ float bias_of(std::int64_t head, std::int64_t distance,
+                           const DecodeSizes& sizes) const {
+    if (bias == nullptr) return 0;
+    return bias[head * sizes.distances + sizes.distances / 2 + distance] * kLog2E;
   }
   __device__ SumsOf sums_of(std::int64_t item, const DecodeSizes& sizes) const {
     return {sums + item * sizes.parts * (2 + sizes.head_size), sizes.parts, sizes.head_size};
@@ -122,11 +130,11 @@ __device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int apar
   }
 }
 
-/// Adds one key. `visible` is the same for all lanes of the group; the whole warp must call it.
+/// Adds one key; `bias`: to its score, in units of log2. `visible` is the same for all lanes of the group; the whole warp must call it.
 template <int kElements>
 __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kElements],
                         const float (&key)[kElements], const float (&value)[kElements],
-                        bool visible, int lanes, float cap) {
+                        bool visible, int lanes, float cap, float bias) {
   float score = 0;
 #pragma unroll
   for (int i = 0; i < kElements; ++i) score += query[i] * key[i];
@@ -134,6 +142,7 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
     score += __shfl_xor_sync(kAllLanes, score, distance);
   }
   if (!visible) return;
+  score += bias;
   if (cap > 0) score = cap * tanhf(score / cap);
   const float highest = fmaxf(sums.highest, score);
   const float factor = exp2f(sums.highest - highest), weight = exp2f(score - highest);
@@ -220,7 +229,8 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
       store_packs<kPack, kPacks>(tensors.key_cache + row, key, apart, end);
       store_packs<kPack, kPacks>(tensors.value_cache + row, value, apart, end);
     }
-    add_key(sums, query, key, value, visible, sizes.lanes, sizes.cap);
+    const float bias = kSelf && visible ? tensors.bias_of(head, at - position, sizes) : 0.0f;
+    add_key(sums, query, key, value, visible, sizes.lanes, sizes.cap, bias);
   }
 
   const SumsOf of_groups(dynamic_shared<float>(), groups, sizes.head_size);
@@ -313,6 +323,7 @@ DecodeSizes decode_sizes(const Tensor& keys, const Tensor& queries, std::int64_t
           .lanes = 1,
           .scale = score_scale(spec, head_size),
           .cap = spec.cap * kLog2E,
+          .distances = spec.bias ? spec.bias.size(1) : 0,
           .pattern = spec.pattern};
 }
 
@@ -331,6 +342,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                    .value_cache = value_cache.data<T>(),
                                    .qkv = qkv.data<T>(),
                                    .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
+                                   .bias = spec.bias ? spec.bias.data<float>() : nullptr,
                                    .texts = texts.data<std::int32_t>(),
                                    .positions = positions.data<std::int32_t>(),
                                    .sums = nullptr};
@@ -352,6 +364,7 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
                                    .value_cache = kv.data<T>() + spec.keys * head_size,
                                    .qkv = q.data<T>(),
                                    .sinks = nullptr,
+                                   .bias = nullptr,
                                    .texts = texts.data<std::int32_t>(),
                                    .positions = lengths ? lengths.data<std::int32_t>() : nullptr,
                                    .sums = nullptr};

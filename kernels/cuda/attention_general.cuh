@@ -9,9 +9,10 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Which keys a query sees: all before it; those that masks leave, or with other scores; all of another
-/// sequence.
-enum class Sight { kPlain, kMasked, kAcross };
+/// Which keys a query sees: all before it; those that masks leave, or with other scores; these with a
+/// bias; all of another sequence.
+enum class Sight { kPlain, kMasked, kBiased, kAcross };
+constexpr bool is_masked(Sight sight) { return sight == Sight::kMasked || sight == Sight::kBiased; }
 
 constexpr int kSide = 16;
 constexpr unsigned int kGeneralThreads = kSide * kSide;
@@ -24,11 +25,18 @@ constexpr int kPitch = kWidth + kUnit;
 __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
+/// An item's keys in `rows`.
+template <Sight kSight, class T>
+__device__ HeadRows<T> key_rows(T* rows, std::int64_t item, const OperandSizes& sizes) {
+  if (kSight == Sight::kAcross) return {rows + sizes.keys_across_at(item), sizes.key_stride};
+  return {rows + sizes.keys_at(item), sizes.stride};
+}
+
 /// Loads rows [first, first + kRows) of a head into a tile; zeros beyond its `count` rows. `units`:
 /// the rows can be read four elements at a time.
 template <int kRows, int kHead, class T>
 __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std::int64_t count,
-                          const AttentionSizes& sizes, bool units) {
+                          const OperandSizes& sizes, bool units) {
   const int head_size = static_cast<int>(sizes.head_size);
   for (int i = static_cast<int>(threadIdx.x) * kUnit; i < kRows * kHead;
        i += static_cast<int>(kGeneralThreads) * kUnit) {
@@ -50,7 +58,7 @@ __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std
 template <int kR, int kHead, class T>
 __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / kSide],
                            const float (&factors)[kR], std::int64_t first, std::int64_t count,
-                           const AttentionSizes& sizes, bool units) {
+                           const OperandSizes& sizes, bool units) {
   const int head_size = static_cast<int>(sizes.head_size);
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
@@ -77,7 +85,7 @@ __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / k
 /// u + 16 j.
 template <int kR, int kHead>
 __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const float* right,
-                              const AttentionSizes& sizes) {
+                              const OperandSizes& sizes) {
   left += thread_v() * kR * kPitch<kHead>;
   right += thread_u() * kPitch<kHead>;
   for (auto& row : sums) {
@@ -118,7 +126,7 @@ __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
 /// keys where kKeys, and column u + 16 j of the others. None in tiles that lie within its blocks.
 template <bool kKeys, int kR>
 __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
-                                     std::int64_t first_column, const AttentionSizes& sizes) {
+                                     std::int64_t first_column, const OperandSizes& sizes) {
   const BlockPattern& pattern = sizes.pattern;
   unsigned int pairs = 0;
   if (!pattern.is_on() || pattern.block % (kSide * kR) == 0) return pairs;
@@ -166,9 +174,10 @@ using SightOf = std::integral_constant<Sight, kSight>;
 
 /// Calls `function` with the width of the tiles of a head, and with what queries see, as constants.
 template <class Function>
-void visit_kernel(const AttentionSizes& sizes, Function&& function) {
+void visit_kernel(const OperandSizes& sizes, Function&& function) {
   const auto of_width = [&](auto width) {
     if (sizes.across) return function(width, SightOf<Sight::kAcross>{});
+    if (sizes.bias != nullptr) return function(width, SightOf<Sight::kBiased>{});
     if (sizes.plain()) return function(width, SightOf<Sight::kPlain>{});
     function(width, SightOf<Sight::kMasked>{});
   };
@@ -179,7 +188,7 @@ void visit_kernel(const AttentionSizes& sizes, Function&& function) {
 
 /// True if the rows of all heads can be read four elements at a time.
 template <class... Pointers>
-bool units_fit(const AttentionSizes& sizes, Pointers... begins) {
+bool units_fit(const OperandSizes& sizes, Pointers... begins) {
   return packs_fit<float>(sizes.head_size, begins...);
 }
 

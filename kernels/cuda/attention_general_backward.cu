@@ -22,18 +22,19 @@ constexpr std::size_t kBackwardShared =
 
 /// AttentionSizes::sees, from the terms.
 template <Sight kSight>
-__device__ bool sees(int query, int key, const QueryTerms& terms, const AttentionSizes& sizes) {
+__device__ bool sees(int query, int key, const QueryTerms& terms, const OperandSizes& sizes) {
   if (kSight == Sight::kPlain) return key <= query;
-  if (kSight == Sight::kAcross) return key < terms.first_keys[query];
+  if (kSight == Sight::kAcross) return true;
   if (key <= query) return key >= terms.first_keys[query];
   return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
 }
 
 /// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
+/// Across sequences such keys are rows of zeros, to which any finite weight adds nothing.
 template <Owns kOwns, Sight kSight, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
                               const QueryTerms& terms, int first_own, int first_passing,
-                              unsigned int hidden, const AttentionSizes& sizes) {
+                              unsigned int hidden, std::int64_t item, const OperandSizes& sizes) {
   constexpr bool kPlain = kSight == Sight::kPlain;
   const float scale = sizes.scale * kLog2E;
 #pragma unroll
@@ -46,13 +47,16 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
       const int key = kOwns == Owns::kKeys ? own : passing;
       const bool visible =
           sees<kSight>(query, key, terms, sizes) && (hidden >> (kR * i + j)) % 2 == 0;
+      if (kSight == Sight::kBiased && visible)
+        scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {
         const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
         scores[i][j] = sizes.cap / sizes.scale * tangent;
         slope = 1.0f - tangent * tangent;
       }
-      const float weight = visible ? exp2f(scores[i][j] * scale - terms.exponents[query]) : 0.0f;
+      float weight = visible ? exp2f(scores[i][j] * scale - terms.exponents[query]) : 0.0f;
+      if (kSight == Sight::kAcross) weight = weight > 1 ? 1 : weight;
       scores[i][j] = weight;
       dweights[i][j] = weight * (dweights[i][j] - terms.corrections[query]);
       if constexpr (!kPlain) dweights[i][j] *= slope;
@@ -61,11 +65,11 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
 }
 
 template <Owns kOwns, class T, int kHead, Sight kSight>
-__global__ void __launch_bounds__(kGeneralThreads, 2)
+__global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 : 2)
     general_backward_kernel(T* gradients, const T* dy, QueryTerms all_terms, const T* from_queries,
-                            const T* from_keys, AttentionSizes sizes, unsigned int blocks,
+                            const T* from_keys, OperandSizes sizes, unsigned int blocks,
                             bool units) {
-  constexpr bool kMasked = kSight == Sight::kMasked, kAcross = kSight == Sight::kAcross;
+  constexpr bool kMasked = is_masked(kSight), kAcross = kSight == Sight::kAcross;
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
   constexpr bool kKeys = kOwns == Owns::kKeys;
   float* const own = dynamic_shared<float>();
@@ -83,11 +87,10 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
   const HeadRows<const T> queries[2] = {{from_queries + sizes.queries_at(item), sizes.stride},
                                         {dy + sizes.y_at(item), sizes.channels}};
-  const T* const key = from_keys + sizes.keys_at(item);
-  const HeadRows<const T> keys[2] = {{key, sizes.key_stride},
-                                     {key + sizes.key_channels, sizes.key_stride}};
-  const std::int64_t own_count = kAcross && kKeys ? sizes.key_length : sizes.length;
-  const std::int64_t passing_count = kAcross && !kKeys ? sizes.keys_of(item) : sizes.length;
+  const HeadRows<const T> key = key_rows<kSight>(from_keys, item, sizes);
+  const HeadRows<const T> keys[2] = {key, {key.begin + sizes.key_channels, key.stride}};
+  const std::int64_t own_count = kAcross && kKeys ? sizes.count_of_keys(item) : sizes.length;
+  const std::int64_t passing_count = kAcross && !kKeys ? sizes.count_of_keys(item) : sizes.length;
 
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
       multiply_rows<kR, kHead>(scores, own, passing, sizes);
       multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
       differentiate<kOwns, kSight>(scores, dweights, terms, first_own, first,
-                                   kMasked ? *own_hidden : 0, sizes);
+                                   kMasked ? *own_hidden : 0, item + member, sizes);
       if constexpr (kKeys) {
         store_weights(weights, scores);
         __syncthreads();
@@ -133,18 +136,20 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
     }
   }
 
-  T* const to = gradients + (kKeys ? sizes.keys_at(item) : sizes.queries_at(item));
-  const std::int64_t stride = kKeys ? sizes.key_stride : sizes.stride;
+  const std::int64_t rows = kAcross && kKeys ? sizes.key_length : sizes.length;
+  const HeadRows<T> dsums = kKeys ? key_rows<kSight>(gradients, item, sizes)
+                                  : HeadRows<T>{gradients + sizes.queries_at(item), sizes.stride};
   float ones[kR], scales[kR];
   for (int i = 0; i < kR; ++i) {
-    ones[i] = 1;
-    scales[i] = sizes.scale;
+    const bool is_hidden =
+        kAcross && kKeys && first_own + thread_v() * kR + i >= sizes.count_of_keys(item);
+    ones[i] = is_hidden ? 0.0f : 1.0f;
+    scales[i] = ones[i] * sizes.scale;
   }
-  const HeadRows<T> dsums{to, stride};
-  store_rows<kR, kHead>(dsums, sums, scales, first_own, own_count, sizes, units);
+  store_rows<kR, kHead>(dsums, sums, scales, first_own, rows, sizes, units);
   if constexpr (kKeys) {
-    const HeadRows<T> dvalues{to + sizes.key_channels, stride};
-    store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, own_count, sizes, units);
+    const HeadRows<T> dvalues{dsums.begin + sizes.key_channels, dsums.stride};
+    store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, rows, sizes, units);
   }
 }
 
@@ -152,7 +157,7 @@ __global__ void __launch_bounds__(kGeneralThreads, 2)
 
 void general_attention_backward(const AttentionOperands& gradients, const Tensor& dy,
                                 const QueryTerms& terms, const AttentionOperands& from,
-                                const AttentionSizes& sizes, const Stream& stream) {
+                                const OperandSizes& sizes, const Stream& stream) {
   const bool units = units_fit(sizes, gradients.queries.raw(), gradients.keys.raw(), dy.raw(),
                                from.queries.raw(), from.keys.raw());
   visit_real(dy.dtype(), [&](auto real) {

@@ -24,8 +24,8 @@ struct Softmax {
 template <Sight kSight, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
-                      const AttentionSizes& sizes) {
-  constexpr bool kPlain = kSight == Sight::kPlain, kMasked = kSight == Sight::kMasked;
+                      const OperandSizes& sizes) {
+  constexpr bool kPlain = kSight == Sight::kPlain, kMasked = is_masked(kSight);
   const float scale = sizes.scale * kLog2E;
   const unsigned int hidden =
       kMasked ? hidden_pairs<false, kR>(item, first_query, first_key, sizes) : 0;
@@ -39,8 +39,10 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
       const std::int64_t key = first_key + thread_u() + kSide * j;
       const bool visible = (kPlain    ? key <= query
                             : kMasked ? sizes.sees(item, query, begin, key)
-                                      : key < sizes.keys_of(item)) &&
+                                      : key < sizes.count_of_keys(item)) &&
                            (hidden >> (kR * i + j)) % 2 == 0;
+      if (kSight == Sight::kBiased && visible)
+        scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
       if (!kPlain && sizes.cap > 0) {
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
       }
@@ -66,10 +68,10 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
 }
 
 template <class T, int kHead, Sight kSight>
-__global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kMasked ? 1 : 2)
+__global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
     general_forward_kernel(T* y, float* log_sum_exp, const T* from_queries, const T* from_keys,
-                           AttentionSizes sizes, unsigned int blocks, bool units) {
-  constexpr bool kMasked = kSight == Sight::kMasked, kAcross = kSight == Sight::kAcross;
+                           OperandSizes sizes, unsigned int blocks, bool units) {
+  constexpr bool kMasked = is_masked(kSight), kAcross = kSight == Sight::kAcross;
   constexpr int kR = kForwardRows<kHead>, kRows = kSide * kR;
   float* const query = dynamic_shared<float>();
   float* const key_value = query + kRows * kPitch<kHead>;
@@ -78,9 +80,9 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kMasked ? 1 
   const std::int64_t first_query =
       static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kRows;  // long ones first
   const HeadRows<const T> rows{from_queries + sizes.queries_at(item), sizes.stride};
-  const HeadRows<const T> keys{from_keys + sizes.keys_at(item), sizes.key_stride};
-  const HeadRows<const T> values{keys.begin + sizes.key_channels, sizes.key_stride};
-  const std::int64_t count = kAcross ? sizes.keys_of(item) : sizes.length;  // of keys
+  const HeadRows<const T> keys = key_rows<kSight>(from_keys, item, sizes);
+  const HeadRows<const T> values{keys.begin + sizes.key_channels, keys.stride};
+  const std::int64_t count = kAcross ? sizes.count_of_keys(item) : sizes.length;  // of keys
 
   load_tile<kRows, kHead>(query, rows, first_query, sizes.length, sizes, units);
   float output[kR][kHead / kSide] = {};
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kMasked ? 1 
 }  // namespace
 
 void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
-                               const AttentionOperands& from, const AttentionSizes& sizes,
+                               const AttentionOperands& from, const OperandSizes& sizes,
                                const Stream& stream) {
   const bool units = units_fit(sizes, y.raw(), from.queries.raw(), from.keys.raw());
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;

@@ -23,21 +23,17 @@ struct SoftmaxEnd {
   float log_sum_exp, factor;
 };
 
-/// Sizes of attention, from rows of queries, and of keys with their values behind them, and where a
-/// head's rows begin: of self-attention these are the same rows, qkv. An item is a head of queries of
-/// a sequence; those that share keys and values lie side by side.
+/// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
+/// queries of a sequence; those that share keys and values lie side by side.
 struct AttentionSizes {
   AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
       : items(qkv.size(0) * spec.queries),
         length(qkv.size(1)),
-        key_length(length),
         heads(spec.queries),
         group(spec.group()),
         stride(qkv.size(2)),
-        key_stride(stride),
         head_size(stride / spec.all()),
         channels(heads * head_size),
-        first_channel(channels),
         key_channels(spec.keys * head_size),
         window(spec.window < length ? spec.window : 0),
         positions(places ? places.data<std::int32_t>() : nullptr),
@@ -46,36 +42,13 @@ struct AttentionSizes {
         cap(spec.cap),
         two_way(spec.two_way),
         pattern(spec.pattern) {}
-  /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
-  AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
-      : items(q.size(0) * spec.queries),
-        length(q.size(1)),
-        key_length(kv.size(1)),
-        heads(spec.queries),
-        group(spec.group()),
-        stride(q.size(2)),
-        key_stride(kv.size(2)),
-        head_size(stride / spec.queries),
-        channels(stride),
-        first_channel(0),
-        key_channels(spec.keys * head_size),
-        window(0),
-        positions(nullptr),
-        sinks(nullptr),
-        scale(score_scale(spec, head_size)),
-        cap(spec.cap),
-        two_way(true),
-        across(true),
-        lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
   std::int64_t items;
-  std::int64_t length;  // of queries
-  std::int64_t key_length;
-  std::int64_t heads;               // of queries
-  std::int64_t group;               // queries that share keys and values
-  std::int64_t stride, key_stride;  // from row to row
+  std::int64_t length;
+  std::int64_t heads;  // of queries
+  std::int64_t group;  // queries that share keys and values
+  std::int64_t stride;
   std::int64_t head_size;
   std::int64_t channels;          // of y
-  std::int64_t first_channel;     // of keys in their rows
   std::int64_t key_channels;      // of all keys: how much further on values are
   std::int64_t window;            // 0: all
   const std::int32_t* positions;  // (B, T), or null
@@ -83,17 +56,11 @@ struct AttentionSizes {
   float scale;
   float cap;
   bool two_way;
-  BlockPattern pattern{};
-  bool across = false;                    // on keys of another sequence
-  const std::int32_t* lengths = nullptr;  // (B) of keys, or null
+  BlockPattern pattern;
 
   /// Whether queries see all keys before them and no later ones, in scores that are not capped.
   bool plain() const {
     return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
-  }
-  /// Keys of an item across sequences.
-  __device__ int keys_of(std::int64_t item) const {
-    return lengths == nullptr ? static_cast<int>(key_length) : lengths[item / heads];
   }
   /// The first key that a query of an item sees. It never falls from one query to the next.
   __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
@@ -153,8 +120,7 @@ struct AttentionSizes {
     return item / heads * length * stride + item % heads * head_size;
   }
   __device__ std::int64_t keys_at(std::int64_t item) const {
-    return item / heads * key_length * key_stride + first_channel +
-           item % heads / group * head_size;
+    return item / heads * length * stride + channels + item % heads / group * head_size;
   }
   /// Of its row 0 in y and dy.
   __device__ std::int64_t y_at(std::int64_t item) const {
@@ -162,6 +128,49 @@ struct AttentionSizes {
   }
   __host__ __device__ std::int64_t blocks(std::int64_t rows) const {
     return (length + rows - 1) / rows;
+  }
+};
+
+/// Those of rows of queries, and of keys with their values behind them, which of self-attention are
+/// both qkv; and a bias of scores. Apart from AttentionSizes, whose layout tensor cores' kernels have
+/// no register to spare for.
+struct OperandSizes : AttentionSizes {
+  OperandSizes(const AttentionSizes& own, const AttentionSpec& spec)
+      : AttentionSizes(own),
+        key_length(length),
+        key_stride(stride),
+        bias(spec.bias ? spec.bias.data<float>() : nullptr),
+        distances(spec.bias ? spec.bias.size(1) : 0) {}
+  /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
+  OperandSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
+      : AttentionSizes(q, Tensor(), spec),
+        key_length(kv.size(1)),
+        key_stride(kv.size(2)),
+        lengths(counts ? counts.data<std::int32_t>() : nullptr),
+        across(true) {
+    head_size = stride / heads;
+    channels = stride;
+    key_channels = spec.keys * head_size;
+    scale = score_scale(spec, head_size);
+    two_way = false;
+  }
+  std::int64_t key_length, key_stride;
+  const std::int32_t* lengths = nullptr;  // (B) of keys, or null
+  const float* bias = nullptr;            // (H, distances), or null
+  std::int64_t distances = 0;
+  bool across = false;  // on keys of another sequence
+
+  /// Keys of an item across sequences.
+  __device__ int count_of_keys(std::int64_t item) const {
+    return lengths == nullptr ? static_cast<int>(key_length) : lengths[item / heads];
+  }
+  /// Row 0 of its keys in kv and dkv.
+  __device__ std::int64_t keys_across_at(std::int64_t item) const {
+    return item / heads * key_length * key_stride + item % heads / group * head_size;
+  }
+  /// At whose element key − query the bias of a score of an item stands, where there is a bias.
+  __device__ const float* bias_of(std::int64_t item) const {
+    return bias + head_of(item) * distances + distances / 2;
   }
   std::int64_t key_blocks(std::int64_t rows) const { return (key_length + rows - 1) / rows; }
 };
@@ -171,7 +180,7 @@ void check_head_size(const char* kernel, std::int64_t head_size);
 
 /// What backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
 /// weight·(dweight − correction), and the first key that it sees, so that no score has to ask for
-/// it; across sequences, how many it sees. Arrays (items, padded length); queries from `length` on get weight 0.
+/// it. Arrays (items, padded length); queries from `length` on get weight 0.
 struct QueryTerms {
   /// Those of a head's queries.
   __device__ QueryTerms of(std::int64_t item) const {
@@ -188,7 +197,8 @@ struct QueryTerms {
 /// Query terms in a workspace.
 class QueryTermsSpace {
  public:
-  QueryTermsSpace(const AttentionSizes& sizes, const Stream& stream);
+  /// `has_bias`: of scores, in which case the attention is not plain.
+  QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, const Stream& stream);
   /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
   QueryTerms compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                      const AttentionSizes& sizes, const Stream& stream) const;
@@ -212,11 +222,11 @@ struct AttentionOperands {
 
 /// Any head size up to 256.
 void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
-                               const AttentionOperands& from, const AttentionSizes& sizes,
+                               const AttentionOperands& from, const OperandSizes& sizes,
                                const Stream& stream);
 void general_attention_backward(const AttentionOperands& gradients, const Tensor& dy,
                                 const QueryTerms& terms, const AttentionOperands& from,
-                                const AttentionSizes& sizes, const Stream& stream);
+                                const OperandSizes& sizes, const Stream& stream);
 
 /// bf16, head size 64, 128 or 256, all tensors 16-byte aligned.
 void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,

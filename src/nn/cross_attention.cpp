@@ -43,9 +43,9 @@ CrossAttention::CrossAttention(const ModuleName& name, const Spec& spec, const S
   const std::int64_t queries = heads_.queries * head_size_, keys = heads_.keys * head_size_;
   set_files(name, files_of_queries(spec.files), {queries});
   if (!spec.files.first.empty())
-    source_keys_.set_in_files({(name / spec.files.first[1]).in_files,
-                               (name / spec.files.first[2]).in_files},
-                              {keys, keys}, spec.files.transposed);
+    source_keys_.set_in_files(
+        {(name / spec.files.first[1]).in_files, (name / spec.files.first[2]).in_files},
+        {keys, keys}, spec.files.transposed);
   first_.weight().set_blocks(heads_.queries);
   source_keys_.weight().set_blocks(2 * heads_.keys);
 }
@@ -98,8 +98,8 @@ Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const St
   const Tensor dq = Tensor::empty_like(q, MemoryKind::kActivations, stream);
   {
     const Tensor dkv = Tensor::empty_like(kv, MemoryKind::kActivations, stream);
-    kernels::cross_attention_backward(dq, dkv, dattended, y, log_sum_exp, q, kv,
-                                      source_->lengths(), heads_, stream);
+    kernels::cross_attention_backward(dq, dkv, dattended, y, log_sum_exp, q, kv, source_->lengths(),
+                                      heads_, stream);
     source_backward(dkv, tape.pass(), stream);
   }
   return first_.backward(dq, tape, stream);
@@ -161,8 +161,8 @@ double CrossAttention::source_share() const {
 }
 
 TokenFlops CrossAttention::flops(std::int64_t time) const {
-  const double keys = source_length_ > 0 ? static_cast<double>(source_length_)
-                                         : static_cast<double>(time);
+  const double keys =
+      source_length_ > 0 ? static_cast<double>(source_length_) : static_cast<double>(time);
   const double share = keys / static_cast<double>(time), products = 4 * keys * inner();
   const TokenFlops source = source_keys_.flops();
   const double unwanted =

@@ -155,6 +155,45 @@ TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
   }
 }
 
+/// One way and two, in documents, a cap; on and around the tiles.
+constexpr AttentionCase kBiasedCases[] = {{2, 20, 2, 5, 1, 1, 0, 0, 0, false, false, {}, 20},
+                                          {1, 70, 2, 64, 2, 0, 1.5f, 0, 30, true, false, {}, 80},
+                                          {1, 70, 1, 80, 1, 0, 0, 40, 0, true, false, {}, 70},
+                                          {1, 20, 1, 200, 1, 0, 0, 0, 0, false, true, {8, 1}, 33}};
+
+TEST(CudaAttention, AddsABiasOfDistances) {
+  const Stream host = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kBiasedCases) {
+      const AttentionSpec spec = c.counts(c.sinks(host)).with_bias(c.bias(host));
+      Tensors given = backward_tensors(c, dtype);
+      attention_forward(given[2], given[3], given[4], given[5], spec, host);
+      given.push_back(spec.bias);
+      const auto spec_of = [&](const Tensors& t, const Stream& stream) {
+        return c.counts(copy_to(c.sinks(host), stream)).with_bias(t[6]);
+      };
+      expect_like_cpu(given, tolerance_of(dtype), text("bias forward", c, dtype),
+                      [&](const Tensors& t, const Stream& stream) {
+                        attention_forward(t[2], t[3], t[4], t[5], spec_of(t, stream), stream);
+                      });
+      const double tolerance = dtype == DType::kF32 ? 2e-5 : 4e-2;
+      expect_like_cpu(given, tolerance, text("bias backward", c, dtype),
+                      [&](const Tensors& t, const Stream& stream) {
+                        attention_backward(t[0], t[1], t[2], t[3], t[4], t[5], spec_of(t, stream),
+                                           stream);
+                      });
+      given.push_back(random_tensor(spec.bias.shape(), DType::kF32, 9, host));
+      for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
+        expect_like_cpu(given, tolerance, text("gradient of the bias", c, dtype),
+                        [&](const Tensors& t, const Stream& stream) {
+                          attention_bias_backward(t[7], mode, t[1], t[2], t[3], t[4], t[5],
+                                                  spec_of(t, stream), stream);
+                        });
+      }
+    }
+  }
+}
+
 TEST(CudaAttention, SinksBackward) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kSinkCases) {
@@ -251,6 +290,7 @@ TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
 TEST(CudaAttention, DecodesInPartsOfTheKeys) {
   const Stream host = cpu_stream();
   AttentionSpec grouped(2, 1), window = grouped, capped = grouped, blocks = grouped;
+  const AttentionSpec biased = grouped.with_bias(random_tensor({2, 1001}, DType::kF32, 8, host));
   window.window = 130;
   capped.cap = 0.5f;
   blocks.pattern = {60, 1, 0, 1};
@@ -258,19 +298,21 @@ TEST(CudaAttention, DecodesInPartsOfTheKeys) {
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t head_size : {5, 64}) {
       const Tensor keys = random_tensor({3, 400, head_size}, dtype, 2, host);
-      for (const AttentionSpec& spec : {grouped, window, capped, blocks}) {
+      for (const AttentionSpec& spec : {grouped, window, capped, blocks, biased}) {
         const Tensors tensors{random_tensor({3, 2 * head_size}, dtype, 1, host),
                               keys,
                               random_tensor(keys.shape(), dtype, 3, host),
                               random_tensor({3, 4 * head_size}, dtype, 4, host),
                               tensor_of({1, 0, 2}, {3}, DType::kI32, host),
                               tensor_of({127, 128, 399}, {3}, DType::kI32, host),
-                              spec.cap > 0 ? sinks : Tensor()};
-        expect_like_cpu(
-            tensors, tolerance_of(dtype), concat("parts, head ", head_size, " ", name_of(dtype)),
-            [=](const Tensors& t, const Stream& stream) {
-              attention_decode(t[0], t[1], t[2], t[3], t[4], t[5], spec.with_sinks(t[6]), stream);
-            });
+                              spec.cap > 0 ? sinks : Tensor(),
+                              spec.bias};
+        expect_like_cpu(tensors, tolerance_of(dtype),
+                        concat("parts, head ", head_size, " ", name_of(dtype)),
+                        [=](const Tensors& t, const Stream& stream) {
+                          attention_decode(t[0], t[1], t[2], t[3], t[4], t[5],
+                                           spec.with_sinks(t[6]).with_bias(t[7]), stream);
+                        });
       }
     }
   }

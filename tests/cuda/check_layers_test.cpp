@@ -31,6 +31,17 @@ const std::vector<DeviceCase> kAttention{
      [](const Tensors& t, const Stream& s) {
        attention_sinks_backward(t[0], kAdd, t[1], t[2], t[3], t[4], s);
      }},
+    {"attention_bias_backward",
+     {{"dbias", {2, 7}},
+      {"dy", kCube},
+      {"y", kCube},
+      {"log_sum_exp", {2, 2, 4}},
+      {"qkv", kWide},
+      {"bias", {2, 7}}},
+     [](const Tensors& t, const Stream& s) {
+       attention_bias_backward(t[0], kAdd, t[1], t[2], t[3], t[4], Tensor(),
+                               AttentionSpec(2).with_bias(t[5]), s);
+     }},
     {"store_keys_values",
      {{"key_cache", kCube}, {"value_cache", kCube}, {"qkv", kWide}},
      [](const Tensors& t, const Stream& s) { store_keys_values(t[0], t[1], t[2], s); }},

@@ -20,6 +20,7 @@ struct AttentionCase {
   bool two_way = false;
   bool has_sinks = false;
   BlockPattern pattern{};
+  std::int64_t reach = 0;  // R of a bias for distances below R; 0: none
   AttentionSpec counts() const {
     AttentionSpec spec(heads, key_heads());
     spec.scale = scale;
@@ -37,6 +38,13 @@ struct AttentionCase {
     Values values;
     for (int h = 0; h < heads; ++h) values.push_back(h % 3 == 0 ? 0.7 : h % 3 == 1 ? 9 : -30);
     return tensor_of(values, {heads}, DType::kF32, stream);
+  }
+  Tensor bias(const Stream& stream) const {
+    return reach == 0 ? Tensor() : random_tensor({heads, 2 * reach - 1}, DType::kF32, 11, stream);
+  }
+  /// Where the bias of a head's score stands.
+  std::size_t bias_at(std::int64_t h, std::int64_t q, std::int64_t k) const {
+    return static_cast<std::size_t>(h * (2 * reach - 1) + reach - 1 + k - q);
   }
   std::int64_t place(std::int64_t b, std::int64_t t) const { return t % (document + b); }
   Tensor positions(const Stream& stream) const {
@@ -59,9 +67,9 @@ struct AttentionCase {
   }
   /// Where the keys end that query q may see.
   std::int64_t end(std::int64_t q) const { return two_way ? length : q + 1; }
-  double score(double product) const {
+  double score(double product, double added = 0) const {
     const double scaled =
-        product * (scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)));
+        product * (scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size))) + added;
     return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
   }
   std::int64_t channels() const { return heads * head_size; }

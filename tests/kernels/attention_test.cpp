@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "hybrid_trainer/core/processor.h"
 #include "kernels/attention_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -57,6 +58,13 @@ constexpr AttentionCase kWithPatterns[] = {
     {1, 100, 1, 32, 1, 0, 0, 0, 0, false, false, {1, 3, 1, 9}},
     {1, 450, 1, 32, 1, 0, 2, 0, 0, false, false, {128, 1, 0, 1}}};
 
+/// Of one way and two, in groups, with windows, documents, a cap, and further than there are tokens.
+constexpr AttentionCase kBiased[] = {
+    {2, 37, 3, 5, 0, 1, 0, 0, 0, false, false, {}, 37},
+    {1, 140, 2, 32, 1, 0, 1.5f, 0, 50, true, false, {}, 150},
+    {1, 300, 2, 16, 2, 0, 0, 90, 0, true, false, {}, 300},
+    {1, 100, 2, 8, 2, 0, 0, 0, 0, false, true, {16, 2, 1, 1}, 200}};
+
 struct Reference {
   Values y, log_sum_exp;
 };
@@ -74,6 +82,7 @@ void add_head(double* to, double factor, const double* head, std::int64_t head_s
 Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
   const Values x = values_of(qkv);
   const Values sinks = c.has_sinks ? values_of(c.sinks(cpu_stream())) : Values();
+  const Values bias = c.reach > 0 ? values_of(c.bias(cpu_stream())) : Values();
   const std::int64_t channels = c.channels();
   Reference result{Values(static_cast<std::size_t>(c.batch * c.length * channels), 0.0), {}};
   for (std::int64_t b = 0; b < c.batch; ++b) {
@@ -85,7 +94,8 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
         Values score;
         for (std::int64_t s = 0; s < c.end(t); ++s) {
           score.push_back(c.sees(b, t, s) && !c.hides(h, t, s)
-                              ? c.score(product_of_heads(at(t, 0), at(s, 1), c.head_size))
+                              ? c.score(product_of_heads(at(t, 0), at(s, 1), c.head_size),
+                                        bias.empty() ? 0 : bias[c.bias_at(h, t, s)])
                               : -std::numeric_limits<double>::infinity());
         }
         if (c.has_sinks) score.push_back(sinks[static_cast<std::size_t>(h)]);
@@ -114,7 +124,7 @@ struct AttentionTensors {
         dy(random_tensor({c.batch, c.length, c.channels()}, dtype, 2, stream)),
         dqkv(Tensor::empty_like(qkv, MemoryKind::kActivations, stream)),
         positions(c.positions(stream)),
-        spec(c.counts(c.sinks(stream))) {}
+        spec(c.counts(c.sinks(stream)).with_bias(c.bias(stream))) {}
   Tensor qkv, y, log_sum_exp, dy, dqkv, positions;
   AttentionSpec spec;
 };
@@ -125,6 +135,7 @@ std::vector<AttentionCase> all_cases() {
   cases.insert(cases.end(), std::begin(kTwoWay), std::end(kTwoWay));
   cases.insert(cases.end(), std::begin(kWithSinks), std::end(kWithSinks));
   cases.insert(cases.end(), std::begin(kWithPatterns), std::end(kWithPatterns));
+  cases.insert(cases.end(), std::begin(kBiased), std::end(kBiased));
   return cases;
 }
 
@@ -191,8 +202,13 @@ TEST(Attention, SinksBackwardMatchesFiniteDifferences) {
   expect_close(dsinks, wanted, 1e-3);
 }
 
-/// dqkv in double from the textbook formulas, with the whole matrix of weights.
-Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
+/// dqkv in double from the textbook formulas, with the whole matrix of weights, and dbias.
+struct Gradients {
+  Values dqkv, dbias;
+};
+Gradients reference_gradients(const AttentionCase& c, const AttentionTensors& t) {
+  const Values bias = c.reach > 0 ? values_of(t.spec.bias) : Values();
+  Values dbias(bias.size(), 0.0);
   const Values x = values_of(t.qkv), dy = values_of(t.dy),
                log_sums = reference_forward(c, t.qkv).log_sum_exp;
   const std::int64_t channels = c.channels();
@@ -213,24 +229,53 @@ Values reference_backward(const AttentionCase& c, const AttentionTensors& t) {
         const bool seen = c.sees(b, q, s) && !c.hides(head, q, s);
         const double sum =
             seen ? product_of_heads(x.data() + at(q, 0), x.data() + at(s, 1), c.head_size) : 0;
-        const double capped = c.cap > 0 ? c.score(sum) / c.cap : 0;
+        const double score = c.score(sum, bias.empty() ? 0 : bias[c.bias_at(head, q, s)]);
+        const double capped = c.cap > 0 ? score / c.cap : 0;
         slope.push_back(1 - capped * capped);
-        weight.push_back(seen ? std::exp(c.score(sum) - log_sum) : 0);
+        weight.push_back(seen ? std::exp(score - log_sum) : 0);
         dweight.push_back(seen ? product_of_heads(dy_of_row, x.data() + at(s, 2), c.head_size) : 0);
         correction += weight.back() * dweight.back();
       }
       for (std::int64_t s = 0; s < c.end(q); ++s) {
         const double w = weight[static_cast<std::size_t>(s)];
         if (w == 0) continue;
-        const double dscore = w * (dweight[static_cast<std::size_t>(s)] - correction) * scale *
-                              slope[static_cast<std::size_t>(s)];
+        const double dscaled = w * (dweight[static_cast<std::size_t>(s)] - correction) *
+                               slope[static_cast<std::size_t>(s)];
+        const double dscore = dscaled * scale;
+        if (!bias.empty()) dbias[c.bias_at(head, q, s)] += dscaled;
         add_head(gradient.data() + at(q, 0), dscore, x.data() + at(s, 1), c.head_size);
         add_head(gradient.data() + at(s, 1), dscore, x.data() + at(q, 0), c.head_size);
         add_head(gradient.data() + at(s, 2), w, dy_of_row, c.head_size);
       }
     }
   }
-  return gradient;
+  return {gradient, dbias};
+}
+
+/// Adds to what is there, and repeats bit for bit on any number of threads.
+TEST(Attention, BiasBackwardMatchesReference) {
+  const Stream stream = cpu_stream();
+  const int before = threads();
+  for (const DType dtype : kRealTypes) {
+    for (const AttentionCase& c : kBiased) {
+      const AttentionTensors t(c, dtype, stream);
+      attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
+      Values wanted = reference_gradients(c, t).dbias;
+      Tensor first;
+      for (const int count : {1, std::min(2, before), before}) {
+        set_threads(count);
+        const Tensor dbias = Tensor::empty_like(t.spec.bias, MemoryKind::kActivations, stream);
+        for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate})
+          attention_bias_backward(dbias, mode, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec,
+                                  stream);
+        if (first) expect_same_bits(dbias, first);
+        first = dbias;
+      }
+      for (double& value : wanted) value *= 2;
+      expect_close(first, wanted, dtype == DType::kF32 ? 2e-5 : 8e-2, text(c, dtype));
+    }
+  }
+  set_threads(before);
 }
 
 TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
@@ -241,7 +286,7 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
       attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       // y is rounded before its correction is taken: two more roundings in bf16.
-      expect_close(t.dqkv, reference_backward(c, t), dtype == DType::kF32 ? 2e-5 : 4e-2,
+      expect_close(t.dqkv, reference_gradients(c, t).dqkv, dtype == DType::kF32 ? 2e-5 : 4e-2,
                    text(c, dtype));
       const Tensor again = Tensor::empty_like(t.dqkv, MemoryKind::kActivations, stream);
       attention_backward(again, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
@@ -258,6 +303,7 @@ TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
          {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
           AttentionCase{2, 40, 6, 4, 2, 0.6f, 1.5f, 9},
           AttentionCase{2, 40, 6, 4, 2, 0, 0, 0, 0, false, true},
+          AttentionCase{2, 40, 6, 4, 2, 1, 1.5f, 0, 0, false, false, {}, 100},
           AttentionCase{2, 50, 4, 4, 2, 0, 1, 0, 0, false, true, {4, 2, 1, 2}}}) {
       const AttentionTensors t(c, dtype, stream);
       const Reference wanted = reference_forward(c, t.qkv);
@@ -338,6 +384,13 @@ TEST(Attention, ThrowsOnMismatch) {
                                         GradientMode::kOverwrite, t.dy, t.y, t.log_sum_exp,
                                         tensor_of({1, 1, 1}, {3}, DType::kF32, stream), stream),
                ShapeMismatch);
+  for (const std::int64_t distances : {5, 8}) {
+    const Tensor bias = random_tensor({2, distances}, DType::kF32, 1, stream);
+    EXPECT_THROW(attention_forward(t.y, t.log_sum_exp, t.qkv, Tensor(),
+                                   AttentionSpec(2).with_bias(bias), stream),
+                 ShapeMismatch)
+        << distances;
+  }
   AttentionSpec two_way(2);
   two_way.two_way = true;
   for (const BlockPattern& pattern :

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "hybrid_trainer/core/thread_team.h"
+#include "hybrid_trainer/core/processor.h"
 #include "kernels/cross_attention_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -64,8 +64,7 @@ CrossReference reference_of(const CrossCase& c, const CrossTensors& t) {
   const std::int64_t stride = 2 * c.key_heads * c.head_size;
   for (std::int64_t item = 0; item < c.batch * c.heads; ++item) {
     const std::int64_t b = item / c.heads, h = item % c.heads;
-    const std::int64_t keys_at =
-        b * c.keys * stride + h / (c.heads / c.key_heads) * c.head_size;
+    const std::int64_t keys_at = b * c.keys * stride + h / (c.heads / c.key_heads) * c.head_size;
     for (std::int64_t query = 0; query < c.queries; ++query) {
       const std::int64_t at = ((b * c.queries + query) * c.heads + h) * c.head_size;
       all.log_sum_exp.push_back(add_query(c, {.query = q.data() + at,
@@ -94,6 +93,17 @@ void expect_log_sums(const Tensor& log_sum_exp, const Values& wanted, const std:
   }
 }
 
+/// The norm of the error as a share of that of what is wanted.
+double share_of_error(const Tensor& tensor, const Values& wanted) {
+  const Values got = values_of(tensor);
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    error += (got[i] - wanted[i]) * (got[i] - wanted[i]);
+    norm += wanted[i] * wanted[i];
+  }
+  return norm == 0 ? std::sqrt(error) : std::sqrt(error / norm);
+}
+
 void expect_like_reference(const CrossCase& c, DType dtype) {
   const Stream stream = cpu_stream();
   const CrossTensors t(c, dtype, stream);
@@ -103,9 +113,11 @@ void expect_like_reference(const CrossCase& c, DType dtype) {
   const bool is_f32 = dtype == DType::kF32;
   expect_close(t.y, wanted.y, is_f32 ? 1e-5 : 1e-2, c.text(dtype));
   expect_log_sums(t.log_sum_exp, wanted.log_sum_exp, c.text(dtype));
-  // y is rounded before its correction is taken: two more roundings in bf16.
-  expect_close(t.dq, wanted.dq, is_f32 ? 1e-5 : 4e-2, c.text(dtype));
-  expect_close(t.dkv, wanted.dkv, is_f32 ? 1e-5 : 4e-2, c.text(dtype));
+  // In bf16 weights are rounded, too, and y before its correction is taken.
+  expect_close(t.dq, wanted.dq, is_f32 ? 1e-5 : 1e-1, c.text(dtype));
+  expect_close(t.dkv, wanted.dkv, is_f32 ? 1e-5 : 1e-1, c.text(dtype));
+  EXPECT_LE(share_of_error(t.dq, wanted.dq), is_f32 ? 1e-5 : 1e-2) << c.text(dtype);
+  EXPECT_LE(share_of_error(t.dkv, wanted.dkv), is_f32 ? 1e-5 : 1e-2) << c.text(dtype);
 }
 
 TEST(CrossAttention, MatchesReferenceOfRandomShapes) {
@@ -139,6 +151,28 @@ TEST(CrossAttention, QueriesWithoutKeysGetZeros) {
       for (const double value : values_of(tensor)) ASSERT_TRUE(std::isfinite(value));
     }
   }
+}
+
+TEST(CrossAttention, HasTheSameBitsOnAnyNumberOfThreads) {
+  const Stream stream = cpu_stream();
+  const int before = threads();
+  for (const DType dtype : kRealTypes) {
+    const CrossTensors first(kLarge, dtype, stream);
+    for (int count = 1; count <= std::min(before, 3); ++count) {
+      set_threads(count);
+      const CrossTensors t(kLarge, dtype, stream);
+      for (const CrossTensors* tensors : {&first, &t}) {
+        if (tensors == &first && count > 1) continue;
+        tensors->forward(stream);
+        tensors->backward(stream);
+      }
+      expect_same_bits(t.y, first.y);
+      expect_same_bits(t.log_sum_exp, first.log_sum_exp);
+      expect_same_bits(t.dq, first.dq);
+      expect_same_bits(t.dkv, first.dkv);
+    }
+  }
+  set_threads(before);
 }
 
 /// What lies beyond a length is never read: NaN there changes no bit.
@@ -217,7 +251,8 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
 
 TEST(CrossAttention, NamesWhatDoesNotFit) {
   const Stream stream = cpu_stream();
-  const CrossCase c{.batch = 2, .queries = 3, .keys = 5, .heads = 4, .key_heads = 2, .head_size = 6};
+  const CrossCase c{
+      .batch = 2, .queries = 3, .keys = 5, .heads = 4, .key_heads = 2, .head_size = 6};
   const CrossTensors t(c, DType::kF32, stream);
   const auto message = [&](const auto& call) -> std::string {
     try {
@@ -228,9 +263,8 @@ TEST(CrossAttention, NamesWhatDoesNotFit) {
     return "no error";
   };
   const auto forward_with = [&](const Tensor& kv, const Tensor& lengths) {
-    return message([&] {
-      cross_attention_forward(t.y, Tensor(), t.q, kv, lengths, t.spec, stream);
-    });
+    return message(
+        [&] { cross_attention_forward(t.y, Tensor(), t.q, kv, lengths, t.spec, stream); });
   };
   const auto contains = [](const std::string& text, const std::vector<const char*>& parts) {
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;

@@ -28,6 +28,15 @@ struct AttentionSpec {
     spec.sinks = values;
     return spec;
   }
+  /// (H, 2·R − 1) f32, of heads of queries: element R − 1 + j − i is added to the scaled score of query
+  /// i and key j, before a cap (Raffel et al. 2020, "T5"). R: as many as there are tokens, or more.
+  /// Undefined: nothing is added. Not across sequences.
+  Tensor bias{};
+  AttentionSpec with_bias(const Tensor& values) const {
+    AttentionSpec spec = *this;
+    spec.bias = values;
+    return spec;
+  }
   int group() const { return queries / keys; }
   int all() const { return queries + 2 * keys; }
 };
@@ -63,6 +72,13 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
 void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
                               const Stream& stream);
+
+/// dbias (+)= the gradient of spec.bias, (H, 2·R − 1) f32, from the other arguments of
+/// attention_backward: the gradients of scores, summed along each diagonal of queries and keys in a
+/// fixed order. Takes B·H·(2·R − 1) numbers of memory, and computes the scores again.
+void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tensor& dy,
+                             const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                             const Tensor& positions, AttentionSpec spec, const Stream& stream);
 
 /// Copies keys and values, the last columns of qkv (B, T, any), to rows [0, T) of the caches (B,
 /// max_T, K·head_size).
