@@ -47,7 +47,7 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
       const int key = kOwns == Owns::kKeys ? own : passing;
       const bool visible =
           sees<kSight>(query, key, terms, sizes) && (hidden >> (kR * i + j)) % 2 == 0;
-      if (kSight == Sight::kBiased && visible)
+      if (kSight == Sight::kBiased && visible && query < sizes.length)
         scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {

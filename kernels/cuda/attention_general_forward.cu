@@ -41,7 +41,7 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
                             : kMasked ? sizes.sees(item, query, begin, key)
                                       : key < sizes.count_of_keys(item)) &&
                            (hidden >> (kR * i + j)) % 2 == 0;
-      if (kSight == Sight::kBiased && visible)
+      if (kSight == Sight::kBiased && visible && query < sizes.length)
         scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
       if (!kPlain && sizes.cap > 0) {
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
