@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/attention_blocks.h"
 
 /// Attention of rows of queries on rows of keys and values. Of self-attention both are qkv.

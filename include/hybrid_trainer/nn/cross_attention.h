@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "hybrid_trainer/kernels/cross_attention.h"
 #include "hybrid_trainer/nn/encoder_output.h"
