@@ -1,11 +1,9 @@
-#!/ usr / bin / env python3
-""
-    "Writes a Hugging Face folder of a Llama shape with random BF16 weights, to measure memory and time with.
+#!/usr/bin/env python3
+"""Writes a Hugging Face folder of a Llama shape with random BF16 weights, to measure memory and time with.
 
-    usage : make_random_folder
-                .py OUTPUT[--shape 1b | 1b - 32k | 7b | 8b][--seed 0]
+usage: make_random_folder.py OUTPUT [--shape tiny|1b|1b-32k|7b|8b] [--seed 0]
 
-            Needs numpy.A shard holds one layer; no more than one layer is in memory. The tokenizer is one of bytes.
+Needs numpy. A shard holds one layer; no more than one layer is in memory. The tokenizer is one of bytes.
 """
 import argparse
 import json
@@ -59,8 +57,7 @@ def main():
         nonlocal size
         name = f"model-{shard:05d}-of-{layers + 1:05d}.safetensors"
         write_shard(given.output / name, tensors)
-        places.update({
-key: name for key in tensors})
+        places.update({key: name for key in tensors})
         size += sum(values.nbytes for values in tensors.values())
 
     for layer in range(layers):
