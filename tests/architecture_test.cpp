@@ -22,6 +22,7 @@ using Names = std::set<std::string>;
 const std::map<std::string, Names> kMayUse{
     {"core", {}},
     {"files", {"core"}},
+    {"audio", {"core", "files"}},
     {"gguf", {"core", "files", "kernels"}},
     {"chat", {"core", "files", "gguf"}},
     {"kernels", {"core"}},
@@ -75,7 +76,7 @@ const std::map<std::string, Names> kLibraries{
     {"Eigen/", {"kernels", "phases"}},
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
-    {"utf8proc", {"data"}},
+    {"utf8proc", {"audio", "data"}},
     {"zlib", {"parquet"}},
     {"zstd", {"parquet"}},
     {"boost/json",

@@ -1,0 +1,54 @@
+#include "hybrid_trainer/audio/word_errors.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+#include <iterator>
+
+namespace hybrid_trainer {
+namespace {
+
+boost::json::value golden_errors() {
+  std::ifstream file(std::string(HT_TEST_DATA_DIR) + "/word_errors.json");
+  return boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+TEST(WordErrors, NormalizeTextsAsWhisperDoes) {
+  const auto golden = golden_errors();
+  ASSERT_GE(golden.at("normal").as_array().size(), 10u);
+  for (const auto& one : golden.at("normal").as_array())
+    EXPECT_EQ(normal_words(one.at(0).as_string()), std::string(one.at(1).as_string()))
+        << one.at(0).as_string();
+  EXPECT_EQ(normal_words("a\xFF z"), "a z") << "what is not UTF-8 separates words";
+}
+
+TEST(WordErrors, EqualThoseOfJiwer) {
+  const auto golden = golden_errors();
+  ASSERT_GE(golden.at("errors").as_array().size(), 200u);
+  for (const auto& one : golden.at("errors").as_array()) {
+    const std::string said(one.at("said").as_string()), heard(one.at("heard").as_string());
+    const WordErrors errors = word_errors(said, heard);
+    const auto& wanted = one.at("errors").as_array();
+    EXPECT_EQ(errors.substitutions, wanted[0].as_int64()) << said << " / " << heard;
+    EXPECT_EQ(errors.deletions, wanted[1].as_int64()) << said << " / " << heard;
+    EXPECT_EQ(errors.insertions, wanted[2].as_int64()) << said << " / " << heard;
+  }
+}
+
+TEST(WordErrors, AddUpAndGiveARate) {
+  WordErrors all = word_errors("one two three four", "One, two!");
+  EXPECT_EQ(all.words, 4);
+  EXPECT_EQ(all.deletions, 2);
+  EXPECT_EQ(all.rate(), 0.5);
+  all += word_errors("go", "stop it");
+  EXPECT_EQ(all.words, 5);
+  EXPECT_EQ(all.errors(), 4);
+  EXPECT_EQ(all.rate(), 0.8);
+  EXPECT_EQ(word_errors("", "").rate(), 0);
+  EXPECT_EQ(word_errors("...", "something").rate(), 1);
+  EXPECT_GT(word_errors("a", "b c d").rate(), 1);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
