@@ -35,7 +35,7 @@ const std::map<std::string, Names> kMayUse{
     {"parquet", {"core", "files"}},
     {"tables", {"core", "files", "parquet"}},
     {"data", {"core", "files", "gguf", "tables"}},
-    {"fine_tuning", {"core", "files", "chat", "data", "tables"}},
+    {"fine_tuning", {"core", "files", "audio", "chat", "data", "tables"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},
     {"watch", {"core", "files", "io", "observability"}},

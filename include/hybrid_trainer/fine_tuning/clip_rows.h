@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/tables/table_reader.h"
+
+namespace hybrid_trainer {
+
+/// A clip of speech and what is said in it.
+struct ClipRow {
+  std::filesystem::path path{};
+  std::string text{};
+  std::string language{};  // "en"; empty where the row names none
+  double seconds = 0;
+  std::size_t file = 0;   // in ClipRows::files
+  std::int64_t line = 0;  // of its file, from 1; of an array its place, of a table its row
+};
+
+/// Contents of files of clips: each of their lines is in one of the lists, in order.
+struct ClipRows {
+  struct Refusal {
+    std::int64_t line = 0;
+    std::string reason;
+    std::size_t file = 0;
+  };
+  struct File {
+    std::filesystem::path path;
+    TableForm form;
+  };
+  std::vector<ClipRow> rows;
+  std::vector<Refusal> refused;
+  std::vector<File> files;
+
+  double seconds() const;  // of all clips
+  /// "line 3", "row 3"; with the file's name, where that is asked for or there are several.
+  std::string place(std::size_t file, std::int64_t line, bool names_file) const;
+};
+
+struct ClipFormat {
+  ColumnNames columns{};        // by which rows are read
+  std::string called{};         // the file's name in messages, where that is not its path
+  double longest_seconds = 30;  // a longer clip is refused
+};
+
+/// Reads a file of clips, or the files of a folder (row_files, visit_rows):
+///   {"audio": "a.wav", "text": "what is said", "language": "en"}
+/// Paths are relative to the file of rows; standard input's to the current folder. An object with a
+/// "path", as data sets of Hugging Face have it, is as good as the path. "language" may be left out. Of
+/// each clip the header is read. A row is refused where its clip is missing, no WAV file, or longer
+/// than format.longest_seconds, or its text is empty. Warns once of keys that are not read. Throws
+/// MissingInput, DataError where a file holds no rows or its first 1,000 are all refused, IoError.
+ClipRows read_clip_rows(const std::filesystem::path& path, const ClipFormat& format = {});
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,154 @@
+#include "hybrid_trainer/fine_tuning/clip_rows.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+
+#include "hybrid_trainer/audio/wav_file.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/tables/row_files.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* kWantedClip = R"(want {"audio": "a.wav", "text": "…", "language": "en"})";
+const std::vector<std::string> kClipKeys{"audio", "text", "language"};
+
+const json::value* present(const json::object& row, std::string_view key) {
+  const json::value* value = row.if_contains(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+std::string text_of_clip(const json::object& row) {
+  const json::value* value = present(row, "text");
+  if (value == nullptr) throw DataError(concat("it has no \"text\"; ", kWantedClip));
+  if (!value->is_string()) throw DataError(concat("\"text\" is no text; ", kWantedClip));
+  std::string text(value->get_string());
+  if (text.find_first_not_of(" \t\r\n") == text.npos)
+    throw DataError("\"text\" is empty; write what is said in the clip");
+  return text;
+}
+
+std::string language_of_clip(const json::object& row) {
+  const json::value* value = present(row, "language");
+  if (value == nullptr) return "";
+  if (!value->is_string())
+    throw DataError(R"("language" is no text; want a code such as "en", or leave it out)");
+  return std::string(value->get_string());
+}
+
+/// The path that a row gives of its clip, by itself or as the "path" of an object.
+std::string audio_of_clip(const json::object& row) {
+  const json::value* value = present(row, "audio");
+  if (value == nullptr) throw DataError(concat("it has no \"audio\"; ", kWantedClip));
+  if (value->is_object()) {
+    const json::object& object = value->get_object();
+    const json::value* bytes = present(object, "bytes");
+    if (bytes != nullptr && !(bytes->is_string() && bytes->get_string().empty()))
+      throw DataError(
+          "\"audio\" holds the sound itself; write it to WAV files and give their paths");
+    value = present(object, "path");
+    if (value == nullptr) throw DataError(concat("\"audio\" has no \"path\"; ", kWantedClip));
+  }
+  if (!value->is_string() || value->get_string().empty())
+    throw DataError(concat("\"audio\" is no path of a WAV file; ", kWantedClip));
+  return std::string(value->get_string());
+}
+
+/// Reads files of clips one behind the other.
+class ClipReader {
+ public:
+  explicit ClipReader(const ClipFormat& format) : format_(format) {}
+
+  void read(const std::filesystem::path& path) {
+    clips_.files.push_back({path, {}});
+    const TableVisitor visitor{
+        [&](std::int64_t line, const json::object& row, const WideIntegers&) {
+          try {
+            add(line, row);
+          } catch (const DataError& error) {
+            refuse(line, error.what());
+          } catch (const MissingInput& error) {
+            refuse(line, error.what());
+          }
+        },
+        [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
+    clips_.files.back().form =
+        visit_rows(path, {format_.columns, kClipKeys, format_.called}, visitor);
+  }
+
+  ClipRows take() {
+    if (!unread_.empty())
+      warn(name_of(clips_.files.front().path), concat("these keys of clips have no effect here: ",
+                                                      join({unread_.begin(), unread_.end()})));
+    return std::move(clips_);
+  }
+
+ private:
+  std::string name_of(const std::filesystem::path& path) const {
+    return format_.called.empty() ? path.string() : format_.called;
+  }
+
+  void add(std::int64_t line, const json::object& row) {
+    for (const auto& member : row)
+      if (std::ranges::find(kClipKeys, std::string_view(member.key())) == kClipKeys.end())
+        unread_.insert(concat('"', std::string_view(member.key()), '"'));
+    ClipRow clip{.text = text_of_clip(row),
+                 .language = language_of_clip(row),
+                 .file = clips_.files.size() - 1,
+                 .line = line};
+    const std::filesystem::path& rows = clips_.files.back().path;
+    const std::filesystem::path folder = format_.called.empty() ? rows.parent_path() : "";
+    clip.path = folder / audio_of_clip(row);
+    clip.seconds = read_wav_form(clip.path).seconds();
+    if (clip.seconds > format_.longest_seconds)
+      throw DataError(concat(clip.path.string(), ": takes ", brief(clip.seconds),
+                             " s, and a clip may take ", brief(format_.longest_seconds),
+                             " s; cut it into shorter ones, each with its text"));
+    clips_.rows.push_back(std::move(clip));
+  }
+
+  /// A file that is something else is not read to its end.
+  void refuse(std::int64_t line, const std::string& reason) {
+    constexpr std::size_t kManyRefused = 1000;
+    clips_.refused.push_back({line, reason, clips_.files.size() - 1});
+    if (!clips_.rows.empty() || clips_.refused.size() < kManyRefused) return;
+    throw DataError(concat(name_of(clips_.files.back().path), ": none of its first ", kManyRefused,
+                           " rows can be used; ", clips_.place(0, clips_.refused[0].line, false),
+                           ": ", clips_.refused[0].reason));
+  }
+
+  const ClipFormat& format_;
+  ClipRows clips_;
+  std::set<std::string> unread_;
+};
+
+}  // namespace
+
+double ClipRows::seconds() const {
+  double seconds = 0;
+  for (const ClipRow& row : rows) seconds += row.seconds;
+  return seconds;
+}
+
+std::string ClipRows::place(std::size_t file, std::int64_t line, bool names_file) const {
+  const File& of = files.at(file);
+  const bool is_named = names_file || files.size() > 1;
+  return concat(of.form.unit(), " ", line, is_named ? " of " + of.path.string() : "");
+}
+
+ClipRows read_clip_rows(const std::filesystem::path& path, const ClipFormat& format) {
+  ClipReader reader(format);
+  for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  ClipRows clips = reader.take();
+  if (clips.rows.empty() && clips.refused.empty())
+    throw DataError(
+        concat(format.called.empty() ? path.string() : format.called, ": holds no clips"));
+  return clips;
+}
+
+}  // namespace hybrid_trainer
