@@ -66,7 +66,10 @@ class ColumnRows {
         throw DataError(concat("column ", node_.name, " has a row with too much text"));
       left_.bytes -= text->size();
       if (valid_utf8_bytes(*text, 0) != text->size())
-        throw DataError(concat("column ", node_.name, " is not UTF-8"));
+        throw DataError(concat("column ", node_.name,
+                               node.name == node_.name ? "" : "." + node.name,
+                               " is not UTF-8; where it holds bytes, such as sound, write them to "
+                               "files and their paths into a column of text"));
       return json::string(json::string_view(text->data(), text->size()));
     }
     if (const bool* truth = std::get_if<bool>(&value)) return *truth;

@@ -59,6 +59,18 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
   EXPECT_EQ(warnings_.str(), "");
 }
 
+TEST_F(ClipRowsTest, AreReadFromParquetByTheirPathAlone) {
+  const std::filesystem::path golden(HT_TEST_DATA_DIR);
+  std::filesystem::copy_file(golden / "clip_path.parquet", folder_ / "a.parquet");
+  const ClipRows clips = read_clip_rows(folder_ / "a.parquet");
+  ASSERT_EQ(clips.rows.size(), 1u);
+  EXPECT_EQ(clips.rows[0].path, folder_ / "clips/a.wav");
+  EXPECT_EQ(clips.place(0, clips.rows[0].line, false), "row 1");
+  std::filesystem::copy_file(golden / "clip_bytes.parquet", folder_ / "b.parquet");
+  expect_words(message_of<DataError>([&] { read_clip_rows(folder_ / "b.parquet"); }),
+               {"b.parquet", "row 1", "column audio.bytes", "such as sound", "their paths"});
+}
+
 TEST_F(ClipRowsTest, TakeOtherColumnsAndAbsolutePaths) {
   const std::string path = (folder_ / "clips/a.wav").string();
   const ClipRows clips =

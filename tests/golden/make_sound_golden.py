@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes wav/, log_mel.safetensors and word_errors.json.
+"""Makes wav/, log_mel.safetensors, word_errors.json and clip_*.parquet.
 
 usage: make_sound_golden.py SPEECH.wav
 SPEECH.wav has one second of speech or more, 16,000 samples a second. Needs torch, transformers, safetensors, jiwer,
-soundfile and imageio-ffmpeg.
+soundfile, imageio-ffmpeg and pyarrow.
 """
 
 import json
@@ -14,6 +14,8 @@ import sys
 import imageio_ffmpeg
 import jiwer
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import soundfile
 import torch
 from safetensors.numpy import save_file
@@ -149,6 +151,15 @@ def write_word_errors():
         {"normal": [[text, normal(text).strip()] for text in texts], "errors": errors}, ensure_ascii=False) + "\n")
 
 
+def write_clips():
+    """A clip as data sets of Hugging Face have it: by its path, and with the sound itself."""
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    for name, sound in (("path", None), ("bytes", b"RIFF\xff\xff\xff\xffWAVE")):
+        audio = pyarrow.array([{"bytes": sound, "path": "clips/a.wav"}], kind)
+        pyarrow.parquet.write_table(pyarrow.table({"audio": audio, "text": ["stop now"], "language": ["en"]}),
+                                    HERE / f"clip_{name}.parquet")
+
+
 def main():
     speech, rate = soundfile.read(sys.argv[1], dtype="float32")
     if rate != RATE or len(speech) < RATE:
@@ -156,6 +167,7 @@ def main():
     write_wavs(speech)
     write_features(speech)
     write_word_errors()
+    write_clips()
 
 
 if __name__ == "__main__":
