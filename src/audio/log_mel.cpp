@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/audio/frame_powers.h"
+#include "src/audio/mel_filters.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,7 +1,8 @@
+#include "src/audio/mel_filters.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/audio/log_mel.h"
 #include "hybrid_trainer/core/error.h"
 #include "src/audio/frame_powers.h"
 

@@ -9,6 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "src/audio/mel_filters.h"
 
 namespace hybrid_trainer {
 namespace {
