@@ -9,7 +9,8 @@ Shape::Shape(std::initializer_list<std::int64_t> dimensions) {
 }
 
 void Shape::append(std::int64_t dimension) {
-  if (rank_ == kMaxRank) throw ShapeMismatch("a shape has at most 4 dimensions");
+  if (rank_ == kMaxRank)
+    throw ShapeMismatch(concat("a shape has at most ", kMaxRank, " dimensions"));
   if (dimension < 0)
     throw ShapeMismatch(concat("a dimension is ", dimension, "; it must not be negative"));
   dimensions_[static_cast<std::size_t>(rank_++)] = dimension;

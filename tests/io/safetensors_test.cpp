@@ -280,9 +280,9 @@ TEST_F(Safetensors, AcceptsWhitespaceAroundTheHeaderAndUnsupportedDtypesUntilRea
   EXPECT_EQ(open(file_bytes(" \n" + kGoldenHeader + "\n", std::string(8, '\0'))).entries().size(),
             1u);
   const SafetensorsFile file =
-      open(file_bytes(R"({"w":{"dtype":"BOOL","shape":[1,1,1,1,1],"data_offsets":[0,1]}})", "x"));
+      open(file_bytes(R"({"w":{"dtype":"BOOL","shape":[1,1,1,1,1,1],"data_offsets":[0,1]}})", "x"));
   EXPECT_TRUE(contains(message_of<DataError>([&] { file.load("w", MemoryKind::kData, stream_); }),
-                       "5 dimensions"));
+                       "6 dimensions"));
 }
 
 TEST_F(Safetensors, NamesAMissingFileAndRefusesAFolder) {

@@ -8,10 +8,10 @@
 
 namespace hybrid_trainer {
 
-/// Up to four dimensions, row-major, held without heap memory.
+/// Up to five dimensions, such as those of a batch of videos, row-major, held without heap memory.
 class Shape {
  public:
-  static constexpr int kMaxRank = 4;
+  static constexpr int kMaxRank = 5;
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> dimensions);
   int rank() const { return rank_; }
