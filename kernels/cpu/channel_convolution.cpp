@@ -1,0 +1,147 @@
+#include <algorithm>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/convolution_parts.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+#include "kernels/joined_places.h"
+
+namespace hybrid_trainer::kernels::cpu {
+namespace {
+
+/// Sums of so many channels stand in the nearest cache.
+constexpr std::int64_t kBlockChannels = 256;
+
+/// Weights by taps, (taps, C), as floats in a workspace.
+class ChannelTaps {
+ public:
+  ChannelTaps(const Tensor& weight, const Stream& stream)
+      : channels_(weight.size(0)),
+        values_(empty_workspace(weight.elements(), DType::kF32, stream)) {
+    if (simulated(stream)) return;
+    const std::int64_t taps = weight.size(1);
+    visit_real(weight.dtype(), [&](auto real) {
+      const auto* const from = weight.data<decltype(real)>();
+      float* const to = values_.data<float>();
+      for (std::int64_t c = 0; c < channels_; ++c)
+        for (std::int64_t tap = 0; tap < taps; ++tap)
+          to[tap * channels_ + c] = load(from + c * taps + tap);
+    });
+  }
+  const float* tap(std::int64_t index) const { return values_.data<float>() + index * channels_; }
+
+ private:
+  std::int64_t channels_;
+  Tensor values_;
+};
+
+/// to[place] = start + Σ over the taps that join of weight·from[place of the other side].
+template <bool kBack, class T>
+void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* start,
+                const SpatialWindow& of) {
+  const std::int64_t results = kBack ? of.inputs() : of.outputs(),
+                     sources = kBack ? of.outputs() : of.inputs(), channels = of.channels;
+  const ChannelTaps* const weights = &taps;
+  const SpatialWindow* const shape = &of;
+  parallel_rows(of.batch * results, channels * of.taps(),
+                [=](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t row = begin; row < end; ++row) {
+                    const T* const x = from + row / results * sources * channels;
+                    const Place at = spatial_place(row % results, kBack ? shape->in : shape->out);
+                    for (std::int64_t first = 0; first < channels; first += kBlockChannels) {
+                      const std::int64_t count = std::min(kBlockChannels, channels - first);
+                      float sums[kBlockChannels];
+                      for (std::int64_t c = 0; c < count; ++c)
+                        sums[c] = start ? start[first + c] : 0.0f;
+                      for_joined<kBack>(*shape, at, [&](std::int64_t tap, std::int64_t place) {
+                        const float* const w = weights->tap(tap) + first;
+                        const T* const source = x + place * channels + first;
+#pragma omp simd
+                        for (std::int64_t c = 0; c < count; ++c) sums[c] += w[c] * load(source + c);
+                      });
+                      T* const out = to + row * channels + first;
+#pragma omp simd
+                      for (std::int64_t c = 0; c < count; ++c) store(out + c, sums[c]);
+                    }
+                  }
+                });
+}
+
+/// sums[c] = Σ over all windows of dy·x where `tap` reads; each plane of windows is summed by itself.
+template <class T>
+inline void sum_tap(float* sums, const T* dy, const T* x, const SpatialWindow& of, std::int64_t tap,
+                    std::int64_t first, std::int64_t count) {
+  const Place at = spatial_place(tap, of.kernel);
+  const auto place = [&](int i, std::int64_t window) {
+    const std::int64_t found = window * of.stride[i] - of.padding[i] + at.at[i] * of.dilation[i];
+    return found < of.in[i] ? found : -1;
+  };
+  std::fill_n(sums, count, 0.0f);
+  for (std::int64_t plane = 0; plane < of.batch * of.out[0] * of.out[1]; ++plane) {
+    const std::int64_t example = plane / (of.out[0] * of.out[1]);
+    const std::int64_t i0 = place(0, plane / of.out[1] % of.out[0]),
+                       i1 = place(1, plane % of.out[1]);
+    if (i0 < 0 || i1 < 0) continue;
+    const T* const line =
+        x + (((example * of.in[0] + i0) * of.in[1] + i1) * of.in[2]) * of.channels + first;
+    const T* const gradient = dy + plane * of.out[2] * of.channels + first;
+    float part[kBlockChannels] = {};
+    for (std::int64_t window = 0; window < of.out[2]; ++window) {
+      const std::int64_t i2 = place(2, window);
+      if (i2 < 0) continue;
+      const T *const g = gradient + window * of.channels, *const v = line + i2 * of.channels;
+#pragma omp simd
+      for (std::int64_t c = 0; c < count; ++c) part[c] += load(g + c) * load(v + c);
+    }
+    for (std::int64_t c = 0; c < count; ++c) sums[c] += part[c];
+  }
+}
+
+}  // namespace
+
+void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       const SpatialWindow& window, const Stream& stream) {
+  const ChannelTaps taps(weight, stream);
+  if (simulated(stream)) return;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    sum_joined<false>(y.data<T>(), x.data<T>(), taps, bias ? bias.data<float>() : nullptr, window);
+  });
+}
+
+void convolve_channels_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& weight,
+                                      const SpatialWindow& window, const Stream& stream) {
+  const ChannelTaps taps(weight, stream);
+  if (simulated(stream)) return;
+  visit_real(dx.dtype(), [&](auto real) {
+    using T = decltype(real);
+    sum_joined<true>(dx.data<T>(), dy.data<T>(), taps, nullptr, window);
+  });
+}
+
+void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, const Tensor& x,
+                                       const SpatialWindow& window, GradientMode mode,
+                                       const Stream& stream) {
+  if (simulated(stream)) return;
+  const bool adds = mode == GradientMode::kAccumulate;
+  const std::int64_t taps = window.taps(),
+                     blocks = (window.channels + kBlockChannels - 1) / kBlockChannels;
+  float* const to = dweight.data<float>();
+  const SpatialWindow* const of = &window;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const T *const gradient = dy.data<T>(), *const in = x.data<T>();
+    parallel_items(taps * blocks, [=](std::int64_t, std::int64_t item) {
+      const std::int64_t tap = item / blocks, first = item % blocks * kBlockChannels;
+      const std::int64_t count = std::min(kBlockChannels, of->channels - first);
+      float sums[kBlockChannels];
+      sum_tap(sums, gradient, in, *of, tap, first, count);
+      for (std::int64_t c = 0; c < count; ++c) {
+        float& out = to[(first + c) * taps + tap];
+        out = (adds ? out : 0.0f) + sums[c];
+      }
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,339 @@
+#include "kernels/cpu/sliding_product.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "hybrid_trainer/core/thread_team.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/window_tiles.h"
+
+namespace hybrid_trainer::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kSlabWords = 64
+                                    << 10;  // 256 KB: beside a panel of weights in the second cache
+constexpr std::int64_t kLeastWindows = 24;  // of a row, in a slab
+constexpr std::int64_t kEnoughItems = 16;   // for any number of threads that reads them
+
+/// What a thread has of x at a time: for windows of one place of the first dimension, a range of the
+/// second and of the third. Word (tap of the first dimension, row, place, word of a channel).
+struct Slab {
+  std::int64_t rows, windows;  // windows of the second and the third dimension, at most
+  std::int64_t high, wide;     // places of them
+  std::int64_t words;          // of a place
+  std::int64_t row_words() const { return wide * words; }
+  std::int64_t plane_words() const { return high * row_words(); }
+};
+
+/// The windows that an item computes, of which group and panels of outputs.
+struct Item {
+  std::int64_t example, group, plane;
+  std::int64_t row, end_row, window, end_window;
+  std::int64_t panel, end_panel;
+};
+
+std::int64_t parts_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+
+/// Rounds x's channels of a place, or none, to words.
+template <class To, class From>
+inline void copy_place(To* to, const From* from, std::int64_t channels, std::int64_t wide) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    if constexpr (std::is_same_v<To, From>) {
+      to[c] = from[c];
+    } else {
+      store(to + c, load(from + c));
+    }
+  }
+  for (std::int64_t c = channels; c < wide; ++c) to[c] = To{};
+}
+
+/// Places of x to words of a slab: `To` is float, or BFloat16 where words are pairs.
+template <class To, class From>
+inline void copy_places(To* to, const From* from, std::int64_t count, std::int64_t stride,
+                        std::int64_t channels, std::int64_t wide) {
+  if constexpr (std::is_same_v<To, From>) {
+    if (channels == wide && stride == channels) {
+      std::memcpy(to, from, static_cast<std::size_t>(count * channels) * sizeof(To));
+      return;
+    }
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    copy_place(to + i * wide, from + i * stride, channels, wide);
+}
+
+class SlidingRun {
+ public:
+  SlidingRun(const SlidingProduct& product, const Stream& stream)
+      : of_(product),
+        pairs_(product.dtype == DType::kBF16 && multiplies_pairs()),
+        tiles_(pairs_, TileSteps::kRows),
+        panels_(parts_of(product.outputs, tiles_.width())),
+        slab_(slab_of(product)) {
+    make_runs();
+    weights_ = empty_workspace(of_.groups * panels_ * depth_ * tiles_.width(), DType::kF32, stream);
+    sum_words_ = tiles_.most_rows() * tiles_.width() + panels_ * tiles_.width();
+    slab_words_ = dim(0).taps.size() * static_cast<std::size_t>(slab_.plane_words());
+    scratch_ = empty_workspace(threads() * (static_cast<std::int64_t>(slab_words_) + sum_words_),
+                               DType::kF32, stream);
+  }
+
+  void run() {
+    run_tasks(of_.groups * panels_, [&](std::int64_t, std::int64_t i) {
+      run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
+    });
+    const std::int64_t rows = parts_of(dim(1).windows, slab_.rows),
+                       windows = parts_of(dim(2).windows, slab_.windows);
+    const std::int64_t slabs = of_.batch * of_.groups * dim(0).windows * rows * windows;
+    const std::int64_t cuts = std::clamp<std::int64_t>(kEnoughItems / slabs, 1, panels_);
+    run_tasks(slabs * cuts, [&](std::int64_t worker, std::int64_t index) {
+      Item item{};
+      const std::int64_t cut = index % cuts;
+      std::int64_t at = index / cuts;
+      item.window = at % windows * slab_.windows, at /= windows;
+      item.row = at % rows * slab_.rows, at /= rows;
+      item.plane = at % dim(0).windows, at /= dim(0).windows;
+      item.group = at % of_.groups, item.example = at / of_.groups;
+      item.end_window = std::min(item.window + slab_.windows, dim(2).windows);
+      item.end_row = std::min(item.row + slab_.rows, dim(1).windows);
+      item.panel = panels_ * cut / cuts, item.end_panel = panels_ * (cut + 1) / cuts;
+      float* const scratch =
+          scratch_.data<float>() + worker * (static_cast<std::int64_t>(slab_words_) + sum_words_);
+      fill(item, scratch);
+      multiply(item, scratch, scratch + slab_words_);
+    });
+  }
+
+ private:
+  const SlidingDimension& dim(std::size_t i) const { return of_.dimensions[i]; }
+
+  Slab slab_of(const SlidingProduct& product) const {
+    const std::int64_t words = pairs_ ? (product.inputs + 1) / 2 : product.inputs;
+    const auto &first = product.dimensions[0], &second = product.dimensions[1],
+               &third = product.dimensions[2];
+    const auto planes = std::max<std::int64_t>(1, static_cast<std::int64_t>(first.taps.size()));
+    const auto span = [](const SlidingDimension& of, std::int64_t windows) {
+      return (windows - 1) * of.step + of.reach();
+    };
+    Slab slab{1, third.windows, 0, 0, words};
+    const auto fits = [&] {
+      return planes * span(second, slab.rows) * span(third, slab.windows) * words <= kSlabWords;
+    };
+    while (slab.windows > kLeastWindows && !fits())
+      slab.windows = std::max(kLeastWindows, (slab.windows + 1) / 2);
+    while (slab.rows < second.windows && fits()) ++slab.rows;
+    if (slab.rows > 1 && !fits()) --slab.rows;
+    // Several items for each thread, where there is enough for that.
+    const std::int64_t others =
+        product.batch * product.groups * first.windows * parts_of(third.windows, slab.windows);
+    if (others < kEnoughItems) {
+      const std::int64_t wanted = parts_of(kEnoughItems, others);
+      slab.rows = std::max<std::int64_t>(1, std::min(slab.rows, parts_of(second.windows, wanted)));
+    }
+    const std::int64_t now = others * parts_of(second.windows, slab.rows);
+    while (slab.windows > 4 * kLeastWindows &&
+           now * parts_of(third.windows, slab.windows) < kEnoughItems)
+      slab.windows = (slab.windows + 1) / 2;
+    slab.high = span(second, slab.rows), slab.wide = span(third, slab.windows);
+    return slab;
+  }
+
+  /// The runs of a window's words in a slab; taps that lie together are one.
+  void make_runs() {
+    for (std::size_t plane = 0; plane < dim(0).taps.size(); ++plane) {
+      for (const SlidingTap& row : dim(1).taps) {
+        const std::int64_t base =
+            static_cast<std::int64_t>(plane) * slab_.plane_words() + row.offset * slab_.row_words();
+        for (const SlidingTap& tap : dim(2).taps) {
+          const std::int64_t offset = base + tap.offset * slab_.words;
+          if (!runs_.empty() && runs_.back().offset + runs_.back().count == offset) {
+            runs_.back().count += slab_.words;
+          } else {
+            runs_.push_back({offset, slab_.words});
+          }
+          depth_ += slab_.words;
+        }
+      }
+    }
+  }
+
+  std::int64_t panel_vectors(std::int64_t panel) const {
+    const std::int64_t left = of_.outputs - panel * tiles_.width();
+    return left > tiles_.lanes() ? 2 : 1;
+  }
+
+  float* panel_weights(std::int64_t group, std::int64_t panel) const {
+    return weights_.data<float>() + (group * panels_ + panel) * depth_ * tiles_.width();
+  }
+
+  /// Weights of a panel's outputs side by side, in the order of the runs' words.
+  void pack_panel(std::int64_t group, std::int64_t panel) const {
+    visit_real(of_.dtype, [&](auto real) {
+      using T = decltype(real);
+      const T* const from = static_cast<const T*>(of_.weight.first) + group * of_.weight.group +
+                            panel * tiles_.width() * of_.weight.output;
+      const std::int64_t lanes = panel_vectors(panel) * tiles_.lanes();
+      const std::int64_t outputs = std::min(lanes, of_.outputs - panel * tiles_.width());
+      const std::int64_t of_word = pairs_ ? 2 : 1;
+      float* to = panel_weights(group, panel);
+      for_each_tap([&](std::int64_t tap) {
+        for (std::int64_t word = 0; word < slab_.words; ++word, to += lanes) {
+          for (std::int64_t half = 0; half < of_word; ++half) {
+            const std::int64_t input = word * of_word + half;
+            const T* const column = from + tap * of_.weight.tap + input * of_.weight.input;
+            put_column(to, half, lanes, input < of_.inputs ? outputs : 0, column);
+          }
+        }
+      });
+    });
+  }
+  template <class T>
+  void put_column(float* to, std::int64_t half, std::int64_t lanes, std::int64_t outputs,
+                  const T* from) const {
+    const std::int64_t stride = of_.weight.output;
+    if (pairs_) {
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        auto* const halves = reinterpret_cast<BFloat16*>(to) + half;
+        for (std::int64_t i = 0; i < outputs; ++i) halves[2 * i] = from[i * stride];
+        for (std::int64_t i = outputs; i < lanes; ++i) halves[2 * i] = BFloat16{};
+      }
+      return;
+    }
+    for (std::int64_t i = 0; i < outputs; ++i) to[i] = load(from + i * stride);
+    for (std::int64_t i = outputs; i < lanes; ++i) to[i] = 0.0f;
+  }
+  template <class Visit>
+  void for_each_tap(const Visit& visit) const {
+    for (const SlidingTap& plane : dim(0).taps)
+      for (const SlidingTap& row : dim(1).taps)
+        for (const SlidingTap& tap : dim(2).taps)
+          visit((plane.index * kernel_[1] + row.index) * kernel_[2] + tap.index);
+  }
+
+  void fill(const Item& item, float* slab) const {
+    visit_real(of_.dtype, [&](auto real) {
+      using T = decltype(real);
+      run_on(instruction_set(), [&] {
+        if (pairs_) {
+          fill_slab<BFloat16, T>(item, reinterpret_cast<BFloat16*>(slab), 2 * slab_.words);
+        } else {
+          fill_slab<float, T>(item, slab, slab_.words);
+        }
+      });
+    });
+  }
+  /// `channels`: of a place in the slab.
+  template <class To, class From>
+  void fill_slab(const Item& item, To* slab, std::int64_t channels) const {
+    if constexpr (!std::is_same_v<To, BFloat16> || std::is_same_v<From, BFloat16>) {
+      const std::int64_t stride = of_.groups * of_.inputs;
+      const std::int64_t left = item.window * dim(2).step + dim(2).origin;
+      const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, slab_.wide),
+                         end = std::clamp<std::int64_t>(dim(2).places - left, begin, slab_.wide);
+      const std::int64_t high = (item.end_row - item.row - 1) * dim(1).step + dim(1).reach();
+      const std::int64_t row_elements = slab_.wide * channels;
+      for (std::size_t tap = 0; tap < dim(0).taps.size(); ++tap) {
+        const std::int64_t plane =
+            item.plane * dim(0).step + dim(0).origin + dim(0).taps[tap].offset;
+        To* const to = slab + static_cast<std::int64_t>(tap) * slab_.high * row_elements;
+        for (std::int64_t r = 0; r < high; ++r) {
+          const std::int64_t row = item.row * dim(1).step + dim(1).origin + r;
+          To* const line = to + r * row_elements;
+          const bool exists =
+              plane >= 0 && plane < dim(0).places && row >= 0 && row < dim(1).places;
+          if (!exists) {
+            std::fill_n(line, row_elements, To{});
+            continue;
+          }
+          const From* const from =
+              static_cast<const From*>(of_.x) + item.group * of_.inputs +
+              (((item.example * dim(0).places + plane) * dim(1).places + row) * dim(2).places +
+               left + begin) *
+                  stride;
+          std::fill_n(line, begin * channels, To{});
+          copy_places(line + begin * channels, from, end - begin, stride, of_.inputs, channels);
+          std::fill_n(line + end * channels, (slab_.wide - end) * channels, To{});
+        }
+      }
+    }
+  }
+
+  void multiply(const Item& item, const float* slab, float* scratch) const {
+    float* const sums = scratch;
+    float* const start = scratch + tiles_.most_rows() * tiles_.width();
+    if (of_.bias != nullptr) {
+      std::fill_n(start, panels_ * tiles_.width(), 0.0f);
+      std::copy_n(of_.bias + item.group * of_.outputs, of_.outputs, start);
+    }
+    for (std::int64_t panel = item.panel; panel < item.end_panel; ++panel) {
+      const std::int64_t vectors = panel_vectors(panel);
+      WindowTile tile{.step = dim(2).step * slab_.words,
+                      .runs = runs_.data(),
+                      .run_count = static_cast<std::int64_t>(runs_.size()),
+                      .b = panel_weights(item.group, panel),
+                      .start = of_.bias == nullptr ? nullptr : start + panel * tiles_.width(),
+                      .sums = sums};
+      const std::int64_t windows = item.end_window - item.window,
+                         parts = parts_of(windows, tiles_.most_rows());
+      for (std::int64_t row = item.row; row < item.end_row; ++row) {
+        const float* const line = slab + (row - item.row) * dim(1).step * slab_.row_words();
+        for (std::int64_t part = 0; part < parts; ++part) {
+          const std::int64_t begin = windows * part / parts, end = windows * (part + 1) / parts;
+          tile.a = line + begin * tile.step;
+          tiles_.sum(end - begin, vectors, tile);
+          write(item, row, item.window + begin, end - begin, panel, vectors, sums);
+        }
+      }
+    }
+  }
+
+  void write(const Item& item, std::int64_t row, std::int64_t window, std::int64_t count,
+             std::int64_t panel, std::int64_t vectors, const float* sums) const {
+    const std::int64_t width = vectors * tiles_.lanes(),
+                       outputs = std::min(width, of_.outputs - panel * tiles_.width());
+    const std::int64_t stride = of_.groups * of_.outputs;
+    const std::int64_t line =
+        ((item.example * dim(0).results + dim(0).first + item.plane * dim(0).spread) *
+             dim(1).results +
+         dim(1).first + row * dim(1).spread) *
+            dim(2).results +
+        dim(2).first;
+    visit_real(of_.dtype, [&](auto real) {
+      using T = decltype(real);
+      T* const to = static_cast<T*>(of_.result) + line * stride + item.group * of_.outputs +
+                    panel * tiles_.width();
+      for (std::int64_t i = 0; i < count; ++i) {
+        T* const at = to + (window + i) * dim(2).spread * stride;
+        const float* const from = sums + i * width;
+        if constexpr (std::is_same_v<T, float>) {
+          std::memcpy(at, from, static_cast<std::size_t>(outputs) * sizeof(float));
+        } else {
+#pragma omp simd
+          for (std::int64_t j = 0; j < outputs; ++j) store(at + j, from[j]);
+        }
+      }
+    });
+  }
+
+  const SlidingProduct& of_;
+  bool pairs_;
+  WindowTiles tiles_;
+  std::int64_t panels_;
+  Slab slab_;
+  std::vector<WordRun> runs_;
+  std::int64_t depth_ = 0;
+  const std::int64_t* kernel_ = of_.kernel;
+  Tensor weights_, scratch_;
+  std::size_t slab_words_ = 0;
+  std::int64_t sum_words_ = 0;
+};
+
+}  // namespace
+
+void multiply_sliding(const SlidingProduct& product, const Stream& stream) {
+  SlidingRun run(product, stream);
+  if (!simulated(stream)) run.run();
+}
+
+}  // namespace hybrid_trainer::kernels::cpu
