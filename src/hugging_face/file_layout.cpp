@@ -5,6 +5,31 @@
 #include "src/hugging_face/transpose.h"
 
 namespace hybrid_trainer {
+namespace {
+
+/// Of a convolution whose channels are first there; elsewhere 1.
+std::int64_t taps_of(const FileTensor& part) {
+  return part.channels_first ? part.shape.elements() / (part.shape[0] * part.shape[1]) : 1;
+}
+
+/// Turns each row's (taps, channels) here into (channels, taps) there, or back.
+void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& part, RowsTo side) {
+  const std::int64_t channels = part.shape[1], taps = taps_of(part), columns = channels * taps;
+  const bool is_back = side == RowsTo::kHere;
+  float* const out = to.data<float>();
+  const float* const in = from.data<float>();
+  for (std::int64_t row = 0; row < part.shape[0]; ++row) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t here = row * columns + tap * channels + c,
+                           there = row * columns + c * taps + tap;
+        out[is_back ? here : there] = in[is_back ? there : here];
+      }
+    }
+  }
+}
+
+}  // namespace
 
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side) {
   order.for_each_run([&](std::int64_t here, std::int64_t there, std::int64_t count) {
@@ -25,10 +50,18 @@ Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
   return turned;
 }
 
-bool lies_alike(const FileTensor& part) { return !part.transposed && part.order.are_alike(); }
+bool lies_alike(const FileTensor& part) {
+  return !part.transposed && part.order.are_alike() && taps_of(part) == 1;
+}
 
 Tensor in_file_layout(const Tensor& values, const FileTensor& part) {
-  const Tensor rows = reordered(values, part.order, RowsTo::kFile);
+  Tensor rows = reordered(values, part.order, RowsTo::kFile);
+  if (taps_of(part) > 1) {
+    const Tensor taps_first = rows;
+    rows = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace,
+                         Stream(MemoryPool::create("host")));
+    exchange_channels(rows, taps_first, part, RowsTo::kFile);
+  }
   if (!part.transposed) return rows.view(part.shape);
   const Stream host(MemoryPool::create("host"));
   const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
@@ -43,6 +76,12 @@ void take_from_file(const Tensor& values, const Tensor& in_file, const FileTenso
     rows = Tensor::empty({part.rows(), part.shape[0]}, DType::kF32, MemoryKind::kWorkspace,
                          Stream(MemoryPool::create("host")));
     transpose(rows, in_file);
+  }
+  if (taps_of(part) > 1) {
+    const Tensor channels_first = rows;
+    rows = Tensor::empty({part.rows(), channels_first.elements() / part.rows()}, DType::kF32,
+                         MemoryKind::kWorkspace, Stream(MemoryPool::create("host")));
+    exchange_channels(rows, channels_first, part, RowsTo::kHere);
   }
   if (part.order.are_alike()) {
     std::memcpy(values.raw(), rows.raw(), values.bytes());

@@ -79,6 +79,18 @@ Tensor PlainTape::take(const Stream& stream) {
   return tensor;
 }
 
+Shape PlainTape::take_shape() {
+  require(!shapes_.empty(), "activation tape: backward took more sizes than forward saved");
+  const Shape shape = shapes_.back();
+  shapes_.pop_back();
+  return shape;
+}
+
+Shape ActivationTape::take_shape() {
+  throw Error(ExitCode::kInternal,
+              "activation tape: backward was called after a forward-only pass");
+}
+
 Tensor ForwardOnlyTape::take(const Stream&) {
   throw Error(ExitCode::kInternal,
               "activation tape: backward was called after a forward-only pass");

@@ -35,6 +35,24 @@ TEST_F(FileLayout, RowsOfPartsAlternateInTheFile) {
   EXPECT_TRUE(same_bits(back, numbered(2)));
 }
 
+/// Two outputs of three channels and a kernel of 2 by 1 by 2: element = 100·output + 10·channel + tap.
+TEST_F(FileLayout, AConvolutionsChannelsComeBeforeItsTapsInTheFile) {
+  const FileTensor part{.name = "x", .shape = {2, 3, 2, 1, 2}, .channels_first = true};
+  const Tensor here = Tensor::empty({2, 12}, DType::kF32, MemoryKind::kData, stream_);
+  for (std::int64_t i = 0; i < 24; ++i)
+    here.data<float>()[i] = static_cast<float>(100 * (i / 12) + 10 * (i % 3) + i / 3 % 4);
+  const Tensor there = in_file_layout(here, part);
+  EXPECT_EQ(there.shape(), part.shape);
+  EXPECT_EQ(values_of(there),
+            (std::vector<double>{0,   1,   2,   3,   10,  11,  12,  13,  20,  21,  22,  23,
+                                 100, 101, 102, 103, 110, 111, 112, 113, 120, 121, 122, 123}));
+  const Tensor back = Tensor::zeros({2, 12}, DType::kF32, MemoryKind::kData, stream_);
+  take_from_file(back, there, part);
+  EXPECT_TRUE(same_bits(back, here));
+  EXPECT_FALSE(lies_alike(part));
+  EXPECT_TRUE(lies_alike({.name = "x", .shape = {2, 3, 1}, .channels_first = true}));
+}
+
 TEST_F(FileLayout, AlikeOrdersShareMemory) {
   const Tensor rows = numbered(2);
   EXPECT_EQ(in_file_layout(rows, {.name = "x", .shape = {8, 2}}).raw(), rows.raw());

@@ -14,6 +14,7 @@
 #include "hybrid_trainer/nn/rotary_table.h"
 #include "hybrid_trainer/nn/semiseparable_mixer.h"
 #include "hybrid_trainer/nn/state_space_mixer.h"
+#include "nn/spatial_modules.h"
 #include "support/gradient_check.h"
 #include "support/layers.h"
 
@@ -482,6 +483,19 @@ constexpr Case kCases[] = {
     {"AdaptedLinearWithMagnitudes", adapted_linear_with_magnitudes},
     {"AdaptedBlock", adapted_block, {.relative = 2e-3}},
     {"AdaptedLlamaBlock", adapted_llama_block, {.relative = 2e-3}},
+    {"Convolution", convolution},
+    {"GroupedConvolutionWithoutBias", grouped_convolution_without_bias},
+    {"DepthwiseConvolution", depthwise_convolution},
+    {"PointwiseConvolution", pointwise_convolution},
+    {"PatchEmbedding", patch_embedding},
+    {"GroupNorm", group_norm},
+    {"MeanPooling", mean_pooling},
+    {"MaxPooling", max_pooling},
+    {"MeanOfPlaces", mean_of_places},
+    {"NearestUpsampling", nearest_upsampling},
+    {"LinearUpsampling", linear_upsampling},
+    {"Silu", silu},
+    {"ExactGelu", exact_gelu},
     {"Embedding", embedding},
     {"LanguageHead", language_head},
     {"CappedLanguageHead", capped_language_head},

@@ -110,6 +110,10 @@ class ActivationTape {
   /// Takes the activation that was saved last, in its shape and dtype. Whoever takes a tensor for
   /// the last time may overwrite it.
   virtual Tensor take(const Stream& stream) = 0;
+  /// Saves sizes alone, for backward of a module that needs no more of its input.
+  virtual void save_shape(const Shape&) {}
+  /// Takes those that were saved last, as take does.
+  virtual Shape take_shape();
 
  private:
   Pass pass_;
@@ -125,7 +129,9 @@ class PlainTape : public ActivationTape {
   void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) final;
   void save(Activation activation, const Stream& stream) final;
   Tensor take(const Stream& stream) final;
-  bool empty() const { return order_.empty(); }
+  void save_shape(const Shape& shape) final { shapes_.push_back(shape); }
+  Shape take_shape() final;
+  bool empty() const { return order_.empty() && shapes_.empty(); }
 
  protected:
   /// What is kept of an activation; called once for each tensor.
@@ -162,6 +168,7 @@ class PlainTape : public ActivationTape {
   std::optional<Offer> offer_;
   std::vector<Entry> entries_;
   std::vector<Reference> order_;
+  std::vector<Shape> shapes_;
 };
 
 /// Keeps nothing: for evaluation and for the forward passes of Predict. take throws.

@@ -36,6 +36,8 @@ struct FileTensor {
   RowGroups order{};        // of its rows here
   /// It is one of so many equal parts of a tensor there, along a first dimension of its own.
   std::int64_t part = 0, parts = 1;
+  /// Of a convolution: (outputs, channels, taps...) there, and here a row's taps before its channels.
+  bool channels_first = false;
   std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
   /// Of the whole tensor there.
   Shape whole_shape() const;
