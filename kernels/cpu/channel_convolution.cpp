@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/convolution_parts.h"
@@ -11,6 +13,7 @@ namespace {
 
 /// Sums of so many channels stand in the nearest cache.
 constexpr std::int64_t kBlockChannels = 256;
+constexpr int kSummedChannels = 64;  // whose sums stay in registers
 
 /// Weights by taps, (taps, C), as floats in a workspace.
 class ChannelTaps {
@@ -35,6 +38,51 @@ class ChannelTaps {
   Tensor values_;
 };
 
+/// A tap's weights, and the place that it joins with the result's.
+template <class T>
+struct JoinedTap {
+  const float* weight;
+  const T* x;
+};
+
+typedef float SixteenFloats [[gnu::vector_size(64)]];
+inline void load_sixteen(SixteenFloats& to, const float* from) {
+  std::memcpy(&to, from, sizeof to);
+}
+inline void load_sixteen(SixteenFloats& to, const BFloat16* from) {
+  typedef std::uint16_t Halves [[gnu::vector_size(32)]];
+  typedef std::uint32_t Words [[gnu::vector_size(64)]];
+  Halves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const Words words = __builtin_convertvector(halves, Words) << 16;
+  std::memcpy(&to, &words, sizeof to);
+}
+
+/// Channels [first, first + 64) of a place, whose sums stay in registers. start may be null.
+template <class T>
+inline void sum_channels(T* to, const JoinedTap<T>* taps, std::size_t count, const float* start,
+                         std::int64_t first) {
+  constexpr int kVectors = kSummedChannels / 16;
+  SixteenFloats sums[kVectors] = {};
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors && start != nullptr; ++v)
+    load_sixteen(sums[v], start + first + 16 * v);
+  for (std::size_t t = 0; t < count; ++t) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      SixteenFloats weight, x;
+      load_sixteen(weight, taps[t].weight + first + 16 * v);
+      load_sixteen(x, taps[t].x + first + 16 * v);
+      sums[v] += weight * x;
+    }
+  }
+  float values[kSummedChannels];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) std::memcpy(values + 16 * v, &sums[v], sizeof sums[v]);
+#pragma omp simd
+  for (int c = 0; c < kSummedChannels; ++c) store(to + first + c, values[c]);
+}
+
 /// to[place] = start + Σ over the taps that join of weight·from[place of the other side].
 template <bool kBack, class T>
 void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* start,
@@ -43,28 +91,30 @@ void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* star
                      sources = kBack ? of.outputs() : of.inputs(), channels = of.channels;
   const ChannelTaps* const weights = &taps;
   const SpatialWindow* const shape = &of;
-  parallel_rows(of.batch * results, channels * of.taps(),
-                [=](std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t row = begin; row < end; ++row) {
-                    const T* const x = from + row / results * sources * channels;
-                    const Place at = spatial_place(row % results, kBack ? shape->in : shape->out);
-                    for (std::int64_t first = 0; first < channels; first += kBlockChannels) {
-                      const std::int64_t count = std::min(kBlockChannels, channels - first);
-                      float sums[kBlockChannels];
-                      for (std::int64_t c = 0; c < count; ++c)
-                        sums[c] = start ? start[first + c] : 0.0f;
-                      for_joined<kBack>(*shape, at, [&](std::int64_t tap, std::int64_t place) {
-                        const float* const w = weights->tap(tap) + first;
-                        const T* const source = x + place * channels + first;
+  parallel_rows(
+      of.batch * results, channels * of.taps(), [=](std::int64_t begin, std::int64_t end) {
+        std::vector<JoinedTap<T>> joined(static_cast<std::size_t>(shape->taps()));
+        for (std::int64_t row = begin; row < end; ++row) {
+          const T* const x = from + row / results * sources * channels;
+          std::size_t count = 0;
+          for_joined<kBack>(*shape, spatial_place(row % results, kBack ? shape->in : shape->out),
+                            [&](std::int64_t tap, std::int64_t place) {
+                              joined[count++] = {weights->tap(tap), x + place * channels};
+                            });
+          T* const out = to + row * channels;
+          std::int64_t first = 0;
+          for (; first + kSummedChannels <= channels; first += kSummedChannels)
+            sum_channels(out, joined.data(), count, start, first);
+          float sums[kSummedChannels];
+          for (std::int64_t c = first; c < channels; ++c) sums[c - first] = start ? start[c] : 0.0f;
+          for (std::size_t t = 0; t < count; ++t) {
 #pragma omp simd
-                        for (std::int64_t c = 0; c < count; ++c) sums[c] += w[c] * load(source + c);
-                      });
-                      T* const out = to + row * channels + first;
-#pragma omp simd
-                      for (std::int64_t c = 0; c < count; ++c) store(out + c, sums[c]);
-                    }
-                  }
-                });
+            for (std::int64_t c = first; c < channels; ++c)
+              sums[c - first] += joined[t].weight[c] * load(joined[t].x + c);
+          }
+          for (std::int64_t c = first; c < channels; ++c) store(out + c, sums[c - first]);
+        }
+      });
 }
 
 /// sums[c] = Σ over all windows of dy·x where `tap` reads; each plane of windows is summed by itself.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "hybrid_trainer/core/thread_team.h"
@@ -12,8 +13,10 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kSlabWindows = 256;  // read at a time, so that they stay in the second cache
-constexpr std::int64_t kLeastDepth = 128;   // words of weights that a task has for each output
-constexpr std::int64_t kEnoughTasks = 16;   // for any number of threads that reads them
+constexpr std::int64_t kLineWords = 64 << 10;  // of x, at a time
+constexpr std::int64_t kSumWords = 64 << 10;   // that a task adds to: in the second cache
+constexpr std::int64_t kLeastDepth = 128;      // words of weights that a task has for each output
+constexpr std::int64_t kEnoughTasks = 16;      // for any number of threads that reads them
 
 std::int64_t ceiling(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
@@ -24,10 +27,10 @@ struct WindowRows {
   std::int64_t windows() const { return end_window - window; }
 };
 
-/// Gradients of the weights of one panel of outputs for the taps of some rows of the kernel, over a
+/// Gradients of the weights of some panels of outputs for the taps of some planes of the kernel, over a
 /// part of all windows.
 struct WeightTask {
-  std::int64_t part, group, panel, tap_row, end_tap_row;
+  std::int64_t part, group, panel, end_panel, tap_plane, end_tap_plane;
 };
 
 /// A weight's gradient: tiles of a panel of outputs by words that lie together in x, summed over all
@@ -46,50 +49,69 @@ class WeightGradient {
         of_word_(x.dtype() == DType::kBF16 && multiplies_pairs() ? 2 : 1),
         tiles_(of_word_ == 2, TileSteps::kPlaces),
         panels_(ceiling(outputs_, tiles_.width())),
-        row_depth_(window.kernel[2] * inputs_),
-        slab_windows_(std::min(window.out[2], kSlabWindows)),
-        slab_rows_(std::min(window.out[1], ceiling(kSlabWindows, slab_windows_))) {
-    const std::int64_t tap_rows = window.kernel[0] * window.kernel[1];
-    task_rows_ = std::min(tap_rows, ceiling(kLeastDepth, row_depth_));
-    row_tasks_ = ceiling(tap_rows, task_rows_);
-    slabs_ = of_.batch * of_.out[0] * ceiling(of_.out[1], slab_rows_) *
-             ceiling(of_.out[2], slab_windows_);
-    parts_ = std::clamp<std::int64_t>(kEnoughTasks / (groups * panels_ * row_tasks_), 1, slabs_);
-    sums_ = empty_workspace(parts_ * groups * panels_ * tap_rows * row_depth_ * tiles_.width(),
-                            DType::kF32, stream);
-    wide_ = (slab_windows_ - 1) * of_.stride[2] + (of_.kernel[2] - 1) * of_.dilation[2] + 1;
-    // Beside the words themselves those that the second of a pair reads beyond the last window.
-    line_words_ = (wide_ + of_.stride[2]) * inputs_;
-    gradient_words_ = slab_rows_ * ceiling(slab_windows_, of_word_) * tiles_.width();
-    scratch_ = empty_workspace(threads() * (slab_rows_ * line_words_ + gradient_words_),
-                               DType::kF32, stream);
+        row_depth_(window.kernel[2] * inputs_) {
+    choose_slabs();
+    choose_tasks();
+    sums_ =
+        empty_workspace(parts_ * groups_ * panels_ * depth() * tiles_.width(), DType::kF32, stream);
+    scratch_ =
+        empty_workspace(threads() * (high_ * line_words_ + gradient_words_), DType::kF32, stream);
   }
 
   void run(GradientMode mode) {
-    const std::int64_t tap_rows = of_.kernel[0] * of_.kernel[1];
-    run_tasks(parts_ * groups_ * panels_ * row_tasks_, [&](std::int64_t worker, std::int64_t at) {
+    const std::int64_t panel_tasks = ceiling(panels_, task_panels_),
+                       plane_tasks = ceiling(of_.kernel[0], task_planes_);
+    const auto sum_task = [&](std::int64_t worker, std::int64_t at) {
       WeightTask task{};
-      task.tap_row = at % row_tasks_ * task_rows_, at /= row_tasks_;
-      task.end_tap_row = std::min(task.tap_row + task_rows_, tap_rows);
-      task.panel = at % panels_, at /= panels_;
+      task.tap_plane = at % plane_tasks * task_planes_, at /= plane_tasks;
+      task.end_tap_plane = std::min(task.tap_plane + task_planes_, of_.kernel[0]);
+      task.panel = at % panel_tasks * task_panels_, at /= panel_tasks;
+      task.end_panel = std::min(task.panel + task_panels_, panels_);
       task.group = at % groups_, task.part = at / groups_;
-      sum(task, scratch_.data<float>() + worker * (slab_rows_ * line_words_ + gradient_words_));
-    });
+      sum(task, scratch_.data<float>() + worker * (high_ * line_words_ + gradient_words_));
+    };
+    run_tasks(parts_ * groups_ * panel_tasks * plane_tasks, sum_task);
     run_tasks(groups_ * panels_, [&](std::int64_t, std::int64_t at) {
       run_on(instruction_set(), [&] { finish(at / panels_, at % panels_, mode); });
     });
   }
 
  private:
+  std::int64_t depth() const { return of_.taps() * inputs_; }
+
+  void choose_slabs() {
+    slab_windows_ = std::min(of_.out[2], kSlabWindows);
+    slab_rows_ = std::min(of_.out[1], ceiling(kSlabWindows, slab_windows_));
+    const auto high = [&] {
+      return (slab_rows_ - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
+    };
+    wide_ = (slab_windows_ - 1) * of_.stride[2] + (of_.kernel[2] - 1) * of_.dilation[2] + 1;
+    // Beside the words themselves those that the second of a pair reads beyond the last window.
+    line_words_ = (wide_ + of_.stride[2]) * inputs_;
+    while (slab_rows_ > 1 && high() * line_words_ > kLineWords) --slab_rows_;
+    high_ = high();
+    gradient_words_ = slab_rows_ * ceiling(slab_windows_, of_word_) * tiles_.width();
+    slabs_ = of_.batch * of_.out[0] * ceiling(of_.out[1], slab_rows_) *
+             ceiling(of_.out[2], slab_windows_);
+  }
+  void choose_tasks() {
+    const std::int64_t plane_depth = of_.kernel[1] * row_depth_;
+    task_planes_ = std::min(of_.kernel[0], ceiling(kLeastDepth, plane_depth));
+    task_panels_ = std::clamp<std::int64_t>(
+        kSumWords / (task_planes_ * plane_depth * tiles_.width()), 1, panels_);
+    const std::int64_t tasks =
+        groups_ * ceiling(panels_, task_panels_) * ceiling(of_.kernel[0], task_planes_);
+    parts_ = std::clamp<std::int64_t>(ceiling(kEnoughTasks, tasks), 1, slabs_);
+  }
+
   std::int64_t vectors(std::int64_t panel) const {
     return outputs_ - panel * tiles_.width() > tiles_.lanes() ? 2 : 1;
   }
-  float* sums_of(std::int64_t part, std::int64_t group, std::int64_t panel,
-                 std::int64_t tap_row) const {
-    const std::int64_t tap_rows = of_.kernel[0] * of_.kernel[1];
+  std::int64_t width(std::int64_t panel) const { return vectors(panel) * tiles_.lanes(); }
+  /// Sums of a panel: a row of its width for each word of the weights.
+  float* sums_of(std::int64_t part, std::int64_t group, std::int64_t panel) const {
     return sums_.data<float>() +
-           (((part * groups_ + group) * panels_ + panel) * tap_rows + tap_row) * row_depth_ *
-               tiles_.width();
+           ((part * groups_ + group) * panels_ + panel) * depth() * tiles_.width();
   }
 
   WindowRows slab(std::int64_t at) const {
@@ -105,51 +127,82 @@ class WeightGradient {
   }
 
   void sum(const WeightTask& task, float* scratch) const {
-    float* const gradients = scratch;
-    float* const lines = scratch + gradient_words_;
-    float* const sums = sums_of(task.part, task.group, task.panel, task.tap_row);
-    std::fill_n(
-        sums, (task.end_tap_row - task.tap_row) * row_depth_ * vectors(task.panel) * tiles_.lanes(),
-        0.0f);
+    const std::int64_t plane_depth = of_.kernel[1] * row_depth_;
+    for (std::int64_t panel = task.panel; panel < task.end_panel; ++panel) {
+      std::fill_n(
+          sums_of(task.part, task.group, panel) + task.tap_plane * plane_depth * width(panel),
+          (task.end_tap_plane - task.tap_plane) * plane_depth * width(panel), 0.0f);
+    }
     const std::int64_t end = slabs_ * (task.part + 1) / parts_;
     for (std::int64_t at = slabs_ * task.part / parts_; at < end; ++at) {
-      const WindowRows rows = slab(at);
-      run_on(instruction_set(), [&] { copy_gradients(gradients, rows, task); });
-      for (std::int64_t tap_row = task.tap_row; tap_row < task.end_tap_row; ++tap_row)
-        add_tap_row(rows, task, tap_row, gradients, lines);
+      for (std::int64_t plane = task.tap_plane; plane < task.end_tap_plane; ++plane)
+        add_tap_plane(slab(at), task, plane, scratch, scratch + gradient_words_);
     }
   }
 
-  /// Adds what the taps of a row of the kernel sum over the windows.
-  void add_tap_row(const WindowRows& rows, const WeightTask& task, std::int64_t tap_row,
-                   const float* gradients, float* lines) const {
+  /// Adds what the taps of a plane of the kernel sum over the windows.
+  void add_tap_plane(const WindowRows& rows, const WeightTask& task, std::int64_t tap_plane,
+                     float* gradients, float* lines) const {
     const std::int64_t plane =
-        rows.plane * of_.stride[0] - of_.padding[0] + tap_row / of_.kernel[1] * of_.dilation[0];
+        rows.plane * of_.stride[0] - of_.padding[0] + tap_plane * of_.dilation[0];
     if (plane < 0 || plane >= of_.in[0]) return;
-    // Rows of windows whose tap is within x.
-    const std::int64_t offset = tap_row % of_.kernel[1] * of_.dilation[1] - of_.padding[1];
-    const auto place = [&](std::int64_t row) { return row * of_.stride[1] + offset; };
-    std::int64_t first = rows.row, end = rows.end_row;
-    while (first < end && place(first) < 0) ++first;
-    while (first < end && place(end - 1) >= of_.in[1]) --end;
-    if (first == end) return;
+    const std::int64_t first = rows.row * of_.stride[1] - of_.padding[1];
+    const std::int64_t high =
+        (rows.rows() - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
     run_on(instruction_set(), [&] {
-      for (std::int64_t row = first; row < end; ++row) {
-        copy_line(lines + (row - first) * line_words_,
-                  (rows.example * of_.in[0] + plane) * of_.in[1] + place(row), rows, task.group);
+      for (std::int64_t line = std::max<std::int64_t>(0, -first);
+           line < std::min(high, of_.in[1] - first); ++line) {
+        copy_line(lines + line * line_words_,
+                  (rows.example * of_.in[0] + plane) * of_.in[1] + first + line, rows, task.group);
       }
     });
-    const std::int64_t steps = ceiling(rows.windows(), of_word_),
-                       width = vectors(task.panel) * tiles_.lanes();
+    for (std::int64_t panel = task.panel; panel < task.end_panel; ++panel) {
+      const GradientRows of_panel = gradient_rows(gradients, rows, task.group, panel);
+      for (std::int64_t tap_row = 0; tap_row < of_.kernel[1]; ++tap_row) {
+        float* const sums = sums_of(task.part, task.group, panel) +
+                            (tap_plane * of_.kernel[1] + tap_row) * row_depth_ * width(panel);
+        add_tap_row(rows, tap_row, of_panel, lines, vectors(panel), sums);
+      }
+    }
+  }
+
+  /// A panel of dy: words of a window, or a pair, from word i·step on.
+  struct GradientRows {
+    const float* first;
+    std::int64_t step;
+  };
+  /// dy itself where it has whole rows of whole vectors, else a copy.
+  GradientRows gradient_rows(float* copies, const WindowRows& rows, std::int64_t group,
+                             std::int64_t panel) const {
+    const std::int64_t stride = groups_ * outputs_,
+                       outputs = std::min(width(panel), outputs_ - panel * tiles_.width());
+    const bool lies_alike =
+        dy_.dtype() == DType::kF32 && outputs == width(panel) && rows.windows() == of_.out[2];
+    const std::int64_t at =
+        (((rows.example * of_.out[0] + rows.plane) * of_.out[1] + rows.row) * of_.out[2] +
+         rows.window) *
+            stride +
+        group * outputs_ + panel * tiles_.width();
+    if (lies_alike) return {dy_.data<float>() + at, stride};
+    run_on(instruction_set(), [&] { copy_gradients(copies, rows, at, outputs, width(panel)); });
+    return {copies, width(panel)};
+  }
+
+  void add_tap_row(const WindowRows& rows, std::int64_t tap_row, const GradientRows& gradients,
+                   const float* lines, std::int64_t vectors_of, float* sums) const {
+    const std::int64_t steps = ceiling(rows.windows(), of_word_);
     thread_local std::vector<WordRun> runs;
     runs.clear();
-    for (std::int64_t row = 0; row < end - first; ++row) runs.push_back({row * line_words_, steps});
-    float* const sums = sums_of(task.part, task.group, task.panel, task.tap_row) +
-                        (tap_row - task.tap_row) * row_depth_ * width;
+    for (std::int64_t row = 0; row < rows.rows(); ++row) {
+      const std::int64_t line = row * of_.stride[1] + tap_row * of_.dilation[1];
+      const std::int64_t place = rows.row * of_.stride[1] - of_.padding[1] + line;
+      if (place >= 0 && place < of_.in[1]) runs.push_back({line * line_words_, steps, row * steps});
+    }
     WindowTile tile{.step = of_word_ * of_.stride[2] * inputs_,
                     .runs = runs.data(),
-                    .run_count = end - first,
-                    .b = gradients + (first - rows.row) * steps * width,
+                    .run_count = static_cast<std::int64_t>(runs.size()),
+                    .b = gradients.first,
+                    .b_step = gradients.step,
                     .adds = true};
     // Words that lie together in x: those of all taps, or, dilated, of one.
     const bool joined = of_.dilation[2] == 1;
@@ -160,36 +213,30 @@ class WeightGradient {
         const std::int64_t begin = together * part / parts,
                            count = together * (part + 1) / parts - begin;
         tile.a = lines + tap * of_.dilation[2] * inputs_ + begin;
-        tile.sums = sums + (tap * inputs_ + begin) * width;
-        tiles_.sum(count, vectors(task.panel), tile);
+        tile.sums = sums + (tap * inputs_ + begin) * vectors_of * tiles_.lanes();
+        tiles_.sum(count, vectors_of, tile);
       }
     }
   }
 
-  /// A panel of dy, window by window, or pair by pair.
-  void copy_gradients(float* to, const WindowRows& rows, const WeightTask& task) const {
-    const std::int64_t width = vectors(task.panel) * tiles_.lanes(),
-                       outputs = std::min(width, outputs_ - task.panel * tiles_.width()),
-                       stride = groups_ * outputs_;
+  /// A panel of dy from element `first` on, window by window, or pair by pair.
+  void copy_gradients(float* to, const WindowRows& rows, std::int64_t first, std::int64_t outputs,
+                      std::int64_t wide) const {
+    const std::int64_t stride = groups_ * outputs_;
     visit_real(dy_.dtype(), [&](auto real) {
       using T = decltype(real);
-      for (std::int64_t row = rows.row; row < rows.end_row; ++row) {
-        const T* from =
-            dy_.data<T>() +
-            (((rows.example * of_.out[0] + rows.plane) * of_.out[1] + row) * of_.out[2] +
-             rows.window) *
-                stride +
-            task.group * outputs_ + task.panel * tiles_.width();
-        for (std::int64_t i = 0; i < rows.windows(); i += of_word_, to += width) {
+      for (std::int64_t row = 0; row < rows.rows(); ++row) {
+        const T* const from = dy_.data<T>() + first + row * of_.out[2] * stride;
+        for (std::int64_t i = 0; i < rows.windows(); i += of_word_, to += wide) {
           const T* const at = from + i * stride;
           if constexpr (std::is_same_v<T, BFloat16>) {
             if (of_word_ == 2) {
-              put_pairs(to, at, i + 1 < rows.windows() ? at + stride : nullptr, outputs, width);
+              put_pairs(to, at, i + 1 < rows.windows() ? at + stride : nullptr, outputs, wide);
               continue;
             }
           }
           for (std::int64_t j = 0; j < outputs; ++j) to[j] = load(at + j);
-          for (std::int64_t j = outputs; j < width; ++j) to[j] = 0.0f;
+          for (std::int64_t j = outputs; j < wide; ++j) to[j] = 0.0f;
         }
       }
     });
@@ -249,23 +296,26 @@ class WeightGradient {
 
   /// The parts of a panel in their order, to rows of dweight.
   void finish(std::int64_t group, std::int64_t panel, GradientMode mode) const {
-    const std::int64_t depth = of_.taps() * inputs_, width = vectors(panel) * tiles_.lanes(),
-                       outputs = std::min(width, outputs_ - panel * tiles_.width());
-    float* const to = dweight_.data<float>() + (group * outputs_ + panel * tiles_.width()) * depth;
-    for (std::int64_t k = 0; k < depth; ++k) {
+    const std::int64_t wide = width(panel),
+                       outputs = std::min(wide, outputs_ - panel * tiles_.width());
+    float* const to =
+        dweight_.data<float>() + (group * outputs_ + panel * tiles_.width()) * depth();
+    const float* const first = sums_of(0, group, panel);
+    const std::int64_t part_words = groups_ * panels_ * depth() * tiles_.width();
+    const bool adds = mode == GradientMode::kAccumulate;
+    constexpr std::int64_t kBlock = 16;  // of words, whose rows of sums stay in the nearest cache
+    for (std::int64_t begin = 0; begin < depth(); begin += kBlock) {
+      const std::int64_t end = std::min(begin + kBlock, depth());
       for (std::int64_t j = 0; j < outputs; ++j) {
-        float total = 0;
-        for (std::int64_t part = 0; part < parts_; ++part)
-          total += sum_at(part, group, panel, k, width)[j];
-        float& out = to[j * depth + k];
-        out = (mode == GradientMode::kAccumulate ? out : 0.0f) + total;
+        for (std::int64_t k = begin; k < end; ++k) {
+          float total = 0;
+          for (std::int64_t part = 0; part < parts_; ++part)
+            total += first[part * part_words + k * wide + j];
+          float& out = to[j * depth() + k];
+          out = (adds ? out : 0.0f) + total;
+        }
       }
     }
-  }
-  const float* sum_at(std::int64_t part, std::int64_t group, std::int64_t panel, std::int64_t k,
-                      std::int64_t width) const {
-    const std::int64_t task_depth = task_rows_ * row_depth_, first = k / task_depth * task_rows_;
-    return sums_of(part, group, panel, first) + k % task_depth * width;
   }
 
   const SpatialWindow& of_;
@@ -275,9 +325,9 @@ class WeightGradient {
   WindowTiles tiles_;
   std::int64_t panels_;
   std::int64_t row_depth_;  // elements that the taps of a row of the kernel read
-  std::int64_t slab_windows_, slab_rows_;
-  std::int64_t task_rows_ = 1, row_tasks_ = 1, slabs_ = 1, parts_ = 1;
-  std::int64_t wide_ = 0, line_words_ = 0, gradient_words_ = 0;
+  std::int64_t slab_windows_ = 1, slab_rows_ = 1, high_ = 1, wide_ = 1, line_words_ = 0;
+  std::int64_t gradient_words_ = 0, slabs_ = 1;
+  std::int64_t task_planes_ = 1, task_panels_ = 1, parts_ = 1;
   Tensor sums_, scratch_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <type_traits>
 
 #include "hybrid_trainer/core/thread_team.h"
 #include "kernels/backend.h"
@@ -63,30 +65,128 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
 
+/// Weights by panels of outputs, of which those of a word lie side by side in the order of the runs'
+/// words.
+class PackedWeights {
+ public:
+  /// words: of a place. depth: of a window.
+  PackedWeights(const SlidingProduct& product, const WindowTiles& tiles, bool pairs,
+                std::int64_t words, std::int64_t depth, const Stream& stream)
+      : of_(product),
+        tiles_(tiles),
+        pairs_(pairs),
+        words_(words),
+        depth_(depth),
+        panels_(parts_of(product.outputs, tiles.width())),
+        weights_(empty_workspace(product.groups * panels_ * depth * tiles.width(), DType::kF32,
+                                 stream)) {}
+  std::int64_t panels() const { return panels_; }
+  std::int64_t panel_vectors(std::int64_t panel) const {
+    const std::int64_t left = of_.outputs - panel * tiles_.width();
+    return left > tiles_.lanes() ? 2 : 1;
+  }
+  float* panel_weights(std::int64_t group, std::int64_t panel) const {
+    return weights_.data<float>() + (group * panels_ + panel) * depth_ * tiles_.width();
+  }
+  void pack() const {
+    run_tasks(of_.groups * panels_, [&](std::int64_t, std::int64_t i) {
+      run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
+    });
+  }
+
+ private:
+  /// Weights of a panel's outputs side by side, in the order of the runs' words.
+  void pack_panel(std::int64_t group, std::int64_t panel) const {
+    visit_real(of_.dtype, [&](auto real) {
+      using T = decltype(real);
+      const T* const from = static_cast<const T*>(of_.weight.first) + group * of_.weight.group +
+                            panel * tiles_.width() * of_.weight.output;
+      const std::int64_t lanes = panel_vectors(panel) * tiles_.lanes();
+      const std::int64_t outputs = std::min(lanes, of_.outputs - panel * tiles_.width());
+      const std::int64_t of_word = pairs_ ? 2 : 1;
+      float* to = panel_weights(group, panel);
+      if (rows_are_words()) return transpose_rows(to, from, lanes, outputs);
+      for_each_tap([&](std::int64_t tap) {
+        for (std::int64_t word = 0; word < words_; ++word, to += lanes) {
+          for (std::int64_t half = 0; half < of_word; ++half) {
+            const std::int64_t input = word * of_word + half;
+            const T* const column = from + tap * of_.weight.tap + input * of_.weight.input;
+            put_column(to, half, lanes, input < of_.inputs ? outputs : 0, column);
+          }
+        }
+      });
+    });
+  }
+  /// Whether an output's weights are the words of the runs in their order.
+  bool rows_are_words() const {
+    const bool is_exact = pairs_ ? of_.inputs % 2 == 0 : of_.dtype == DType::kF32;
+    return is_exact && of_.weight.input == 1 && of_.weight.tap == of_.inputs;
+  }
+  template <class T>
+  void transpose_rows(float* to, const T* from, std::int64_t lanes, std::int64_t outputs) const {
+    constexpr std::int64_t kBlock = 16;  // words of a row in one line of the cache
+    if (outputs < lanes) std::fill_n(to, depth_ * lanes, 0.0f);
+    for (std::int64_t first = 0; first < depth_; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, depth_ - first);
+      for (std::int64_t i = 0; i < outputs; ++i) {
+        float words[kBlock];
+        std::memcpy(words, reinterpret_cast<const char*>(from + i * of_.weight.output) + 4 * first,
+                    static_cast<std::size_t>(4 * count));
+        for (std::int64_t k = 0; k < count; ++k) to[(first + k) * lanes + i] = words[k];
+      }
+    }
+  }
+  template <class T>
+  void put_column(float* to, std::int64_t half, std::int64_t lanes, std::int64_t outputs,
+                  const T* from) const {
+    const std::int64_t stride = of_.weight.output;
+    if (pairs_) {
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        auto* const halves = reinterpret_cast<BFloat16*>(to) + half;
+        for (std::int64_t i = 0; i < outputs; ++i) halves[2 * i] = from[i * stride];
+        for (std::int64_t i = outputs; i < lanes; ++i) halves[2 * i] = BFloat16{};
+      }
+      return;
+    }
+    for (std::int64_t i = 0; i < outputs; ++i) to[i] = load(from + i * stride);
+    for (std::int64_t i = outputs; i < lanes; ++i) to[i] = 0.0f;
+  }
+  template <class Visit>
+  void for_each_tap(const Visit& visit) const {
+    for (const SlidingTap& plane : of_.dimensions[0].taps)
+      for (const SlidingTap& row : of_.dimensions[1].taps)
+        for (const SlidingTap& tap : of_.dimensions[2].taps)
+          visit((plane.index * of_.kernel[1] + row.index) * of_.kernel[2] + tap.index);
+  }
+
+  const SlidingProduct& of_;
+  const WindowTiles& tiles_;
+  bool pairs_;
+  std::int64_t words_, depth_, panels_;
+  Tensor weights_;
+};
+
 class SlidingRun {
  public:
   SlidingRun(const SlidingProduct& product, const Stream& stream)
       : of_(product),
         pairs_(product.dtype == DType::kBF16 && multiplies_pairs()),
         tiles_(pairs_, TileSteps::kRows),
-        panels_(parts_of(product.outputs, tiles_.width())),
         slab_(slab_of(product)) {
     make_runs();
-    weights_ = empty_workspace(of_.groups * panels_ * depth_ * tiles_.width(), DType::kF32, stream);
-    sum_words_ = tiles_.most_rows() * tiles_.width() + panels_ * tiles_.width();
+    weights_.emplace(of_, tiles_, pairs_, slab_.words, depth_, stream);
+    sum_words_ = tiles_.most_rows() * tiles_.width() + weights_->panels() * tiles_.width();
     slab_words_ = dim(0).taps.size() * static_cast<std::size_t>(slab_.plane_words());
     scratch_ = empty_workspace(threads() * (static_cast<std::int64_t>(slab_words_) + sum_words_),
                                DType::kF32, stream);
   }
 
   void run() {
-    run_tasks(of_.groups * panels_, [&](std::int64_t, std::int64_t i) {
-      run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
-    });
+    weights_->pack();
     const std::int64_t rows = parts_of(dim(1).windows, slab_.rows),
                        windows = parts_of(dim(2).windows, slab_.windows);
     const std::int64_t slabs = of_.batch * of_.groups * dim(0).windows * rows * windows;
-    const std::int64_t cuts = std::clamp<std::int64_t>(kEnoughItems / slabs, 1, panels_);
+    const std::int64_t cuts = std::clamp<std::int64_t>(kEnoughItems / slabs, 1, weights_->panels());
     run_tasks(slabs * cuts, [&](std::int64_t worker, std::int64_t index) {
       Item item{};
       const std::int64_t cut = index % cuts;
@@ -97,7 +197,8 @@ class SlidingRun {
       item.group = at % of_.groups, item.example = at / of_.groups;
       item.end_window = std::min(item.window + slab_.windows, dim(2).windows);
       item.end_row = std::min(item.row + slab_.rows, dim(1).windows);
-      item.panel = panels_ * cut / cuts, item.end_panel = panels_ * (cut + 1) / cuts;
+      item.panel = weights_->panels() * cut / cuts,
+      item.end_panel = weights_->panels() * (cut + 1) / cuts;
       float* const scratch =
           scratch_.data<float>() + worker * (static_cast<std::int64_t>(slab_words_) + sum_words_);
       fill(item, scratch);
@@ -135,80 +236,56 @@ class SlidingRun {
     while (slab.windows > 4 * kLeastWindows &&
            now * parts_of(third.windows, slab.windows) < kEnoughItems)
       slab.windows = (slab.windows + 1) / 2;
+    // Of equal size.
+    slab.rows = parts_of(second.windows, parts_of(second.windows, slab.rows));
+    slab.windows = parts_of(third.windows, parts_of(third.windows, slab.windows));
     slab.high = span(second, slab.rows), slab.wide = span(third, slab.windows);
     return slab;
   }
 
-  /// The runs of a window's words in a slab; taps that lie together are one.
+  /// The runs of a window's words in a slab; taps of a row that lie together are one.
   void make_runs() {
     for (std::size_t plane = 0; plane < dim(0).taps.size(); ++plane) {
       for (const SlidingTap& row : dim(1).taps) {
         const std::int64_t base =
             static_cast<std::int64_t>(plane) * slab_.plane_words() + row.offset * slab_.row_words();
+        const std::size_t begun = runs_.size();
         for (const SlidingTap& tap : dim(2).taps) {
           const std::int64_t offset = base + tap.offset * slab_.words;
-          if (!runs_.empty() && runs_.back().offset + runs_.back().count == offset) {
+          if (runs_.size() > begun && runs_.back().offset + runs_.back().count == offset) {
             runs_.back().count += slab_.words;
           } else {
-            runs_.push_back({offset, slab_.words});
+            runs_.push_back({offset, slab_.words, depth_});
           }
           depth_ += slab_.words;
         }
+        runs_of_row_ = runs_.size() - begun;
       }
     }
   }
 
-  std::int64_t panel_vectors(std::int64_t panel) const {
-    const std::int64_t left = of_.outputs - panel * tiles_.width();
-    return left > tiles_.lanes() ? 2 : 1;
+  /// Taps whose places are within what is read, of a window along a dimension: [begin, end).
+  struct TapRange {
+    std::size_t begin, end;
+  };
+  TapRange taps_within(const SlidingDimension& of, std::int64_t window) const {
+    const std::int64_t first = window * of.step + of.origin;
+    TapRange range{0, of.taps.size()};
+    while (range.begin < range.end && first + of.taps[range.begin].offset < 0) ++range.begin;
+    while (range.begin < range.end && first + of.taps[range.end - 1].offset >= of.places)
+      --range.end;
+    return range;
   }
-
-  float* panel_weights(std::int64_t group, std::int64_t panel) const {
-    return weights_.data<float>() + (group * panels_ + panel) * depth_ * tiles_.width();
-  }
-
-  /// Weights of a panel's outputs side by side, in the order of the runs' words.
-  void pack_panel(std::int64_t group, std::int64_t panel) const {
-    visit_real(of_.dtype, [&](auto real) {
-      using T = decltype(real);
-      const T* const from = static_cast<const T*>(of_.weight.first) + group * of_.weight.group +
-                            panel * tiles_.width() * of_.weight.output;
-      const std::int64_t lanes = panel_vectors(panel) * tiles_.lanes();
-      const std::int64_t outputs = std::min(lanes, of_.outputs - panel * tiles_.width());
-      const std::int64_t of_word = pairs_ ? 2 : 1;
-      float* to = panel_weights(group, panel);
-      for_each_tap([&](std::int64_t tap) {
-        for (std::int64_t word = 0; word < slab_.words; ++word, to += lanes) {
-          for (std::int64_t half = 0; half < of_word; ++half) {
-            const std::int64_t input = word * of_word + half;
-            const T* const column = from + tap * of_.weight.tap + input * of_.weight.input;
-            put_column(to, half, lanes, input < of_.inputs ? outputs : 0, column);
-          }
-        }
-      });
-    });
-  }
-  template <class T>
-  void put_column(float* to, std::int64_t half, std::int64_t lanes, std::int64_t outputs,
-                  const T* from) const {
-    const std::int64_t stride = of_.weight.output;
-    if (pairs_) {
-      if constexpr (std::is_same_v<T, BFloat16>) {
-        auto* const halves = reinterpret_cast<BFloat16*>(to) + half;
-        for (std::int64_t i = 0; i < outputs; ++i) halves[2 * i] = from[i * stride];
-        for (std::int64_t i = outputs; i < lanes; ++i) halves[2 * i] = BFloat16{};
-      }
-      return;
+  /// The runs of a row of windows that are not padding alone.
+  void choose_runs(std::vector<WordRun>& runs, std::int64_t plane, std::int64_t row) const {
+    const TapRange planes = taps_within(dim(0), plane), rows = taps_within(dim(1), row);
+    const std::size_t taps = dim(1).taps.size();
+    runs.clear();
+    for (std::size_t i = planes.begin; i < planes.end; ++i) {
+      const auto first = runs_.begin() + static_cast<std::ptrdiff_t>(i * taps * runs_of_row_);
+      runs.insert(runs.end(), first + static_cast<std::ptrdiff_t>(rows.begin * runs_of_row_),
+                  first + static_cast<std::ptrdiff_t>(rows.end * runs_of_row_));
     }
-    for (std::int64_t i = 0; i < outputs; ++i) to[i] = load(from + i * stride);
-    for (std::int64_t i = outputs; i < lanes; ++i) to[i] = 0.0f;
-  }
-  template <class Visit>
-  void for_each_tap(const Visit& visit) const {
-    for (const SlidingTap& plane : dim(0).taps)
-      for (const SlidingTap& row : dim(1).taps)
-        for (const SlidingTap& tap : dim(2).taps)
-          visit((plane.index * kernel_[1] + row.index) * kernel_[2] + tap.index);
   }
 
   void fill(const Item& item, float* slab) const {
@@ -240,12 +317,8 @@ class SlidingRun {
         for (std::int64_t r = 0; r < high; ++r) {
           const std::int64_t row = item.row * dim(1).step + dim(1).origin + r;
           To* const line = to + r * row_elements;
-          const bool exists =
-              plane >= 0 && plane < dim(0).places && row >= 0 && row < dim(1).places;
-          if (!exists) {
-            std::fill_n(line, row_elements, To{});
-            continue;
-          }
+          // Lines outside x are not read.
+          if (plane < 0 || plane >= dim(0).places || row < 0 || row >= dim(1).places) continue;
           const From* const from =
               static_cast<const From*>(of_.x) + item.group * of_.inputs +
               (((item.example * dim(0).places + plane) * dim(1).places + row) * dim(2).places +
@@ -263,21 +336,23 @@ class SlidingRun {
     float* const sums = scratch;
     float* const start = scratch + tiles_.most_rows() * tiles_.width();
     if (of_.bias != nullptr) {
-      std::fill_n(start, panels_ * tiles_.width(), 0.0f);
+      std::fill_n(start, weights_->panels() * tiles_.width(), 0.0f);
       std::copy_n(of_.bias + item.group * of_.outputs, of_.outputs, start);
     }
+    thread_local std::vector<WordRun> runs;
     for (std::int64_t panel = item.panel; panel < item.end_panel; ++panel) {
-      const std::int64_t vectors = panel_vectors(panel);
+      const std::int64_t vectors = weights_->panel_vectors(panel);
       WindowTile tile{.step = dim(2).step * slab_.words,
-                      .runs = runs_.data(),
-                      .run_count = static_cast<std::int64_t>(runs_.size()),
-                      .b = panel_weights(item.group, panel),
+                      .b = weights_->panel_weights(item.group, panel),
+                      .b_step = vectors * tiles_.lanes(),
                       .start = of_.bias == nullptr ? nullptr : start + panel * tiles_.width(),
                       .sums = sums};
       const std::int64_t windows = item.end_window - item.window,
                          parts = parts_of(windows, tiles_.most_rows());
       for (std::int64_t row = item.row; row < item.end_row; ++row) {
         const float* const line = slab + (row - item.row) * dim(1).step * slab_.row_words();
+        choose_runs(runs, item.plane, row);
+        tile.runs = runs.data(), tile.run_count = static_cast<std::int64_t>(runs.size());
         for (std::int64_t part = 0; part < parts; ++part) {
           const std::int64_t begin = windows * part / parts, end = windows * (part + 1) / parts;
           tile.a = line + begin * tile.step;
@@ -319,12 +394,12 @@ class SlidingRun {
   const SlidingProduct& of_;
   bool pairs_;
   WindowTiles tiles_;
-  std::int64_t panels_;
   Slab slab_;
   std::vector<WordRun> runs_;
+  std::size_t runs_of_row_ = 1;
   std::int64_t depth_ = 0;
-  const std::int64_t* kernel_ = of_.kernel;
-  Tensor weights_, scratch_;
+  std::optional<PackedWeights> weights_;
+  Tensor scratch_;
   std::size_t slab_words_ = 0;
   std::int64_t sum_words_ = 0;
 };

@@ -27,15 +27,15 @@ struct SumFloats {
           std::memcpy(&sums[r][v], t.start + kLanes * v, sizeof(Floats));
       }
     }
-    const float* b = t.b;
     for (std::int64_t run = 0; run < t.run_count; ++run) {
       const float* const a = t.a + t.runs[run].offset;
+      const float* b = t.b + t.runs[run].first * t.b_step;
       const float* rows[kRows];
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) rows[r] = kSteps == TileSteps::kRows ? a + r * t.step : a + r;
       const std::int64_t count = t.runs[run].count;
       const std::int64_t step = kSteps == TileSteps::kRows ? 1 : t.step;
-      for (std::int64_t k = 0, at = 0; k < count; ++k, at += step, b += kVectors * kLanes) {
+      for (std::int64_t k = 0, at = 0; k < count; ++k, at += step, b += t.b_step) {
         Floats right[kVectors];
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) std::memcpy(&right[v], b + kLanes * v, sizeof(Floats));
@@ -87,11 +87,11 @@ void sum_pairs(const WindowTile& t) {
     for (int v = 0; v < kVectors; ++v)
       sums[r][v] = t.start != nullptr ? _mm512_loadu_ps(t.start + 16 * v) : _mm512_setzero_ps();
   }
-  const float* b = t.b;
   for (std::int64_t run = 0; run < t.run_count; ++run) {
     const float* const a = t.a + t.runs[run].offset;
+    const float* b = t.b + t.runs[run].first * t.b_step;
     const std::int64_t count = t.runs[run].count;
-    for (std::int64_t k = 0; k < count; ++k, b += 16 * kVectors) {
+    for (std::int64_t k = 0; k < count; ++k, b += t.b_step) {
       __m512bh right[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v)

@@ -7,17 +7,19 @@ namespace hybrid_trainer::kernels::cpu {
 /// Words that lie together: `count` from `offset` on. A word is a float, or a pair of bf16.
 struct WordRun {
   std::int64_t offset, count;
+  std::int64_t first;  // of the product's k
 };
 
-/// A tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j], k over all runs one after the other,
-/// j over whole vectors. Of a run, a(r, k) is word offset + r·step + k of a (rows: each its own window),
+/// A tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j], k over all runs, j over whole
+/// vectors. Of a run, a(r, k) is word offset + r·step + k of a (rows: each its own window),
 /// or word offset + k·step + r (places: all from one place, which moves).
 struct WindowTile {
   const float* a = nullptr;
   std::int64_t step = 0;
   const WordRun* runs = nullptr;
   std::int64_t run_count = 0;
-  const float* b = nullptr;      // vectors of each k, one after the other
+  const float* b = nullptr;  // k's vectors begin at word k·b_step
+  std::int64_t b_step = 0;
   const float* start = nullptr;  // null: zeros
   float* sums = nullptr;         // rows one after the other
   bool adds = false;             // to sums
