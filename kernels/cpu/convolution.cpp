@@ -1,6 +1,7 @@
 #include "hybrid_trainer/kernels/convolution.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/convolution_parts.h"
@@ -75,7 +76,7 @@ void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight,
     for (std::int64_t tap = 0; tap < of.kernel[i]; ++tap)
       dimension.taps.push_back({tap * of.dilation[i], tap});
   }
-  multiply_sliding(product, stream);
+  multiply_sliding({&product, 1}, stream);
 }
 
 void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& weight,
@@ -94,15 +95,17 @@ void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor
   product.weight = {weight.raw(), product.inputs * columns, 1, product.outputs, columns};
   // With a stride, places that differ in what remains of it are reached by other taps.
   const auto rests = [&](int i) { return std::min(of.stride[i], of.in[i]); };
+  std::vector<SlidingProduct> products;
   for (std::int64_t first = 0; first < rests(0); ++first) {
     for (std::int64_t second = 0; second < rests(1); ++second) {
       for (std::int64_t third = 0; third < rests(2); ++third) {
         product.dimensions = {reached_places(of, 0, first), reached_places(of, 1, second),
                               reached_places(of, 2, third)};
-        multiply_sliding(product, stream);
+        products.push_back(product);
       }
     }
   }
+  multiply_sliding(products, stream);
 }
 
 void convolution_backward_weight(const Tensor& dweight, const Tensor& dy, const Tensor& x,

@@ -12,10 +12,12 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kSlabWindows = 256;  // read at a time, so that they stay in the second cache
+constexpr std::int64_t kSlabWindows = 256;     // whose places of x are copied at a time
+constexpr std::int64_t kPassWindows = 128;     // whose gradients stay in the nearest cache
 constexpr std::int64_t kLineWords = 64 << 10;  // of x, at a time
-constexpr std::int64_t kSumWords = 64 << 10;   // that a task adds to: in the second cache
+constexpr std::int64_t kSumWords = 96 << 10;   // that a task adds to: in the second cache
 constexpr std::int64_t kLeastDepth = 128;      // words of weights that a task has for each output
+constexpr std::int64_t kPartWindows = 512;     // of a part, whose sums are added to the others'
 constexpr std::int64_t kEnoughTasks = 16;      // for any number of threads that reads them
 
 std::int64_t ceiling(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
@@ -27,14 +29,105 @@ struct WindowRows {
   std::int64_t windows() const { return end_window - window; }
 };
 
-/// Gradients of the weights of some panels of outputs for the taps of some planes of the kernel, over a
-/// part of all windows.
+/// Gradients of the weights of some panels of outputs for the taps of some
+/// planes of the kernel, over a part of all windows.
 struct WeightTask {
   std::int64_t part, group, panel, end_panel, tap_plane, end_tap_plane;
 };
 
-/// A weight's gradient: tiles of a panel of outputs by words that lie together in x, summed over all
-/// windows. Where words are pairs, a pair is of two windows side by side.
+/// Copies what tiles read: words of dy and of x, floats, or pairs of bf16 of
+/// two windows side by side.
+class WindowWords {
+ public:
+  /// wide: places of a line that the windows read at a time.
+  WindowWords(const SpatialWindow& window, const Tensor& dy, const Tensor& x, std::int64_t inputs,
+              std::int64_t of_word, std::int64_t wide)
+      : of_(window), dy_(dy), x_(x), inputs_(inputs), of_word_(of_word), wide_(wide) {}
+  /// A panel of dy from element `first` on, window by window, or pair by pair.
+  void copy_gradients(float* to, const WindowRows& rows, std::int64_t first, std::int64_t outputs,
+                      std::int64_t wide) const {
+    const std::int64_t stride = dy_.size(dy_.shape().rank() - 1);
+    visit_real(dy_.dtype(), [&](auto real) {
+      using T = decltype(real);
+      for (std::int64_t row = 0; row < rows.rows(); ++row) {
+        const T* const from = dy_.data<T>() + first + row * of_.out[2] * stride;
+        for (std::int64_t i = 0; i < rows.windows(); i += of_word_, to += wide) {
+          const T* const at = from + i * stride;
+          if constexpr (std::is_same_v<T, BFloat16>) {
+            if (of_word_ == 2) {
+              put_pairs(to, at, i + 1 < rows.windows() ? at + stride : nullptr, outputs, wide);
+              continue;
+            }
+          }
+          for (std::int64_t j = 0; j < outputs; ++j) to[j] = load(at + j);
+          for (std::int64_t j = outputs; j < wide; ++j) to[j] = 0.0f;
+        }
+      }
+    });
+  }
+  /// A line of x from the windows' first place on, with zeros outside. Of
+  /// pairs, word i has elements i and i + those of a stride.
+  void copy_line(float* to, std::int64_t line, const WindowRows& rows, std::int64_t group) const {
+    const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2], channels = of_.channels;
+    const std::int64_t places = wide_ + of_.stride[2];
+    const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, places),
+                       end = std::clamp<std::int64_t>(of_.in[2] - left, begin, places);
+    visit_real(x_.dtype(), [&](auto real) {
+      using T = decltype(real);
+      const T* const from =
+          x_.data<T>() + (line * of_.in[2] + left + begin) * channels + group * inputs_;
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        if (of_word_ == 2) return copy_pairs(to, from, begin, end, places);
+      }
+      std::fill_n(to, begin * inputs_, 0.0f);
+      float* at = to + begin * inputs_;
+      if (channels == inputs_) {
+        for (std::int64_t i = 0; i < (end - begin) * inputs_; ++i) at[i] = load(from + i);
+      } else {
+        for (std::int64_t place = 0; place < end - begin; ++place)
+          for (std::int64_t c = 0; c < inputs_; ++c)
+            at[place * inputs_ + c] = load(from + place * channels + c);
+      }
+      std::fill_n(at + (end - begin) * inputs_, (places - end) * inputs_, 0.0f);
+    });
+  }
+
+ private:
+  /// Words of (low, high); high may be null: zeros.
+  static void put_pairs(float* to, const BFloat16* low, const BFloat16* high, std::int64_t count,
+                        std::int64_t wide) {
+    auto* const halves = reinterpret_cast<BFloat16*>(to);
+    for (std::int64_t j = 0; j < count; ++j) {
+      halves[2 * j] = low[j];
+      halves[2 * j + 1] = high != nullptr ? high[j] : BFloat16{};
+    }
+    std::fill_n(halves + 2 * count, 2 * (wide - count), BFloat16{});
+  }
+
+  void copy_pairs(float* to, const BFloat16* from, std::int64_t begin, std::int64_t end,
+                  std::int64_t places) const {
+    auto* const words = reinterpret_cast<std::uint32_t*>(to);
+    const std::int64_t far = of_.stride[2] * inputs_, total = places * inputs_;
+    std::fill_n(words, begin * inputs_, 0u);
+    std::fill_n(words + end * inputs_, (places - end) * inputs_, 0u);
+    for (std::int64_t place = begin; place < end; ++place) {
+      const BFloat16* const in = from + (place - begin) * of_.channels;
+      std::uint32_t* const out = words + place * inputs_;
+      for (std::int64_t c = 0; c < inputs_; ++c) out[c] = in[c].bits;
+    }
+    for (std::int64_t i = 0; i + far < total; ++i) words[i] |= words[i + far] << 16;
+    for (std::int64_t i = std::max<std::int64_t>(0, total - far); i < total; ++i)
+      words[i] &= 0xFFFFu;
+  }
+
+  const SpatialWindow& of_;
+  const Tensor &dy_, &x_;
+  std::int64_t inputs_, of_word_, wide_;
+};
+
+/// A weight's gradient: tiles of a panel of outputs by words that lie together
+/// in x, summed over all windows. Where words are pairs, a pair is of two
+/// windows side by side.
 class WeightGradient {
  public:
   WeightGradient(const Tensor& dweight, const Tensor& dy, const Tensor& x,
@@ -78,19 +171,22 @@ class WeightGradient {
 
  private:
   std::int64_t depth() const { return of_.taps() * inputs_; }
+  WindowWords words() const { return {of_, dy_, x_, inputs_, of_word_, wide_}; }
 
   void choose_slabs() {
-    slab_windows_ = std::min(of_.out[2], kSlabWindows);
+    slab_windows_ = std::min(of_.out[2], kPassWindows);
     slab_rows_ = std::min(of_.out[1], ceiling(kSlabWindows, slab_windows_));
     const auto high = [&] {
       return (slab_rows_ - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
     };
     wide_ = (slab_windows_ - 1) * of_.stride[2] + (of_.kernel[2] - 1) * of_.dilation[2] + 1;
-    // Beside the words themselves those that the second of a pair reads beyond the last window.
+    // Beside the words themselves those that the second of a pair reads beyond
+    // the last window.
     line_words_ = (wide_ + of_.stride[2]) * inputs_;
     while (slab_rows_ > 1 && high() * line_words_ > kLineWords) --slab_rows_;
     high_ = high();
-    gradient_words_ = slab_rows_ * ceiling(slab_windows_, of_word_) * tiles_.width();
+    pass_rows_ = std::clamp<std::int64_t>(kPassWindows / slab_windows_, 1, slab_rows_);
+    gradient_words_ = pass_rows_ * ceiling(slab_windows_, of_word_) * tiles_.width();
     slabs_ = of_.batch * of_.out[0] * ceiling(of_.out[1], slab_rows_) *
              ceiling(of_.out[2], slab_windows_);
   }
@@ -99,9 +195,13 @@ class WeightGradient {
     task_planes_ = std::min(of_.kernel[0], ceiling(kLeastDepth, plane_depth));
     task_panels_ = std::clamp<std::int64_t>(
         kSumWords / (task_planes_ * plane_depth * tiles_.width()), 1, panels_);
-    const std::int64_t tasks =
-        groups_ * ceiling(panels_, task_panels_) * ceiling(of_.kernel[0], task_planes_);
-    parts_ = std::clamp<std::int64_t>(ceiling(kEnoughTasks, tasks), 1, slabs_);
+    const std::int64_t windows = of_.batch * of_.out[0] * of_.out[1] * of_.out[2];
+    const std::int64_t most = std::max<std::int64_t>(1, std::min(slabs_, windows / kPartWindows));
+    const auto tasks = [&] {
+      return groups_ * ceiling(panels_, task_panels_) * ceiling(of_.kernel[0], task_planes_);
+    };
+    while (task_panels_ > 1 && tasks() * most < kEnoughTasks) --task_panels_;
+    parts_ = std::clamp<std::int64_t>(ceiling(kEnoughTasks, tasks()), 1, most);
   }
 
   std::int64_t vectors(std::int64_t panel) const {
@@ -142,28 +242,52 @@ class WeightGradient {
 
   /// Adds what the taps of a plane of the kernel sum over the windows.
   void add_tap_plane(const WindowRows& rows, const WeightTask& task, std::int64_t tap_plane,
-                     float* gradients, float* lines) const {
+                     float* gradients, float* copies) const {
     const std::int64_t plane =
         rows.plane * of_.stride[0] - of_.padding[0] + tap_plane * of_.dilation[0];
     if (plane < 0 || plane >= of_.in[0]) return;
     const std::int64_t first = rows.row * of_.stride[1] - of_.padding[1];
+    const LineRows lines = line_rows(copies, rows, plane, first, task.group);
+    for (std::int64_t panel = task.panel; panel < task.end_panel; ++panel) {
+      for (std::int64_t row = rows.row; row < rows.end_row; row += pass_rows_) {
+        WindowRows pass = rows;
+        pass.row = row, pass.end_row = std::min(row + pass_rows_, rows.end_row);
+        const GradientRows of_panel = gradient_rows(gradients, pass, task.group, panel);
+        for (std::int64_t tap_row = 0; tap_row < of_.kernel[1]; ++tap_row) {
+          float* const sums = sums_of(task.part, task.group, panel) +
+                              (tap_plane * of_.kernel[1] + tap_row) * row_depth_ * width(panel);
+          add_tap_row(pass, tap_row, of_panel, lines, vectors(panel), sums);
+        }
+      }
+    }
+  }
+
+  /// Lines of x from the windows' first place on: line i of the second
+  /// dimension is at (i − begin)·step.
+  struct LineRows {
+    const float* first;
+    std::int64_t step, begin;
+  };
+  /// x itself where its words are floats and the windows read no padding of a
+  /// line, else copies. `first`: the line at which `copies` begins.
+  LineRows line_rows(float* copies, const WindowRows& rows, std::int64_t plane, std::int64_t first,
+                     std::int64_t group) const {
+    const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2],
+                       line = (rows.example * of_.in[0] + plane) * of_.in[1],
+                       reach = (rows.windows() - 1) * of_.stride[2] +
+                               (of_.kernel[2] - 1) * of_.dilation[2] + 1;
+    if (x_.dtype() == DType::kF32 && groups_ == 1 && left >= 0 && left + reach <= of_.in[2]) {
+      const std::int64_t step = of_.in[2] * of_.channels;
+      return {x_.data<float>() + line * step + left * of_.channels, step, 0};
+    }
     const std::int64_t high =
         (rows.rows() - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
     run_on(instruction_set(), [&] {
-      for (std::int64_t line = std::max<std::int64_t>(0, -first);
-           line < std::min(high, of_.in[1] - first); ++line) {
-        copy_line(lines + line * line_words_,
-                  (rows.example * of_.in[0] + plane) * of_.in[1] + first + line, rows, task.group);
-      }
+      for (std::int64_t at = std::max<std::int64_t>(0, first);
+           at < std::min(first + high, of_.in[1]); ++at)
+        words().copy_line(copies + (at - first) * line_words_, line + at, rows, group);
     });
-    for (std::int64_t panel = task.panel; panel < task.end_panel; ++panel) {
-      const GradientRows of_panel = gradient_rows(gradients, rows, task.group, panel);
-      for (std::int64_t tap_row = 0; tap_row < of_.kernel[1]; ++tap_row) {
-        float* const sums = sums_of(task.part, task.group, panel) +
-                            (tap_plane * of_.kernel[1] + tap_row) * row_depth_ * width(panel);
-        add_tap_row(rows, tap_row, of_panel, lines, vectors(panel), sums);
-      }
-    }
+    return {copies, line_words_, first};
   }
 
   /// A panel of dy: words of a window, or a pair, from word i·step on.
@@ -171,32 +295,34 @@ class WeightGradient {
     const float* first;
     std::int64_t step;
   };
-  /// dy itself where it has whole rows of whole vectors, else a copy.
+  /// dy itself where it is what a copy would be.
   GradientRows gradient_rows(float* copies, const WindowRows& rows, std::int64_t group,
                              std::int64_t panel) const {
     const std::int64_t stride = groups_ * outputs_,
                        outputs = std::min(width(panel), outputs_ - panel * tiles_.width());
-    const bool lies_alike =
-        dy_.dtype() == DType::kF32 && outputs == width(panel) && rows.windows() == of_.out[2];
+    const bool lies_alike = dy_.dtype() == DType::kF32 && outputs == width(panel) &&
+                            outputs == stride && rows.windows() == of_.out[2];
     const std::int64_t at =
         (((rows.example * of_.out[0] + rows.plane) * of_.out[1] + rows.row) * of_.out[2] +
          rows.window) *
             stride +
         group * outputs_ + panel * tiles_.width();
     if (lies_alike) return {dy_.data<float>() + at, stride};
-    run_on(instruction_set(), [&] { copy_gradients(copies, rows, at, outputs, width(panel)); });
+    run_on(instruction_set(),
+           [&] { words().copy_gradients(copies, rows, at, outputs, width(panel)); });
     return {copies, width(panel)};
   }
 
   void add_tap_row(const WindowRows& rows, std::int64_t tap_row, const GradientRows& gradients,
-                   const float* lines, std::int64_t vectors_of, float* sums) const {
+                   const LineRows& lines, std::int64_t vectors_of, float* sums) const {
     const std::int64_t steps = ceiling(rows.windows(), of_word_);
     thread_local std::vector<WordRun> runs;
     runs.clear();
     for (std::int64_t row = 0; row < rows.rows(); ++row) {
-      const std::int64_t line = row * of_.stride[1] + tap_row * of_.dilation[1];
-      const std::int64_t place = rows.row * of_.stride[1] - of_.padding[1] + line;
-      if (place >= 0 && place < of_.in[1]) runs.push_back({line * line_words_, steps, row * steps});
+      const std::int64_t line =
+          (rows.row + row) * of_.stride[1] - of_.padding[1] + tap_row * of_.dilation[1];
+      if (line >= 0 && line < of_.in[1])
+        runs.push_back({(line - lines.begin) * lines.step, steps, row * steps});
     }
     WindowTile tile{.step = of_word_ * of_.stride[2] * inputs_,
                     .runs = runs.data(),
@@ -212,86 +338,11 @@ class WeightGradient {
       for (std::int64_t part = 0; part < parts; ++part) {
         const std::int64_t begin = together * part / parts,
                            count = together * (part + 1) / parts - begin;
-        tile.a = lines + tap * of_.dilation[2] * inputs_ + begin;
+        tile.a = lines.first + tap * of_.dilation[2] * inputs_ + begin;
         tile.sums = sums + (tap * inputs_ + begin) * vectors_of * tiles_.lanes();
         tiles_.sum(count, vectors_of, tile);
       }
     }
-  }
-
-  /// A panel of dy from element `first` on, window by window, or pair by pair.
-  void copy_gradients(float* to, const WindowRows& rows, std::int64_t first, std::int64_t outputs,
-                      std::int64_t wide) const {
-    const std::int64_t stride = groups_ * outputs_;
-    visit_real(dy_.dtype(), [&](auto real) {
-      using T = decltype(real);
-      for (std::int64_t row = 0; row < rows.rows(); ++row) {
-        const T* const from = dy_.data<T>() + first + row * of_.out[2] * stride;
-        for (std::int64_t i = 0; i < rows.windows(); i += of_word_, to += wide) {
-          const T* const at = from + i * stride;
-          if constexpr (std::is_same_v<T, BFloat16>) {
-            if (of_word_ == 2) {
-              put_pairs(to, at, i + 1 < rows.windows() ? at + stride : nullptr, outputs, wide);
-              continue;
-            }
-          }
-          for (std::int64_t j = 0; j < outputs; ++j) to[j] = load(at + j);
-          for (std::int64_t j = outputs; j < wide; ++j) to[j] = 0.0f;
-        }
-      }
-    });
-  }
-  /// Words of (low, high); high may be null: zeros.
-  static void put_pairs(float* to, const BFloat16* low, const BFloat16* high, std::int64_t count,
-                        std::int64_t wide) {
-    auto* const halves = reinterpret_cast<BFloat16*>(to);
-    for (std::int64_t j = 0; j < count; ++j) {
-      halves[2 * j] = low[j];
-      halves[2 * j + 1] = high != nullptr ? high[j] : BFloat16{};
-    }
-    std::fill_n(halves + 2 * count, 2 * (wide - count), BFloat16{});
-  }
-
-  /// A line of x from the windows' first place on, with zeros outside. Of pairs, word i has elements
-  /// i and i + those of a stride.
-  void copy_line(float* to, std::int64_t line, const WindowRows& rows, std::int64_t group) const {
-    const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2], channels = of_.channels;
-    const std::int64_t places = wide_ + of_.stride[2];
-    const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, places),
-                       end = std::clamp<std::int64_t>(of_.in[2] - left, begin, places);
-    visit_real(x_.dtype(), [&](auto real) {
-      using T = decltype(real);
-      const T* const from =
-          x_.data<T>() + (line * of_.in[2] + left + begin) * channels + group * inputs_;
-      if constexpr (std::is_same_v<T, BFloat16>) {
-        if (of_word_ == 2) return copy_pairs(to, from, begin, end, places);
-      }
-      std::fill_n(to, begin * inputs_, 0.0f);
-      float* at = to + begin * inputs_;
-      if (channels == inputs_) {
-        for (std::int64_t i = 0; i < (end - begin) * inputs_; ++i) at[i] = load(from + i);
-      } else {
-        for (std::int64_t place = 0; place < end - begin; ++place)
-          for (std::int64_t c = 0; c < inputs_; ++c)
-            at[place * inputs_ + c] = load(from + place * channels + c);
-      }
-      std::fill_n(at + (end - begin) * inputs_, (places - end) * inputs_, 0.0f);
-    });
-  }
-  void copy_pairs(float* to, const BFloat16* from, std::int64_t begin, std::int64_t end,
-                  std::int64_t places) const {
-    auto* const words = reinterpret_cast<std::uint32_t*>(to);
-    const std::int64_t far = of_.stride[2] * inputs_, total = places * inputs_;
-    std::fill_n(words, begin * inputs_, 0u);
-    std::fill_n(words + end * inputs_, (places - end) * inputs_, 0u);
-    for (std::int64_t place = begin; place < end; ++place) {
-      const BFloat16* const in = from + (place - begin) * of_.channels;
-      std::uint32_t* const out = words + place * inputs_;
-      for (std::int64_t c = 0; c < inputs_; ++c) out[c] = in[c].bits;
-    }
-    for (std::int64_t i = 0; i + far < total; ++i) words[i] |= words[i + far] << 16;
-    for (std::int64_t i = std::max<std::int64_t>(0, total - far); i < total; ++i)
-      words[i] &= 0xFFFFu;
   }
 
   /// The parts of a panel in their order, to rows of dweight.
@@ -325,7 +376,8 @@ class WeightGradient {
   WindowTiles tiles_;
   std::int64_t panels_;
   std::int64_t row_depth_;  // elements that the taps of a row of the kernel read
-  std::int64_t slab_windows_ = 1, slab_rows_ = 1, high_ = 1, wide_ = 1, line_words_ = 0;
+  std::int64_t slab_windows_ = 1, slab_rows_ = 1, pass_rows_ = 1, high_ = 1, wide_ = 1,
+               line_words_ = 0;
   std::int64_t gradient_words_ = 0, slabs_ = 1;
   std::int64_t task_planes_ = 1, task_panels_ = 1, parts_ = 1;
   Tensor sums_, scratch_;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "hybrid_trainer/core/thread_team.h"
 #include "kernels/backend.h"
@@ -88,10 +90,10 @@ class PackedWeights {
   float* panel_weights(std::int64_t group, std::int64_t panel) const {
     return weights_.data<float>() + (group * panels_ + panel) * depth_ * tiles_.width();
   }
-  void pack() const {
-    run_tasks(of_.groups * panels_, [&](std::int64_t, std::int64_t i) {
-      run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
-    });
+  /// Panels of all groups.
+  std::int64_t count() const { return of_.groups * panels_; }
+  void pack(std::int64_t i) const {
+    run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
   }
 
  private:
@@ -176,34 +178,34 @@ class SlidingRun {
     make_runs();
     weights_.emplace(of_, tiles_, pairs_, slab_.words, depth_, stream);
     sum_words_ = tiles_.most_rows() * tiles_.width() + weights_->panels() * tiles_.width();
-    slab_words_ = dim(0).taps.size() * static_cast<std::size_t>(slab_.plane_words());
-    scratch_ = empty_workspace(threads() * (static_cast<std::int64_t>(slab_words_) + sum_words_),
-                               DType::kF32, stream);
+    slab_words_ = static_cast<std::int64_t>(dim(0).taps.size()) * slab_.plane_words();
+    rows_ = parts_of(dim(1).windows, slab_.rows);
+    row_parts_ = parts_of(dim(2).windows, slab_.windows);
+    slabs_ = of_.batch * of_.groups * dim(0).windows * rows_ * row_parts_;
+    cuts_ = std::clamp<std::int64_t>(kEnoughItems / slabs_, 1, weights_->panels());
   }
+  /// Words that a thread needs.
+  std::int64_t scratch_words() const { return slab_words_ + sum_words_; }
+  const PackedWeights& weights() const { return *weights_; }
+  std::int64_t items() const { return slabs_ * cuts_; }
+  /// Words of x that a window reads.
+  std::int64_t depth() const { return depth_; }
 
-  void run() {
-    weights_->pack();
-    const std::int64_t rows = parts_of(dim(1).windows, slab_.rows),
-                       windows = parts_of(dim(2).windows, slab_.windows);
-    const std::int64_t slabs = of_.batch * of_.groups * dim(0).windows * rows * windows;
-    const std::int64_t cuts = std::clamp<std::int64_t>(kEnoughItems / slabs, 1, weights_->panels());
-    run_tasks(slabs * cuts, [&](std::int64_t worker, std::int64_t index) {
-      Item item{};
-      const std::int64_t cut = index % cuts;
-      std::int64_t at = index / cuts;
-      item.window = at % windows * slab_.windows, at /= windows;
-      item.row = at % rows * slab_.rows, at /= rows;
-      item.plane = at % dim(0).windows, at /= dim(0).windows;
-      item.group = at % of_.groups, item.example = at / of_.groups;
-      item.end_window = std::min(item.window + slab_.windows, dim(2).windows);
-      item.end_row = std::min(item.row + slab_.rows, dim(1).windows);
-      item.panel = weights_->panels() * cut / cuts,
-      item.end_panel = weights_->panels() * (cut + 1) / cuts;
-      float* const scratch =
-          scratch_.data<float>() + worker * (static_cast<std::int64_t>(slab_words_) + sum_words_);
-      fill(item, scratch);
-      multiply(item, scratch, scratch + slab_words_);
-    });
+  /// Computes the windows of an item, from packed weights.
+  void run(std::int64_t index, float* scratch) const {
+    Item item{};
+    const std::int64_t cut = index % cuts_;
+    std::int64_t at = index / cuts_;
+    item.window = at % row_parts_ * slab_.windows, at /= row_parts_;
+    item.row = at % rows_ * slab_.rows, at /= rows_;
+    item.plane = at % dim(0).windows, at /= dim(0).windows;
+    item.group = at % of_.groups, item.example = at / of_.groups;
+    item.end_window = std::min(item.window + slab_.windows, dim(2).windows);
+    item.end_row = std::min(item.row + slab_.rows, dim(1).windows);
+    item.panel = weights_->panels() * cut / cuts_;
+    item.end_panel = weights_->panels() * (cut + 1) / cuts_;
+    fill(item, scratch);
+    multiply(item, scratch, scratch + slab_words_);
   }
 
  private:
@@ -399,16 +401,37 @@ class SlidingRun {
   std::size_t runs_of_row_ = 1;
   std::int64_t depth_ = 0;
   std::optional<PackedWeights> weights_;
-  Tensor scratch_;
-  std::size_t slab_words_ = 0;
-  std::int64_t sum_words_ = 0;
+  std::int64_t slab_words_ = 0, sum_words_ = 0;
+  std::int64_t rows_ = 1, row_parts_ = 1, slabs_ = 1, cuts_ = 1;
 };
 
 }  // namespace
 
-void multiply_sliding(const SlidingProduct& product, const Stream& stream) {
-  SlidingRun run(product, stream);
-  if (!simulated(stream)) run.run();
+void multiply_sliding(std::span<const SlidingProduct> products, const Stream& stream) {
+  std::vector<std::unique_ptr<SlidingRun>> runs;
+  std::vector<std::pair<const SlidingRun*, std::int64_t>> panels, items;
+  std::int64_t words = 0;
+  for (const SlidingProduct& product : products) {
+    runs.push_back(std::make_unique<SlidingRun>(product, stream));
+    words = std::max(words, runs.back()->scratch_words());
+  }
+  const Tensor scratch = empty_workspace(threads() * words, DType::kF32, stream);
+  if (simulated(stream)) return;
+  // Those that take longest begin.
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const auto& x, const auto& y) { return x->depth() > y->depth(); });
+  for (const auto& run : runs) {
+    for (std::int64_t i = 0; i < run->weights().count(); ++i) panels.emplace_back(run.get(), i);
+    for (std::int64_t i = 0; i < run->items(); ++i) items.emplace_back(run.get(), i);
+  }
+  run_tasks(std::ssize(panels), [&](std::int64_t, std::int64_t at) {
+    const auto& [run, i] = panels[static_cast<std::size_t>(at)];
+    run->weights().pack(i);
+  });
+  run_tasks(std::ssize(items), [&](std::int64_t worker, std::int64_t at) {
+    const auto& [run, i] = items[static_cast<std::size_t>(at)];
+    run->run(i, scratch.data<float>() + worker * words);
+  });
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

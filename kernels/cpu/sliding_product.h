@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
@@ -45,7 +46,8 @@ struct SlidingProduct {
   void* result = nullptr;
 };
 
-/// Writes the results of all windows. Their bits depend on the sizes alone.
-void multiply_sliding(const SlidingProduct& product, const Stream& stream);
+/// Writes the results of all windows of products that are independent of each other. Their bits depend
+/// on the sizes alone.
+void multiply_sliding(std::span<const SlidingProduct> products, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -11,6 +11,8 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
+constexpr std::int64_t kAhead = 8;  // places, that are brought into the nearest cache
+
 /// All rows and vectors of a tile stay in registers.
 template <int kLanes, int kRows, int kVectors, TileSteps kSteps>
 struct SumFloats {
@@ -37,6 +39,8 @@ struct SumFloats {
       const std::int64_t step = kSteps == TileSteps::kRows ? 1 : t.step;
       for (std::int64_t k = 0, at = 0; k < count; ++k, at += step, b += t.b_step) {
         Floats right[kVectors];
+        if constexpr (kSteps == TileSteps::kPlaces)
+          __builtin_prefetch(rows[0] + at + kAhead * step);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) std::memcpy(&right[v], b + kLanes * v, sizeof(Floats));
 #pragma GCC unroll 16
@@ -92,6 +96,7 @@ void sum_pairs(const WindowTile& t) {
     const float* b = t.b + t.runs[run].first * t.b_step;
     const std::int64_t count = t.runs[run].count;
     for (std::int64_t k = 0; k < count; ++k, b += t.b_step) {
+      if constexpr (kSteps == TileSteps::kPlaces) __builtin_prefetch(a + (k + kAhead) * t.step);
       __m512bh right[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v)
