@@ -110,10 +110,13 @@ class WindowWords {
     const std::int64_t far = of_.stride[2] * inputs_, total = places * inputs_;
     std::fill_n(words, begin * inputs_, 0u);
     std::fill_n(words + end * inputs_, (places - end) * inputs_, 0u);
-    for (std::int64_t place = begin; place < end; ++place) {
-      const BFloat16* const in = from + (place - begin) * of_.channels;
-      std::uint32_t* const out = words + place * inputs_;
-      for (std::int64_t c = 0; c < inputs_; ++c) out[c] = in[c].bits;
+    if (of_.channels == inputs_) {
+      for (std::int64_t i = 0; i < (end - begin) * inputs_; ++i)
+        words[begin * inputs_ + i] = from[i].bits;
+    } else {
+      for (std::int64_t place = 0; place < end - begin; ++place)
+        for (std::int64_t c = 0; c < inputs_; ++c)
+          words[(begin + place) * inputs_ + c] = from[place * of_.channels + c].bits;
     }
     for (std::int64_t i = 0; i + far < total; ++i) words[i] |= words[i + far] << 16;
     for (std::int64_t i = std::max<std::int64_t>(0, total - far); i < total; ++i)
@@ -175,7 +178,10 @@ class WeightGradient {
 
   void choose_slabs() {
     slab_windows_ = std::min(of_.out[2], kPassWindows);
+    pass_rows_ = std::clamp<std::int64_t>(kPassWindows / slab_windows_, 1, of_.out[1]);
+    pass_rows_ = ceiling(of_.out[1], ceiling(of_.out[1], pass_rows_));  // of equal size
     slab_rows_ = std::min(of_.out[1], ceiling(kSlabWindows, slab_windows_));
+    slab_rows_ = std::max<std::int64_t>(1, slab_rows_ / pass_rows_) * pass_rows_;
     const auto high = [&] {
       return (slab_rows_ - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
     };
@@ -185,7 +191,7 @@ class WeightGradient {
     line_words_ = (wide_ + of_.stride[2]) * inputs_;
     while (slab_rows_ > 1 && high() * line_words_ > kLineWords) --slab_rows_;
     high_ = high();
-    pass_rows_ = std::clamp<std::int64_t>(kPassWindows / slab_windows_, 1, slab_rows_);
+    pass_rows_ = std::min(pass_rows_, slab_rows_);
     gradient_words_ = pass_rows_ * ceiling(slab_windows_, of_word_) * tiles_.width();
     slabs_ = of_.batch * of_.out[0] * ceiling(of_.out[1], slab_rows_) *
              ceiling(of_.out[2], slab_windows_);

@@ -63,6 +63,8 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
       return;
     }
   }
+  if (channels == wide && stride == channels)
+    return copy_place(to, from, count * channels, count * channels);
   for (std::int64_t i = 0; i < count; ++i)
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
@@ -121,8 +123,8 @@ class PackedWeights {
   }
   /// Whether an output's weights are the words of the runs in their order.
   bool rows_are_words() const {
-    const bool is_exact = pairs_ ? of_.inputs % 2 == 0 : of_.dtype == DType::kF32;
-    return is_exact && of_.weight.input == 1 && of_.weight.tap == of_.inputs;
+    return (!pairs_ || of_.inputs % 2 == 0) && of_.weight.input == 1 &&
+           of_.weight.tap == of_.inputs;
   }
   template <class T>
   void transpose_rows(float* to, const T* from, std::int64_t lanes, std::int64_t outputs) const {
@@ -132,8 +134,13 @@ class PackedWeights {
       const std::int64_t count = std::min(kBlock, depth_ - first);
       for (std::int64_t i = 0; i < outputs; ++i) {
         float words[kBlock];
-        std::memcpy(words, reinterpret_cast<const char*>(from + i * of_.weight.output) + 4 * first,
-                    static_cast<std::size_t>(4 * count));
+        const T* const row = from + i * of_.weight.output;
+        if (std::is_same_v<T, BFloat16> && !pairs_) {
+          for (std::int64_t k = 0; k < count; ++k) words[k] = load(row + first + k);
+        } else {
+          std::memcpy(words, reinterpret_cast<const char*>(row) + 4 * first,
+                      static_cast<std::size_t>(4 * count));
+        }
         for (std::int64_t k = 0; k < count; ++k) to[(first + k) * lanes + i] = words[k];
       }
     }
@@ -168,11 +175,16 @@ class PackedWeights {
   Tensor weights_;
 };
 
+/// A few channels of which one would have no other to pair with cost less as floats.
+bool is_odd_and_small(const SlidingProduct& product) {
+  return product.inputs % 2 == 1 && product.inputs < 8;
+}
+
 class SlidingRun {
  public:
   SlidingRun(const SlidingProduct& product, const Stream& stream)
       : of_(product),
-        pairs_(product.dtype == DType::kBF16 && multiplies_pairs()),
+        pairs_(product.dtype == DType::kBF16 && multiplies_pairs() && !is_odd_and_small(product)),
         tiles_(pairs_, TileSteps::kRows),
         slab_(slab_of(product)) {
     make_runs();
