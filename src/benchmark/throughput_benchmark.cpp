@@ -67,7 +67,7 @@ class Subject {
       : stream_(stream),
         model_(make_model(settings.model, 0, stream)),
         trainer_(*model_, config_of(settings), stream),
-        batch_(random_batch(settings, stream)) {}
+        batch_(model_->with_sources(random_batch(settings, stream), stream)) {}
 
   /// Seconds of `count` steps; includes their memory peaks in the result.
   std::vector<double> step(int count) {

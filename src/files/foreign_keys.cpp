@@ -17,20 +17,23 @@ namespace {
 
 /// GenerationConfig: `hybrid sample` takes how it samples from its own options.
 constexpr const char* kGenerationKeys =
-    "_from_model_config assistant_confidence_threshold assistant_early_exit "
+    "_from_model_config alignment_heads assistant_confidence_threshold assistant_early_exit "
     "assistant_ensemble_weight assistant_lookbehind bad_words_ids begin_suppress_tokens "
     "cache_config cache_implementation compile_config constraints continuous_batching_config "
     "disable_compile diversity_penalty do_sample dola_layers early_stopping "
     "encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff "
-    "exponential_decay_length_penalty force_words_ids generation_kwargs guidance_scale "
-    "is_assistant length_penalty low_memory max_cache_len max_length max_matching_ngram_size "
+    "exponential_decay_length_penalty force_words_ids forced_decoder_ids generation_kwargs "
+    "guidance_scale "
+    "is_assistant is_multilingual lang_to_id length_penalty low_memory max_cache_len "
+    "max_initial_timestamp_index max_length max_matching_ngram_size "
     "max_new_tokens max_time max_window_size min_length min_new_tokens min_p "
     "no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups "
     "num_beams num_return_sequences output_attentions output_hidden_states output_logits "
     "output_scores penalty_alpha prefill_chunk_size prompt_lookup_num_tokens "
     "remove_invalid_values renormalize_logits repetition_penalty return_dict_in_generate "
-    "return_legacy_cache sequence_bias speculation_type stop_strings suppress_tokens "
-    "target_lookbehind temperature token_healing top_h top_k top_p transformers_version "
+    "return_legacy_cache return_timestamps sequence_bias speculation_type stop_strings "
+    "suppress_tokens "
+    "target_lookbehind task_to_id temperature token_healing top_h top_k top_p transformers_version "
     "trust_remote_code typical_p use_cache use_mtp watermarking_config";
 
 /// PretrainedConfig, and the families' classes: names, other tasks, dropout, how attention is
@@ -59,7 +62,8 @@ constexpr const char* kTokenizerConfigKeys =
     "local_files_only max_length merges_file model_input_names model_max_length "
     "model_specific_special_tokens name_or_path pad_to_max_length pad_to_multiple_of "
     "pad_token_type_id padding padding_side pretokenize_regex processor_class response_schema "
-    "return_token_type_ids revision sp_model_kwargs spaces_between_special_tokens "
+    "return_attention_mask return_token_type_ids revision sp_model_kwargs "
+    "spaces_between_special_tokens "
     "special_tokens_map_file stride subfolder tokenizer_class tokenizer_file tokenizer_type "
     "trim_offsets truncation truncation_side truncation_strategy trust_remote_code "
     "unsloth_fixed unsloth_version use_auth_token use_default_system_prompt use_fast "

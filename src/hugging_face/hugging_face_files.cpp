@@ -39,6 +39,11 @@ T& member_of(ModelConfig& model, T StateSpaceConfig::*member) {
   return model.state_space.*member;
 }
 
+template <class T>
+T& member_of(ModelConfig& model, T EncoderConfig::*member) {
+  return model.encoder.*member;
+}
+
 double rounded_to_digits(double value, int digits) {
   char text[32];
   const auto end =

@@ -28,6 +28,9 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
       head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale)) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
+  if (embedding_.has_positions())
+    embedding_.positions().set_in_files(
+        {{spec.files.positions + ".weight", embedding_.positions().shape()}});
   if (own_head_) own_head_->set_in_files({{own_head_->name(), table, false, /*prefixed=*/false}});
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
   initialize(spec.deviations, seed, stream);

@@ -4,7 +4,8 @@ namespace hybrid_trainer {
 
 FeedForward::FeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
     : TwoProductBranch{Linear(name / "c_fc", spec.width, spec.inner_width, stream, spec.biases),
-                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases)} {
+                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases)},
+      exact_gelu_(spec.exact_gelu) {
   set_files(name, spec.files, {});
 }
 
@@ -18,7 +19,7 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
   const Shape wide_shape{x.elements() / x.size(x.shape().rank() - 1), first_.weight().shape()[0]};
   const Tensor active = Tensor::empty(wide_shape, x.dtype(), MemoryKind::kActivations, stream);
   Tensor pre_activation;
-  const bool is_fused = first_.is_one_product(tape.pass());
+  const bool is_fused = !exact_gelu_ && first_.is_one_product(tape.pass());
   if (tape.keeps() && is_fused)
     pre_activation = Tensor::empty_like(active, MemoryKind::kActivations, stream);
   if (is_fused) {
@@ -27,7 +28,7 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
                                  first_.acquire_bias(stream), stream);
   } else {
     pre_activation = first_.product(x.as_rows(), Tensor{}, tape.pass(), stream);
-    kernels::gelu_forward(active, pre_activation, stream);
+    active_of(active, pre_activation, stream);
   }
   tape.save({ActivationRole::kProductInput, first_.kept(x), true}, stream);
   tape.save({ActivationRole::kPreActivation, pre_activation, true}, stream);
@@ -38,8 +39,13 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
 
 Tensor FeedForward::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
   Tensor active = Tensor::empty_like(source, MemoryKind::kActivations, stream);
-  kernels::gelu_forward(active, source, stream);
+  active_of(active, source, stream);
   return active;
+}
+
+void FeedForward::active_of(const Tensor& active, const Tensor& x, const Stream& stream) const {
+  if (!exact_gelu_) return kernels::gelu_forward(active, x, stream);
+  kernels::activation_forward(active, x, kernels::ActivationKind::kGelu, stream);
 }
 
 Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
@@ -49,13 +55,18 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
       active ? active : Tensor::empty_like(pre_activation, MemoryKind::kActivations, stream);
   {
     const LinearGradients gradients(projection_, dy_rows, active, tape.pass(), stream);
-    if (projection_.is_one_product(tape.pass())) {
+    if (!exact_gelu_ && projection_.is_one_product(tape.pass())) {
       kernels::linear_gelu_backward_input(dpre_activation, dy_rows,
                                           projection_.weight().acquire(dy.dtype(), stream),
                                           pre_activation, stream);
     } else {
       gradients.write_input_gradient(dpre_activation);
-      kernels::gelu_backward(dpre_activation, dpre_activation, pre_activation, stream);
+      if (exact_gelu_) {
+        kernels::activation_backward(dpre_activation, dpre_activation, pre_activation,
+                                     kernels::ActivationKind::kGelu, stream);
+      } else {
+        kernels::gelu_backward(dpre_activation, dpre_activation, pre_activation, stream);
+      }
     }
   }
   return first_.backward(dpre_activation, tape, stream);

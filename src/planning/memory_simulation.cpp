@@ -181,6 +181,7 @@ class SimulatedRun {
       data_.push_back(
           empty_token_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
       if (config_.prefers()) data_.back() = with_pairs(data_.back(), stream);
+      data_.back() = model_->with_sources(data_.back(), stream);
       return data_.back();
     };
     Batch batch;
@@ -266,8 +267,9 @@ class SimulatedRun {
   /// time; nothing where the objective needs no reference.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
-    const Batch pairs =
-        with_pairs(empty_token_batch({1, config_.data.sequence_length}, true, stream_), stream_);
+    const Batch pairs = model_->with_sources(
+        with_pairs(empty_token_batch({1, config_.data.sequence_length}, true, stream_), stream_),
+        stream_);
     ForwardOnlyTape tape(Pass{.training = false});
     model_->forward(pairs, 1.0f, tape, stream_);
     const MemoryUse use = stream_.pool()->use();

@@ -85,7 +85,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   step.compute_in(precision.of(Phase::kFull), false);
   const Shape shape{sample.data.batch_size, sample.data.sequence_length};
   const Tensor tokens = different_tokens(shape, sample.model.vocabulary, stream);
-  const Batch batch = token_batch(tokens, tokens);
+  const Batch batch = model->with_sources(token_batch(tokens, tokens), stream);
   constexpr int kRuns = 5;
   std::vector<double> seconds;
   for (int run = 0; run <= kRuns; ++run) {

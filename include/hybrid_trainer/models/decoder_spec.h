@@ -32,7 +32,7 @@ struct DecoderSpec {
   FirstDeviations deviations;
   /// Names in a Hugging Face folder.
   struct Files {
-    std::string layers = "h", tokens = "wte", final_norm = "ln_f";
+    std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f";
   } files{};
 };
 

@@ -96,6 +96,12 @@ class LanguageModel : public LossModel {
     visit_parameters([&](Parameter& parameter) { parameter.storage().round_inputs(rounds); });
   }
   virtual const ModelConfig& config() const = 0;
+  /// Whether texts follow a source, which an encoder reads: batches then have its tensors.
+  virtual bool reads_sources() const { return false; }
+  /// The batch with as many sources of zeros, where the model reads any.
+  virtual Batch with_sources(Batch batch, const Stream&) const { return batch; }
+  /// Encodes the batch's sources, which `logits` and texts that begin from now on follow.
+  virtual void encode(const Batch& /*sources*/, const Pass&, const Stream&) {}
 };
 
 }  // namespace hybrid_trainer

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/models/block_pattern_config.h"
+#include "hybrid_trainer/models/encoder_config.h"
 #include "hybrid_trainer/models/expert_config.h"
 #include "hybrid_trainer/models/semiseparable_config.h"
 #include "hybrid_trainer/models/state_space_config.h"
@@ -49,6 +50,7 @@ struct ModelConfig {
   double embedding_scale = 1;
   double residual_scale = 1;
   double logit_scale = 1;
+  EncoderConfig encoder{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -150,6 +152,8 @@ struct ModelConfig {
     visit(Field{"residual_scale", self.residual_scale,
                 "Factor of what each branch adds to the residual stream.", Range::above(0)});
     visit(Field{"logit_scale", self.logit_scale, "Factor of the logits.", Range::above(0)});
+    visit(Field{"encoder", self.encoder,
+                "Sizes of the encoder that the decoder reads by cross attention (whisper)."});
   }
 };
 

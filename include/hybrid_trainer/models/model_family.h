@@ -72,7 +72,8 @@ struct HuggingFaceLayout {
   struct Member {
     std::string key;
     std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*,
-                 std::int64_t StateSpaceConfig::*, bool StateSpaceConfig::*>
+                 std::int64_t StateSpaceConfig::*, bool StateSpaceConfig::*,
+                 std::int64_t EncoderConfig::*>
         member;
     std::optional<double> missing{};  // what an absent key means; else it must be there
     bool null_is_zero = false;        // else null is the same as an absent key

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hybrid_trainer/kernels/activation.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 
@@ -12,6 +13,7 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
     std::int64_t width = 0;  // C of the residual stream
     std::int64_t inner_width = 0;
     bool biases = true;
+    bool exact_gelu = false;  // kernels::ActivationKind::kGelu, else GPT-2's gelu_forward
     ProductFiles files{};
   };
 
@@ -19,10 +21,14 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// gelu(x) from the pre-activation x.
+  /// The GELU of the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   KeptNumbers kept() const override;
   bool goes_in_segments() const override { return true; }
+
+ private:
+  void active_of(const Tensor& active, const Tensor& x, const Stream& stream) const;
+  bool exact_gelu_;
 };
 
 /// The gated perceptron: y = residual + c_proj(f(gate)·up), where one product, c_fc, makes gate

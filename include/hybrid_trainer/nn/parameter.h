@@ -22,9 +22,10 @@ struct ModuleName {
   std::string here, in_files;
 };
 
-/// The name of a part of a module: "h.0" / "attn" is "h.0.attn".
+/// The name of a part of a module: "h.0" / "attn" is "h.0.attn". Either may be nothing in files.
 inline ModuleName operator/(const ModuleName& whole, const ModuleName& part) {
-  return {whole.here + "." + part.here, whole.in_files + "." + part.in_files};
+  const bool both = !whole.in_files.empty() && !part.in_files.empty();
+  return {whole.here + "." + part.here, whole.in_files + (both ? "." : "") + part.in_files};
 }
 
 /// How a parameter, or consecutive rows of one, is stored in a Hugging Face folder.

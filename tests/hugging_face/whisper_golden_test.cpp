@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <map>
+
+#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/hugging_face/file_layout.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "support/parameters.h"
+#include "trainer/temporary_folder.h"
+
+// Whisper folders that transformers wrote, against what transformers computes from them
+// (tests/golden/make_whisper_golden.py).
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr double kOfTransformers = 1e-4;
+
+class WhisperGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  WhisperGolden() { read_hugging_face_weights(folder_, *model_, stream_); }
+  Tensor load(const std::string& name) const {
+    return expected_.load(name, MemoryKind::kData, stream_);
+  }
+  /// Without the padding of the vocabulary.
+  std::vector<double> values(const Tensor& logits) const {
+    std::vector<double> values;
+    for (std::int64_t row = 0; row < logits.size(0); ++row) {
+      const auto padded = values_of(logits.rows(row, row + 1));
+      values.insert(values.end(), padded.begin(), padded.begin() + config_.vocabulary);
+    }
+    return values;
+  }
+  Batch batch() const {
+    const Batch tokens = token_batch(load("tokens"), load("targets"));
+    std::vector<NamedTensor> tensors = tokens.tensors();
+    tensors.push_back({"features", load("features")});
+    return Batch(std::move(tensors), tokens.tokens_per_example());
+  }
+  std::vector<double> logits(LanguageModel& model) const {
+    model.encode(batch(), pass_, stream_);
+    return values(model.logits(load("tokens"), pass_, stream_));
+  }
+  /// What transformers has of a parameter's parts, in their order here; padding rows are zeros.
+  std::vector<double> wanted_gradient(const Parameter& parameter) const {
+    std::vector<double> wanted;
+    for (const FileTensor& part : parameter.in_files()) {
+      const Tensor there = load("grad.model." + part.name);
+      const Tensor here = Tensor::empty({part.rows(), part.shape.elements() / part.rows()},
+                                        DType::kF32, MemoryKind::kData, stream_);
+      take_from_file(here, there.view(part.shape), part);
+      const auto values = values_of(here);
+      wanted.insert(wanted.end(), values.begin(), values.end());
+    }
+    wanted.resize(static_cast<std::size_t>(parameter.elements()), 0.0);
+    return wanted;
+  }
+
+  const Stream stream_ = test_stream();
+  const Pass pass_{.training = false};
+  const std::string folder_ = concat(HT_TEST_DATA_DIR, "/", GetParam());
+  const SafetensorsFile expected_{folder_ + "/expected.safetensors"};
+  const ModelConfig config_ = read_hugging_face_model_config(folder_, 0);
+  const std::unique_ptr<LanguageModel> model_ = make_model(config_, 1, stream_);
+};
+
+TEST_P(WhisperGolden, LogitsMatch) {
+  EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kOfTransformers);
+}
+
+TEST_P(WhisperGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
+  StepGradients gradients(
+      [this](const ParameterVisitor& visit) {
+        model_->visit_parameters([&](Parameter& parameter) {
+          if (parameter.trainable()) visit(parameter);
+        });
+      },
+      stream_);
+  std::map<std::string, std::vector<double>> first;
+  for (const double share : {0.0, 0.3, 0.6, 1.0}) {
+    gradients.begin();
+    Pass pass;
+    pass.recompute = share;
+    PlainTape tape{pass};
+    const double loss =
+        kernels::wait_for_value(model_->forward(batch(), 1, tape, stream_), stream_);
+    model_->backward(batch(), tape, stream_);
+    EXPECT_TRUE(tape.empty());
+    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfTransformers * loss);
+    model_->visit_parameters([&](Parameter& parameter) {
+      if (!parameter.trainable()) return;
+      const std::vector<double> values = values_of(parameter.gradient());
+      if (share == 0) {
+        EXPECT_LT(relative_error(values, wanted_gradient(parameter)), kOfTransformers)
+            << parameter.name();
+        first[parameter.name()] = values;
+      } else {
+        EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
+      }
+    });
+  }
+}
+
+TEST_P(WhisperGolden, GreedyTokensMatchThroughTheCaches) {
+  const Tensor wanted = load("greedy");
+  for (std::int64_t text = 0; text < wanted.size(0); ++text) {
+    const Batch source = batch().examples(text, text + 1);
+    model_->encode(source, pass_, stream_);
+    const auto state =
+        model_->make_decode_state({.texts = 1, .tokens = wanted.size(1)}, DType::kF32, stream_);
+    const std::int32_t* const ids = wanted.data<std::int32_t>() + text * wanted.size(1);
+    const std::vector<std::int64_t> texts{0};
+    std::int64_t seen = 0;
+    for (std::int64_t t = 2; t < wanted.size(1); ++t) {
+      const Tensor tokens = Tensor::empty({1, t - seen}, DType::kI32, MemoryKind::kData, stream_);
+      std::copy(ids + seen, ids + t, tokens.data<std::int32_t>());
+      seen = t;
+      const auto next = values(model_->next_logits(tokens, texts, *state, 1, pass_, stream_));
+      EXPECT_EQ(std::ranges::max_element(next) - next.begin(), ids[t]) << text << " at " << t;
+    }
+  }
+}
+
+TEST_P(WhisperGolden, ExportIsReadAgainToTheSameLogits) {
+  const TemporaryFolder scratch;
+  export_hugging_face(*model_, nullptr, scratch / "out", stream_);
+  const ModelConfig config = read_hugging_face_model_config(scratch / "out", 0);
+  EXPECT_EQ(config_json(config), config_json(config_));
+  const auto again = make_model(config, 2, stream_);
+  read_hugging_face_weights(scratch / "out", *again, stream_);
+  EXPECT_EQ(logits(*again), logits(*model_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, WhisperGolden, ::testing::Values("whisper_a", "whisper_b"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
