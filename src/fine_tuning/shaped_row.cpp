@@ -299,7 +299,7 @@ class ShapeReader {
 
 const char* name_of(RowShape shape) {
   static constexpr const char* kNames[] = {
-      "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference"};
+      "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference", "clips"};
   return kNames[static_cast<std::size_t>(shape)];
 }
 

@@ -26,29 +26,36 @@ std::vector<std::string> written_answers(const std::vector<std::vector<std::int3
 
 }  // namespace
 
-std::vector<std::string> greedy_answers(const std::vector<std::vector<std::int32_t>>& prompts,
-                                        LanguageModel& model, const Tokenizer& tokenizer,
-                                        const AnswerSettings& settings, const Stream& stream) {
+std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, const Stream& stream,
+                                          const std::function<std::vector<std::string>()>& write) {
   std::map<Parameter*, DType> before;
   model.visit_parameters(
       [&](Parameter& weight) { before.emplace(&weight, weight.compute_dtype()); });
   const auto compute_as_before = [&] {
     model.round_inputs(false);
-    for (const auto& [weight, dtype] : before) weight->compute_in(dtype, stream);
+    for (const auto& [weight, of_weight] : before) weight->compute_in(of_weight, stream);
   };
-  std::vector<std::string> answers;
+  std::vector<std::string> texts;
   try {
     model.round_inputs(true);
-    for (const auto& [weight, dtype] : before) weight->compute_in(settings.dtype, stream);
-    answers = written_answers(prompts, model, tokenizer, settings, stream);
+    for (const auto& [weight, of_weight] : before) weight->compute_in(dtype, stream);
+    texts = write();
   } catch (const OutOfMemory&) {  // training itself needs less, or says so
-    answers.clear();
+    texts.clear();
   } catch (...) {
     compute_as_before();
     throw;
   }
   compute_as_before();
-  return answers;
+  return texts;
+}
+
+std::vector<std::string> greedy_answers(const std::vector<std::vector<std::int32_t>>& prompts,
+                                        LanguageModel& model, const Tokenizer& tokenizer,
+                                        const AnswerSettings& settings, const Stream& stream) {
+  return texts_written_in(model, settings.dtype, stream, [&] {
+    return written_answers(prompts, model, tokenizer, settings, stream);
+  });
 }
 
 }  // namespace hybrid_trainer

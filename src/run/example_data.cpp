@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/speech/clip_examples.h"
 #include "hybrid_trainer/tables/row_files.h"
 
 namespace hybrid_trainer {
@@ -25,11 +26,9 @@ void refuse_preferences(const ExampleRows& read) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
-std::vector<ExampleRow> read_rows(const std::filesystem::path& path, const ExampleFormat& format,
-                                  ExampleData& data) {
-  ExampleRows read = read_example_rows(path, format);
+/// Of a file called `name`.
+std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, ExampleData& data) {
   refuse_preferences(read);
-  const std::string name = format.called.empty() ? path.string() : format.called;
   for (const auto& [line, reason, file] : read.refused)
     data.refused.push_back(concat(read.place(file, line, true), " is refused: ", reason));
   for (const std::string& note : read.notes()) data.notes.push_back(concat(name, ": ", note));
@@ -69,10 +68,16 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .called = files.called,
                              .pairs = files.pairs};
   ExampleData data;
-  std::vector<ExampleRow> rows = read_rows(files.examples, format, data);
+  const auto read = [&](const std::filesystem::path& path) {
+    const std::string name = files.called.empty() ? path.string() : files.called;
+    if (files.heard_seconds == 0) return taken_rows(read_example_rows(path, format), name, data);
+    const SpeechTokens tokens = read_speech_tokens(tokenizer, files.tokenizer);
+    return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name, data);
+  };
+  std::vector<ExampleRow> rows = read(files.examples);
   const auto count = static_cast<std::uint64_t>(rows.size());
   if (!files.validation.empty()) {
-    data.validation = read_rows(files.validation, format, data);
+    data.validation = read(files.validation);
     data.train = std::move(rows);
     return data;
   }

@@ -191,6 +191,9 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
         "observability.answers"},
        !config.data.is_rows(),
        "it is for examples (`hybrid finetune`)"},
+      {{"data.mask_frames"},
+       config.model.encoder.features == 0,
+       "it is for clips of speech, of which this model hears none"},
       {{"checkpoint.every_minutes"},
        config.checkpoint.every_minutes > 0 && !config.saves_by_time(),
        "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "

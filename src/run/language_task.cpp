@@ -258,6 +258,7 @@ DType LanguageTask::dtype_of_text() const {
 }
 
 std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
+  if (as_language_model(model).reads_sources()) return "";  // it writes of nothing
   return sample_text(as_language_model(model), tokenizer_.get(), stream, dtype_of_text());
 }
 

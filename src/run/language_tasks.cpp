@@ -14,6 +14,9 @@
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "hybrid_trainer/speech/clip_batches.h"
+#include "hybrid_trainer/speech/clip_features.h"
+#include "hybrid_trainer/speech/heard_words.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "src/config/stretches.h"
 #include "src/run/language_task.h"
@@ -100,13 +103,18 @@ class FineTuning final : public LanguageTask {
         sequence_length_(settings.config.data.sequence_length) {}
 
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<PackedRows>(
-        data_.train, packing(config, config.effective_batch(), train_references_));
+    PackedRows::Settings settings = packing(config, config.effective_batch(), train_references_);
+    if (hears())
+      return std::make_unique<ClipBatches>(data_.train, clips(config, std::move(settings)));
+    return std::make_unique<PackedRows>(data_.train, settings);
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    return std::make_unique<EvaluationRows>(
-        data_.validation, packing(config, config.data.batch_size, validation_references_), stream);
+    PackedRows::Settings settings = packing(config, config.data.batch_size, validation_references_);
+    if (hears())
+      return std::make_unique<EvaluationClips>(data_.validation, clips(config, std::move(settings)),
+                                               stream);
+    return std::make_unique<EvaluationRows>(data_.validation, settings, stream);
   }
 
  private:
@@ -148,8 +156,10 @@ class FineTuning final : public LanguageTask {
   /// Of a run that goes on they are in its folder.
   void answer_before(const Beginning& beginning) override {
     const HybridTrainerConfig& config = beginning.config;
-    prompts_ = held_out_prompts(data_.validation, *tokenizer_, config.observability.answers,
-                                config.data.sequence_length);
+    prompts_ = hears()
+                   ? clips_to_hear(config.observability.answers)
+                   : held_out_prompts(data_.validation, *tokenizer_, config.observability.answers,
+                                      config.data.sequence_length);
     if (prompts_.empty()) return;
     if (beginning.goes_on) {
       const std::vector<ComparedAnswer> known = read_answers(beginning.run.answers());
@@ -184,7 +194,29 @@ class FineTuning final : public LanguageTask {
            data_.train.front().file == data_.validation.front().file &&
            data_.train.front().line == data_.validation.front().line;
   }
+  bool hears() const { return files_.heard_seconds > 0; }
+  SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.tokenizer); }
+  /// The first clips of the validation rows, at most so many, each named as its own prompt.
+  std::vector<HeldOutPrompt> clips_to_hear(std::int64_t most) const {
+    std::vector<HeldOutPrompt> prompts;
+    const SpeechTokens tokens = speech_tokens();
+    for (const ExampleRow& clip : data_.validation) {
+      if (std::ssize(prompts) == most) break;
+      prompts.push_back(
+          {.tokens = {}, .text = clip.clip.string(), .wanted = said_in(clip, *tokenizer_, tokens)});
+    }
+    return prompts;
+  }
   std::vector<std::string> answers_of(LossModel& model, const Stream& stream) const {
+    if (hears()) {
+      const std::vector<ExampleRow> clips(data_.validation.begin(),
+                                          data_.validation.begin() + std::ssize(prompts_));
+      auto& language_model = static_cast<LanguageModel&>(model);
+      return texts_written_in(language_model, dtype_of_text(), stream, [&] {
+        return heard_texts(language_model, *tokenizer_, speech_tokens(), clips, dtype_of_text(),
+                           stream);
+      });
+    }
     AnswerSettings settings{.end_tokens = end_token_ids_in(files_.tokenizer),
                             .dtype = dtype_of_text()};
     settings.end_tokens.insert(settings.end_tokens.end(), end_tokens_.begin(), end_tokens_.end());
@@ -267,7 +299,8 @@ class FineTuning final : public LanguageTask {
                        .tokenizer = tokenizer_folder(settings),
                        .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
                        .vocabulary = settings.config.model.vocabulary,
-                       .pairs = settings.config.prefers()};
+                       .pairs = settings.config.prefers(),
+                       .heard_seconds = heard_seconds(settings.config.model)};
     const RunPaths paths{settings.run.string()};
     if (!settings.resume || !paths.hold_a_run()) return files;
     const RunData before = data_of_run(paths);
@@ -281,6 +314,11 @@ class FineTuning final : public LanguageTask {
         config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_);
     if (config.objective == "dpo") settings.references = std::move(references);
     return settings;
+  }
+  static ClipBatches::Settings clips(const HybridTrainerConfig& config, PackedRows::Settings rows) {
+    rows.packs = false;
+    return {
+        .rows = std::move(rows), .encoder = config.model.encoder, .masks = config.data.mask_frames};
   }
   ExampleFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -17,9 +17,9 @@
 #include "src/config/config_changes.h"
 #include "src/run/rank_agreement.h"
 #include "src/run/resolved_config.h"
-#include "src/run/settings_table.h"
 #include "src/run/training_loop.h"
 #include "src/sharding/rank_links.h"
+#include "src/trainer/settings_table.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -22,6 +22,7 @@ int plan_command(const std::vector<std::string>& arguments);
 int prepare_command(const std::vector<std::string>& arguments);
 int rows_command(const std::vector<std::string>& arguments);
 int sample_command(const std::vector<std::string>& arguments);
+int transcribe_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 int upcycle_command(const std::vector<std::string>& arguments);
 int watch_command(const std::vector<std::string>& arguments);

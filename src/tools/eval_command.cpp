@@ -12,6 +12,9 @@
 #include "hybrid_trainer/generation/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/window_evaluation.h"
+#include "hybrid_trainer/speech/clip_batches.h"
+#include "hybrid_trainer/speech/clip_features.h"
+#include "hybrid_trainer/speech/heard_words.h"
 #include "src/tools/choice_evaluation.h"
 #include "src/tools/columns_option.h"
 #include "src/tools/command_line.h"
@@ -66,11 +69,17 @@ void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   config.sequence_length = longest;
 }
 
+/// What is measured on; of clips also which.
+struct Measured {
+  std::unique_ptr<EvaluationBatches> batches;
+  std::vector<ExampleRow> clips{};
+};
+
 /// Of a file of examples all rows, whole as far as the context has room; of the run's own those that
 /// were held back, as long as the run has them.
-std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::string& folder,
-                                           const std::filesystem::path& file,
-                                           const EvalOptions& options, const Stream& host) {
+Measured rows_of(const TrainedRun& run, const std::string& folder,
+                 const std::filesystem::path& file, const EvalOptions& options,
+                 const Stream& host) {
   if (!run.tokenizer)
     throw DataError(concat(folder, " has no tokenizer, which would encode ", file.string()));
   const bool is_own = file == run.data, whole = !is_own && options.length == 0;
@@ -86,8 +95,8 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
                            .now = own.now,
                            .vocabulary = run.config.model.vocabulary,
                            .called = options.called,
-
-                           .pairs = is_own && run.config.prefers()};
+                           .pairs = is_own && run.config.prefers(),
+                           .heard_seconds = heard_seconds(run.config.model)};
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, *run.tokenizer, longest);
@@ -102,13 +111,19 @@ std::unique_ptr<EvaluationBatches> rows_of(const TrainedRun& run, const std::str
   PackedRows::Settings packing = packing_of(config, config.batch_size, 0, *run.tokenizer);
   if (files.pairs && run.config.objective == "dpo")
     packing.references = validation_references(RunPaths{folder}, data);
-  return std::make_unique<EvaluationRows>(std::move(data.validation), packing, host);
+  if (files.heard_seconds > 0) {
+    packing.packs = false;
+    return {std::make_unique<EvaluationClips>(
+                data.validation,
+                ClipBatches::Settings{.rows = packing, .encoder = run.config.model.encoder}, host),
+            data.validation};
+  }
+  return {std::make_unique<EvaluationRows>(std::move(data.validation), packing, host)};
 }
 
 /// `shards`: receives what the batches read from.
-std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::string& folder,
-                                              const EvalOptions& options, const Stream& host,
-                                              std::optional<TokenDataset>& shards) {
+Measured batches_of(const TrainedRun& run, const std::string& folder, const EvalOptions& options,
+                    const Stream& host, std::optional<TokenDataset>& shards) {
   const std::filesystem::path given = options.data, data = given.empty() ? run.data : given;
   if (given.empty() && !std::filesystem::exists(data))
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
@@ -122,9 +137,9 @@ std::unique_ptr<EvaluationBatches> batches_of(const TrainedRun& run, const std::
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
-  return window_evaluation(*shards, run.config,
-                           options.length == 0 ? run.config.data.sequence_length : options.length,
-                           host);
+  return {window_evaluation(*shards, run.config,
+                            options.length == 0 ? run.config.data.sequence_length : options.length,
+                            host)};
 }
 
 /// Of pairs of answers, of which there is no perplexity.
@@ -143,6 +158,22 @@ void print_pairs(const EvaluationResult& result, const HybridTrainerConfig& conf
                                  {"reward_chosen", result.preference->reward_chosen},
                                  {"reward_rejected", result.preference->reward_rejected},
                                  {"objective", config.objective}};
+  std::cout << json_line(line) << "\n";
+}
+
+/// Of clips of speech.
+void print_words(const EvaluationResult& result, const WordErrors& words, bool json) {
+  if (!json) {
+    std::cout << "loss " << result.loss << " over " << result.tokens << " tokens; word error rate "
+              << units::fixed(100 * words.rate(), 1) << " % of " << words.words << " words ("
+              << words.substitutions << " wrong, " << words.deletions << " missing, "
+              << words.insertions << " too many)\n";
+    return;
+  }
+  const boost::json::object line{{"loss", result.loss},          {"tokens", result.tokens},
+                                 {"words", words.words},         {"word_error_rate", words.rate()},
+                                 {"wrong", words.substitutions}, {"missing", words.deletions},
+                                 {"too_many", words.insertions}};
   std::cout << json_line(line) << "\n";
 }
 
@@ -235,10 +266,17 @@ int eval_command(const std::vector<std::string>& arguments) {
         ", which names none"));
   check_length(options.length, run.config.model.context);
   std::optional<TokenDataset> shards;
-  const auto batches =
+  const Measured on =
       batches_of(run, folder, options, Stream(make_host_pool(stream.device())), shards);
-  print(evaluate(*run.model, *batches, dtype, stream, {}, run.config.memory.segment_length),
-        run.config, options.json);
+  const EvaluationResult result =
+      evaluate(*run.model, *on.batches, dtype, stream, {}, run.config.memory.segment_length);
+  if (on.clips.empty()) {
+    print(result, run.config, options.json);
+  } else {
+    const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
+    print_words(result, heard_words(*run.model, *run.tokenizer, tokens, on.clips, dtype, stream),
+                options.json);
+  }
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/speech/clip_features.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -42,6 +43,9 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   config.optimizer.learning_rate = 2e-5;
   config.optimizer.weight_decay = 0;
   config.phases.max_predict_steps = 0;  // no measurement shows that predicting pays here
+  const bool hears = heard_seconds(config.model) > 0;
+  if (hears) config.data.layout = "apart";
+  if (hears) config.optimizer.learning_rate = 1e-5;
   if (method == "full") return config;
   config.optimizer.learning_rate = 2e-4;
   config.lora.rank = 16;

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "hybrid_trainer/speech/clip_features.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/columns_option.h"
 #include "src/tools/commands.h"
@@ -180,6 +181,16 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   return config;
 }
 
+/// Clips are learnt in sequences of the longest row, since each has one of its own.
+void fit_to_clips(const FineTuning& asked, const ExampleFiles& files, HybridTrainerConfig& config) {
+  if (files.heard_seconds == 0 || asked.source.sets("data.sequence_length")) return;
+  const ExampleData data = read_example_data(files, *load_tokenizer(files.tokenizer), config.data);
+  std::int64_t longest = 1;
+  for (const auto* rows : {&data.train, &data.validation})
+    for (const ExampleRow& row : *rows) longest = std::max(longest, row.places());
+  config.data.sequence_length = std::min((longest + 7) / 8 * 8, config.model.context);
+}
+
 /// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
 void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
@@ -188,7 +199,8 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
                      .tokenizer = asked.model,
                      .now = now,
                      .vocabulary = config.model.vocabulary,
-                     .pairs = config.prefers()};
+                     .pairs = config.prefers(),
+                     .heard_seconds = heard_seconds(config.model)};
   if (goes_on_with_a_run(asked)) {
     if (!asked.epochs) return;
     const RunPaths paths{asked.run};
@@ -199,6 +211,7 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
     config.training.steps = epoch_length(files, config).steps(*asked.epochs);
     return;
   }
+  fit_to_clips(asked, files, config);
   if (!asked.source.sets("training.steps")) {
     const EpochLength length = epoch_length(files, config);
     const std::int64_t enough = length.epochs();

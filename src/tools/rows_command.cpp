@@ -10,6 +10,9 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/speech/clip_examples.h"
+#include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/tables/column_names.h"
 #include "src/tools/columns_option.h"
 #include "src/tools/command_line.h"
@@ -145,11 +148,12 @@ boost::json::array files_as_json(const ExampleRows& examples, const std::string&
 /// Sequences that the rows fill; none where there are no rows.
 struct Packing {
   std::int64_t sequences = 0;
-  double fill = 0;
+  double fill = 0;  // 0: clips, each of which has one of its own
 };
 
 Packing packing_of(const std::vector<ExampleRow>& rows, std::int64_t length) {
   if (rows.empty()) return {};
+  if (!rows.front().clip.empty()) return {std::ssize(rows), 0};  // as long as the longest
   const PackedRows packed(rows, {.sequence_length = length});
   return {packed.sequences(), packed.fill()};
 }
@@ -187,7 +191,7 @@ void print_text(const ExampleRows& examples, const Packing& packing, std::int64_
   if (counts.cut_rows > 0)
     std::cout << counts.cut_rows << " rows are cut after " << longest + 1 << " tokens, "
               << units::grouped(counts.left_out) << " tokens left out\n";
-  if (examples.rows.empty()) return;
+  if (examples.rows.empty() || packing.fill == 0) return;
   std::cout << packing.sequences << " sequences of " << longest << " tokens, "
             << units::fixed(100 * packing.fill, 1) << " % of them filled\n";
 }
@@ -204,6 +208,12 @@ void tell_form(const ExampleRows& examples, const std::string& name) {
   }
   if (!examples.pairs.empty())
     std::cerr << "pairs of answers are trained on with `hybrid finetune --objective dpo` or orpo\n";
+}
+
+/// 0 where a folder has a tokenizer alone.
+double seconds_heard_by(const std::filesystem::path& model) {
+  if (!std::filesystem::exists(model / "config.json")) return 0;
+  return heard_seconds(read_hugging_face_model_config(model, 0));
 }
 
 }  // namespace
@@ -254,15 +264,18 @@ int rows_command(const std::vector<std::string>& arguments) {
     path = input.emplace().path().string();
     called = StandardInput::kCalled;
   }
-  ExampleRows examples =
-      read_example_rows(path, {.tokenizer = *tokenizer,
-                               .chat = chat,
-                               .longest = longest + 1,
-                               .now = std::time(nullptr),
-                               .control = control_text_of(control_tokens),
-                               .columns = ColumnNames(columns, "hybrid rows: --columns"),
-                               .called = called,
-                               .pairs = objective != "next_token"});
+  const ExampleFormat format{.tokenizer = *tokenizer,
+                             .chat = chat,
+                             .longest = longest + 1,
+                             .now = std::time(nullptr),
+                             .control = control_text_of(control_tokens),
+                             .columns = ColumnNames(columns, "hybrid rows: --columns"),
+                             .called = called,
+                             .pairs = objective != "next_token"};
+  const double seconds = seconds_heard_by(model);
+  const ExampleRows examples =
+      seconds > 0 ? read_clip_examples(path, format, seconds, read_speech_tokens(*tokenizer, model))
+                  : read_example_rows(path, format);
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
     std::cerr << "the chat template writes today's date into the rows\n";

@@ -316,8 +316,10 @@ bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
-         path == "data.columns" ||     // in example_rows_test.cpp
-         path == "preference_beta" ||  // in preference_run_test.cpp
+         path == "data.columns" ||  // in example_rows_test.cpp
+         path == "data.mask_frames" ||
+         path.starts_with("model.encoder.") ||  // in speech_run_test.cpp
+         path == "preference_beta" ||           // in preference_run_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "observability.answers" ||
          path == "data.layout" ||           // all three in fine_tuning_run_test.cpp

@@ -26,6 +26,7 @@ struct DataConfig {
   double validation_fraction = 0.1;
   std::string control_tokens = "tokens";
   std::string columns{};
+  bool mask_frames = false;
 
   /// Whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }
@@ -67,6 +68,10 @@ struct DataConfig {
                 "Names by which examples are read, each with the column that has it: "
                 "prompt=question,completion=answer. NAME= without a column leaves NAME out. Empty "
                 "reads columns by their own names."});
+    visit(
+        Field{"mask_frames", self.mask_frames,
+              "Of clips of speech, silence about 5 % of the frames in training, other ones in each "
+              "epoch (SpecAugment, as Whisper's apply_spec_augment does)."});
   }
 };
 

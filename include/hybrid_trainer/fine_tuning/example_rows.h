@@ -29,6 +29,7 @@ struct ExampleRow {
   /// Of a pair of answers: where the tokens of the rejected text begin, behind all of the chosen one;
   /// 0 of a row that is no pair.
   std::int64_t rejected_at = 0;
+  std::filesystem::path clip{};  // of speech, whose words the tokens are; empty of a row of text
   /// Places that it takes in a sequence: a text's last token takes none.
   std::int64_t places() const {
     return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);

@@ -6,9 +6,9 @@
 namespace hybrid_trainer {
 
 /// Which keys an example has.
-enum class RowShape { kText, kPair, kMessages, kShareGpt, kAlpaca, kPreference };
+enum class RowShape { kText, kPair, kMessages, kShareGpt, kAlpaca, kPreference, kClip };
 
-/// "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference".
+/// "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference", "clips".
 const char* name_of(RowShape shape);
 
 /// The keys of examples that are looked at.

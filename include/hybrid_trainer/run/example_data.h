@@ -21,6 +21,8 @@ struct ExampleFiles {
   std::int64_t vocabulary = 0;         // of the model, where it is known
   std::string called{};  // the name of `examples` in messages, where that is not its path
   bool pairs = false;    // they hold pairs of answers
+  /// Seconds of a clip that the model hears at once: the examples are clips. 0: it reads text alone.
+  double heard_seconds = 0;
 };
 
 /// Examples as a run takes them.

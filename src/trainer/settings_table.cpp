@@ -1,4 +1,4 @@
-#include "src/run/settings_table.h"
+#include "src/trainer/settings_table.h"
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
@@ -48,10 +48,11 @@ std::string device_line(const Stream& stream) {
 
 }  // namespace
 
-std::string settings_table(std::vector<NamedText> rows, const HybridTrainerConfig& config,
-                           const HybridTrainer& trainer, const Stream& stream) {
+std::string settings_table(std::vector<std::pair<std::string, std::string>> rows,
+                           const HybridTrainerConfig& config, const HybridTrainer& trainer,
+                           const Stream& stream) {
   const OptimizerConfig& optimizer = config.optimizer;
-  const std::vector<NamedText> more{
+  const std::vector<std::pair<std::string, std::string>> more{
       {"steps", concat(config.training.steps, ", seed ", config.training.seed)},
       {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ",
                            config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,

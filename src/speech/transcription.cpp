@@ -1,0 +1,205 @@
+#include "hybrid_trainer/speech/transcription.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/speech/timestamp_rules.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kFramesPerStep = 2;  // of a timestamp
+
+double seconds_of(std::int64_t frames) { return static_cast<double>(frames) / 100; }
+
+/// Writes what the model hears in one window.
+class WindowWriter {
+ public:
+  WindowWriter(LanguageModel& model, const SpeechTokens& tokens,
+               const TranscriptionSettings& settings, const Stream& stream)
+      : model_(model),
+        tokens_(tokens),
+        pass_{.training = false, .dtype = settings.dtype},
+        stream_(stream),
+        state_(model.make_decode_state({.texts = 1, .tokens = model.config().context},
+                                       settings.dtype, stream)) {}
+
+  /// features: (1, frames, bands) on the host.
+  void hear(const Tensor& features) {
+    model_.encode(Batch({{"features", wait_for_device(features, stream_)}}), pass_, stream_);
+  }
+  /// The code of the likeliest language.
+  std::string language() {
+    const std::vector<float> scores = first_scores({tokens_.start});
+    const auto likelier = [&](const auto& a, const auto& b) {
+      return scores[static_cast<std::size_t>(a.second)] <
+             scores[static_cast<std::size_t>(b.second)];
+    };
+    return std::ranges::max_element(tokens_.languages, likelier)->first;
+  }
+  std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {
+    std::vector<std::int32_t> written;
+    std::vector<float> scores = first_scores(prompt);
+    while (std::ssize(prompt) + std::ssize(written) < model_.config().context) {
+      const std::int32_t next = likeliest(scores, written, timestamps);
+      if (next == tokens_.end) break;
+      written.push_back(next);
+      if (std::ssize(prompt) + std::ssize(written) < model_.config().context)
+        scores = next_scores({next});
+    }
+    return written;
+  }
+
+ private:
+  std::vector<float> first_scores(const std::vector<std::int32_t>& prompt) {
+    state_->restart();
+    return next_scores(prompt);
+  }
+  std::vector<float> next_scores(const std::vector<std::int32_t>& ids) {
+    const Stream host(MemoryPool::create("host"));
+    const Tensor tokens = Tensor::empty({1, std::ssize(ids)}, DType::kI32, MemoryKind::kData, host);
+    std::ranges::copy(ids, tokens.data<std::int32_t>());
+    const std::vector<std::int64_t> text{0};
+    const Tensor logits = wait_for_host(
+        model_.next_logits(wait_for_device(tokens, stream_), text, *state_, 1, pass_, stream_),
+        stream_);
+    std::vector<float> scores(static_cast<std::size_t>(model_.config().vocabulary));
+    for (std::size_t id = 0; id < scores.size(); ++id)
+      scores[id] = logits.dtype() == DType::kF32 ? logits.data<float>()[id]
+                                                 : to_float(logits.data<BFloat16>()[id]);
+    return scores;
+  }
+  std::int32_t likeliest(std::vector<float>& scores, const std::vector<std::int32_t>& written,
+                         bool timestamps) const {
+    const auto forbid = [&](const std::vector<std::int32_t>& ids) {
+      for (const std::int32_t id : ids)
+        if (id < std::ssize(scores))
+          scores[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+    };
+    forbid(tokens_.suppressed);
+    if (written.empty()) forbid(tokens_.suppressed_at_first);
+    if (timestamps) apply_timestamp_rules(scores, written, tokens_);
+    return static_cast<std::int32_t>(std::ranges::max_element(scores) - scores.begin());
+  }
+
+  LanguageModel& model_;
+  const SpeechTokens& tokens_;
+  Pass pass_;
+  const Stream& stream_;
+  std::unique_ptr<DecodeState> state_;
+};
+
+/// What the timestamps of a window's tokens cut it into.
+class WindowSegments {
+ public:
+  /// `frames`: of the clip, that are in the window.
+  WindowSegments(const std::vector<std::int32_t>& written, std::int32_t first_time,
+                 std::int64_t frames)
+      : written_(written), first_time_(first_time), frames_(frames) {
+    std::vector<std::size_t> cuts;
+    for (std::size_t i = 1; i < written.size(); ++i)
+      if (is_time(i - 1) && is_time(i)) cuts.push_back(i);
+    const std::size_t count = written.size();
+    const bool ends_with_one = count >= 2 && is_time(count - 1) && !is_time(count - 2);
+    if (cuts.empty()) {
+      add_whole();
+      return;
+    }
+    const std::size_t last_cut = cuts.back();
+    if (ends_with_one) cuts.push_back(count);
+    std::size_t begin = 0;
+    for (const std::size_t cut : cuts) {
+      add(begin, cut, time(begin), time(cut - 1));
+      begin = cut;
+    }
+    // Behind the last pair of timestamps is what the window's end cut off.
+    next_ = ends_with_one ? frames : time(last_cut - 1) * kFramesPerStep;
+  }
+
+  struct Part {
+    std::size_t begin, end;  // of the tokens
+    std::int64_t from, to;   // in steps of a timestamp
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+  std::int64_t next() const { return next_; }  // frames from the window's begin to the next one's
+
+ private:
+  bool is_time(std::size_t i) const { return written_[i] >= first_time_; }
+  std::int64_t time(std::size_t i) const { return written_[i] - first_time_; }
+  void add(std::size_t begin, std::size_t end, std::int64_t from, std::int64_t to) {
+    parts_.push_back({begin, end, from, to});
+  }
+  void add_whole() {
+    std::int64_t to = frames_ / kFramesPerStep;
+    for (std::size_t i = written_.size(); i-- > 0;) {
+      if (!is_time(i)) continue;
+      if (time(i) > 0) to = time(i);
+      break;
+    }
+    if (!written_.empty()) add(0, written_.size(), 0, to);
+    next_ = frames_;
+  }
+  const std::vector<std::int32_t>& written_;
+  std::int32_t first_time_;
+  std::int64_t frames_, next_ = 0;
+  std::vector<Part> parts_;
+};
+
+/// Frames from `begin` on, zeros behind the clip's end.
+Tensor window_of(const Tensor& features, std::int64_t begin, std::int64_t frames) {
+  const Stream host(MemoryPool::create("host"));
+  const std::int64_t bands = features.size(1), there = std::min(frames, features.size(0) - begin);
+  const Tensor window = Tensor::zeros({1, frames, bands}, DType::kF32, MemoryKind::kData, host);
+  std::memcpy(window.raw(), features.data<float>() + begin * bands,
+              static_cast<std::size_t>(there * bands) * sizeof(float));
+  return window;
+}
+
+std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
+                    std::int32_t first_special) {
+  std::vector<std::int32_t> words;
+  std::ranges::copy_if(ids, std::back_inserter(words),
+                       [&](std::int32_t id) { return id < first_special; });
+  return tokenizer.decode(words);
+}
+
+std::string trimmed(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \n"), last = text.find_last_not_of(" \n");
+  return first == text.npos ? "" : text.substr(first, last - first + 1);
+}
+
+}  // namespace
+
+Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
+                      const HeardClip& clip, const TranscriptionSettings& settings,
+                      const Stream& stream) {
+  const std::int64_t frames = 2 * model.config().encoder.context,
+                     all = std::min(clip.frames, clip.features.size(0));
+  const bool timestamps = settings.timestamps || all > frames;
+  WindowWriter writer(model, tokens, settings, stream);
+  Transcript transcript{.language = settings.language};
+  for (std::int64_t begin = 0; begin < all;) {
+    const std::int64_t here = std::min(frames, all - begin);
+    writer.hear(window_of(clip.features, begin, frames));
+    if (tokens.is_multilingual() && transcript.language.empty())
+      transcript.language = writer.language();
+    const auto written = writer.write(
+        tokens.prompt(transcript.language, settings.translates, timestamps), timestamps);
+    const WindowSegments segments(written, tokens.first_time(), here);
+    for (const WindowSegments::Part& part : segments.parts()) {
+      const std::span<const std::int32_t> ids(written.data() + part.begin, part.end - part.begin);
+      const std::string text = text_of(tokenizer, ids, tokens.end);
+      transcript.segments.push_back({seconds_of(begin + part.from * kFramesPerStep),
+                                     seconds_of(begin + part.to * kFramesPerStep), trimmed(text)});
+      transcript.text += text;
+      transcript.tokens.insert(transcript.tokens.end(), ids.begin(), ids.end());
+    }
+    begin += segments.next() > 0 ? segments.next() : here;
+  }
+  transcript.text = trimmed(transcript.text);
+  return transcript;
+}
+
+}  // namespace hybrid_trainer
