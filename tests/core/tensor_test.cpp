@@ -25,8 +25,8 @@ TEST(Shape, CountsElementsAndPrints) {
   EXPECT_EQ(Shape{}.elements(), 0);
 }
 
-TEST(Shape, RefusesAFifthOrANegativeDimension) {
-  EXPECT_THROW((Shape{1, 2, 3, 4, 5}), ShapeMismatch);
+TEST(Shape, RefusesASixthOrANegativeDimension) {
+  EXPECT_THROW((Shape{1, 2, 3, 4, 5, 6}), ShapeMismatch);
   EXPECT_THROW((Shape{2, -1}), ShapeMismatch);
 }
 
