@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
@@ -41,7 +42,9 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
     tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below(
         {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
   }
-  const Tensor logits = model.logits(tokens, Pass{.training = false}, stream);
+  const Pass pass{.training = false};
+  model.encode(model.with_sources(token_batch(tokens, tokens), stream), pass, stream);  // silence
+  const Tensor logits = model.logits(tokens, pass, stream);
   std::vector<float> values(logits.data<float>(), logits.data<float>() + logits.elements());
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return values;
   throw DataError(concat(what,

@@ -205,6 +205,10 @@ int sample_command(const std::vector<std::string>& arguments) {
   const RunWeights weights = run_weights(options.weights);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
+  if (model.run.model->reads_sources())
+    throw DataError(concat(operands->front(),
+                           " writes what it hears in a clip; want hybrid transcribe ",
+                           operands->front(), " CLIP.wav"));
   model.run.model->round_inputs(true);
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/run/run_export.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/speech/transcription.h"
@@ -170,6 +171,8 @@ TEST_F(SpeechRun, WithoutAdaptersInTheEncoderItKeepsNothingThere) {
   };
   const std::size_t all = activations("all-linear");
   EXPECT_LT(activations("encoder_attn.q_proj"), all / 2);
+  const MergedExport merged = export_merged(scratch_ / "all", scratch_ / "merged", {});
+  EXPECT_LT(merged.largest_change, 1e-4 * merged.largest_logit);
 }
 
 TEST_F(SpeechRun, NamesARowThatCannotBeHeard) {
