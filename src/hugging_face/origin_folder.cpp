@@ -100,7 +100,7 @@ bool OriginFolder::holds_in_f32(const std::string& name) const {
 }
 
 void OriginFolder::copy_processors(const fs::path& to) const {
-  if (!outer_) return;
+  if (folder_.empty() || GgufFile::is_one(folder_)) return;
   for (const char* name : kProcessors)
     if (fs::exists(folder_ / name))
       replace_file((to / name).string(),

@@ -58,7 +58,7 @@ std::string token_ids_in(const fs::path& folder) {
   if (!is_gguf && !fs::exists(file)) return "";
   const json::object config = is_gguf ? gguf_config(GgufFile(folder)) : object_in(file);
   json::object ids;
-  for (const char* key : {"bos_token_id", kEnd, "pad_token_id"})
+  for (const char* key : {"bos_token_id", kEnd, "pad_token_id", "decoder_start_token_id"})
     if (const json::value* value = config.if_contains(key)) ids[key] = *value;
   return json::serialize(ids);
 }
