@@ -29,7 +29,7 @@ class OriginFolder {
   std::vector<CarriedTensor> carried() const;
   /// Whether it has such a vector by this name, which export then leaves so.
   bool holds_in_f32(const std::string& name) const;
-  /// Copies the files that say how images become numbers.
+  /// Copies the files that say how images and sound become numbers.
   void copy_processors(const std::filesystem::path& to) const;
 
  private:
