@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Throws ShapeMismatch where x, whose dtype is checked, is not (B, D1..Dn, C) with n from 1 to 3 and
-/// something in each dimension, or `window` has no place in one of its dimensions: it is larger than the
-/// padded places, or reads padding alone. Sizes are named.
+/// Checks the dtype of x, and throws ShapeMismatch where x is not (B, D1..Dn, C), n from 1 to 3, or is
+/// empty. So it does where `window` has no place in a dimension: where it is larger than the padded places,
+/// or reads padding alone. The message names the sizes.
 void check_window(const KernelCall& call, const NamedTensor& x, const Window& window);
 
 }  // namespace hybrid_trainer::kernels

@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// y = (x − mean)/√(variance + epsilon)·weight + bias, where mean and variance are those of an example
-/// over all places and the channels of a group, of `groups` equal ones. x, y: (B, places, C) f32 or
+/// y = (x − mean)/√(variance + epsilon)·weight + bias. Mean and variance are those of an example, over all
+/// places and the channels of one of `groups` equal groups. x, y: (B, places, C) f32 or
 /// bf16. weight, bias: (C) f32. mean, rstd: (B, groups) f32, kept for backward; undefined where not
 /// wanted. The bits depend on the sizes alone. Source: Wu & He 2018, eq. 1 and 7.
 void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,

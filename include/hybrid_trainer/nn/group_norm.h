@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer {
 
-/// Normalization of each example over all places and the channels of a group, of (B, D1..Dn, C), with
-/// gain "<name>.weight" (1 at first) and "<name>.bias" (0 at first) for each channel; `epsilon` joins
-/// the variance. Throws ShapeMismatch where groups do not divide the channels.
+/// Normalization of (B, D1..Dn, C): of each example over all places and the channels of a group. Each
+/// channel has a gain, "<name>.weight" (1 at first), and a "<name>.bias" (0 at first). `epsilon` joins the
+/// variance. Throws ShapeMismatch where groups do not divide the channels.
 class GroupNorm final : public Module, public Rebuilder {
  public:
   struct Spec {

@@ -16,14 +16,14 @@ class ClipBatches final : public BatchSource {
   struct Settings {
     PackedRows::Settings rows;  // whose packs is false
     EncoderConfig encoder;      // resolved
-    bool masks = false;         // some frames and bands are silenced, others in each epoch
+    bool masks = false;         // feature_masks are applied, at other places in each epoch
     FeatureMasks feature_masks{};
   };
   /// Throws DataError where there are no rows.
   ClipBatches(std::vector<ExampleRow> rows, const Settings& settings);
   Batch empty_batch(const Stream& stream) const override;
   std::int64_t epochs_in(std::int64_t batches) const override { return rows_.epochs_in(batches); }
-  /// Reads the clips. Throws what read_wav throws, with the clip's row.
+  /// Reads the clips. Throws what read_wav throws.
   Batch read(std::int64_t index, const Batch& memory) const override;
 
  private:
