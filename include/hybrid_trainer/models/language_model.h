@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_config.h"
-#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {
@@ -64,7 +64,7 @@ class DecodeState {
 };
 
 /// A model of token sequences: what trains, is evaluated, writes text and is exported.
-class LanguageModel : public LossModel {
+class LanguageModel : public Network {
  public:
   /// Logits of all positions, (B·T, at least vocabulary) f32 or bf16. tokens: (B, T) i32.
   virtual Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) = 0;
@@ -79,8 +79,6 @@ class LanguageModel : public LossModel {
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
-  /// Its linear maps that may get adapters; by default none.
-  virtual void visit_linears(const LinearVisitor&) {}
   /// Floating-point operations of forward and backward for a batch with targets of this shape.
   virtual double flops_of(const Shape& targets) = 0;
   double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }
@@ -88,9 +86,6 @@ class LanguageModel : public LossModel {
   /// Recomputation); activation functions and norms, which are bytes rather than operations, not
   /// counted.
   virtual double recomputed_flops(const Shape& /*targets*/, double /*share*/) { return 0; }
-  /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
-  /// different places (see DeviceMap).
-  virtual std::vector<std::string> parts() const { return {"*"}; }
   /// See WeightStorage::round_inputs.
   void round_inputs(bool rounds) {
     visit_parameters([&](Parameter& parameter) { parameter.storage().round_inputs(rounds); });

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/part_settings.h"
+
+namespace hybrid_trainer {
+
+/// A model that consists of parts with names: they get adapters, their weights lie in different
+/// places, and each may compute in its own way.
+class Network : public LossModel {
+ public:
+  /// Its linear maps that may get adapters; by default none.
+  virtual void visit_linears(const LinearVisitor&) {}
+  /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
+  /// different places (see DeviceMap).
+  virtual std::vector<std::string> parts() const { return {"*"}; }
+  /// Says how parts compute. Throws ConfigError where a pattern matches no part, where two match the
+  /// same one, or where this network's parts all compute alike, as by default.
+  virtual void set_parts(const std::vector<PartSettings>& settings) {
+    for (const PartSettings& part : settings)
+      throw ConfigError({"parts: got " + part.pattern +
+                         " with recompute or precision, but this model's parts compute alike; want "
+                         "memory.recompute and mixed_precision, which hold for all of it"});
+  }
+};
+
+}  // namespace hybrid_trainer
