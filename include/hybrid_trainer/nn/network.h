@@ -10,6 +10,13 @@
 
 namespace hybrid_trainer {
 
+/// How good a network is at a batch beside its loss, such as the share of right answers: the mean is
+/// sum/count, and those of several batches are added.
+struct Measure {
+  std::string name;  // "events.accuracy"
+  double sum = 0, count = 0;
+};
+
 /// A model that consists of parts with names: they get adapters, their weights lie in different
 /// places, and each may compute in its own way.
 class Network : public LossModel {
@@ -19,6 +26,11 @@ class Network : public LossModel {
   /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
   /// different places (see DeviceMap).
   virtual std::vector<std::string> parts() const { return {"*"}; }
+  /// The batch's measures, of a forward pass that is not for training. Blocks. By default none.
+  virtual std::vector<Measure> wait_for_measures(const Batch& /*batch*/, const Pass& /*pass*/,
+                                                 const Stream& /*stream*/) {
+    return {};
+  }
   /// Says how parts compute. Throws ConfigError where a pattern matches no part, where two match the
   /// same one, or where this network's parts all compute alike, as by default.
   virtual void set_parts(const std::vector<PartSettings>& settings) {
