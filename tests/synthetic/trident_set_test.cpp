@@ -125,8 +125,8 @@ void add_plumes(Losses& losses, const Batch& batch, std::int64_t i, const PlumeS
       most = std::max<double>(most, image[static_cast<std::size_t>(row * shape.size + column)]);
     }
     const std::int32_t noted = kinds[static_cast<std::size_t>(c)];
-    EXPECT_TRUE(most > 0.75 || noted == kNoTarget);
-    losses.plumes.add(loss_of_cell(most > 0.75, noted, kind, shape));
+    EXPECT_TRUE(most > 0.55 || noted == kNoTarget);
+    losses.plumes.add(loss_of_cell(most > 0.55, noted, kind, shape));
   }
 }
 

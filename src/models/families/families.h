@@ -31,5 +31,6 @@ ModelFamily olmoe_family();
 ModelFamily granite_moe_family();
 ModelFamily gpt_oss_family();
 ModelFamily whisper_family();
+ModelFamily trident_family();
 
 }  // namespace hybrid_trainer
