@@ -20,10 +20,10 @@ namespace hybrid_trainer::graph {
 /// One entry of the list, which has exactly one of the last three.
 struct Node {
   ModuleName name;
-  std::vector<std::string> reads{};       // names of earlier entries
-  std::vector<std::string> targets{};     // of a loss: tensors of the batch
-  double weight = 1;                      // of a loss, in the sum of all
-  std::optional<BatchTensor> tensor{};    // of the batch
+  std::vector<std::string> reads{};     // names of earlier entries
+  std::vector<std::string> targets{};   // of a loss: tensors of the batch
+  double weight = 1;                    // of a loss, in the sum of all
+  std::optional<BatchTensor> tensor{};  // of the batch
   PartMaker part{};
   LossMaker loss{};
 };
@@ -65,8 +65,8 @@ Node transformer(const ModuleName& name, const std::string& reads, const Transfo
 
 /// Of which branches a layer of width C consists, where `source` is read by those that attend to it.
 struct LayerInputs {
-  std::int64_t width, tokens;                 // C, N
-  std::shared_ptr<EncoderOutput> source{};    // null where there is none
+  std::int64_t width, tokens;               // C, N
+  std::shared_ptr<EncoderOutput> source{};  // null where there is none
   std::int64_t source_width = 0, source_tokens = 0;
 };
 using LayerMaker = std::function<LayerSpec(const LayerInputs& inputs)>;
@@ -78,7 +78,7 @@ struct Stack {
   ResidualSpec residual{};  // its width is C, whatever it says here
   ModuleName block{"h"};    // blocks are "<name>.h.0", …
   std::optional<ModuleName> final_norm = ModuleName("ln_f");
-  FirstDeviations deviations{};
+  std::optional<FirstDeviations> deviations{};   // none: by C and the number of layers
   std::string source{}, lengths{}, positions{};  // as Transformer's
 };
 Node stack(const ModuleName& name, const std::string& reads, const Stack& spec);
@@ -155,7 +155,7 @@ struct Detection {
   double weight = 1;
   float positive_weight = 1;  // of cells with an object, in the binary cross entropy
   float box_weight = 1, class_weight = 1;
-  float beta = 1;             // boxes: d²/(2·beta) where |d| < beta, else |d| − beta/2
+  float beta = 1;  // boxes: d²/(2·beta) where |d| < beta, else |d| − beta/2
 };
 /// Against `classes`, (…) i32, kNoTarget where a cell has no object, and `boxes`, (…, 4) f32. The mean is
 /// over all cells. Measures: precision, recall, f1, box_error, class_accuracy.
