@@ -78,7 +78,7 @@ struct Stack {
   ResidualSpec residual{};  // its width is C, whatever it says here
   ModuleName block{"h"};    // blocks are "<name>.h.0", …
   std::optional<ModuleName> final_norm = ModuleName("ln_f");
-  FirstDeviations deviations{};
+  std::optional<FirstDeviations> deviations{};   // none: by C and the number of layers
   std::string source{}, lengths{}, positions{};  // as Transformer's
 };
 Node stack(const ModuleName& name, const std::string& reads, const Stack& spec);

@@ -7,6 +7,9 @@
 #include "hybrid_trainer/nn/graph_node.h"
 
 namespace hybrid_trainer {
+namespace graph {
+class Plan;
+}
 
 /// A network of parts that is written as a list (graph::Node): forward runs in the list's order, and
 /// backward in reverse. What several parts read gets the sum of their gradients, in a fixed order. Its
@@ -48,9 +51,7 @@ class ModuleGraph final : public Network {
                     std::int64_t tokens_per_example = 1) const;
 
  private:
-  class Plan;
-  class Run;
-  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<graph::Plan> plan_;
 };
 
 }  // namespace hybrid_trainer

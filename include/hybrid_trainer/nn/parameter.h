@@ -110,8 +110,8 @@ class Parameter {
   void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
   void compute_in(DType dtype, const Stream& stream);
-  /// From the next call of compute_in on, products read it in this dtype whatever that says.
-  void compute_always_in(DType dtype) { own_dtype_ = dtype; }
+  /// From the next call of compute_in on, products read it in this dtype, if any, whatever that says.
+  void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
   /// See WeightStorage.
