@@ -115,8 +115,9 @@ class DetectionLoss final : public Loss {
     if (predictions.rank() < 2 || spec.classes < 1 ||
         last_of(predictions) != kFirstClass + spec.classes)
       throw ShapeMismatch(concat("its predictions are ", predictions.text(), ", want (batch, …, ",
-                                 kFirstClass + spec.classes, "): a logit, four numbers of a box and ",
-                                 spec.classes, " classes"));
+                                 kFirstClass + spec.classes,
+                                 "): a logit, four numbers of a box and ", spec.classes,
+                                 " classes"));
     if (!(spec.beta > 0)) throw ConfigError({concat("beta: got ", spec.beta, ", want above 0")});
   }
   std::vector<BatchTensor> targets() const override {
@@ -164,8 +165,8 @@ std::vector<Measure> DetectionLoss::measures(const std::string& name, const Tens
     f1.sum += 2 * ratio(is_found && is_there);
     if (!is_there) continue;
     for (std::int64_t i = 0; i < kBoxNumbers; ++i)
-      box.sum += std::abs(
-          static_cast<double>(row[1 + i] - targets[1].data<float>()[n * kBoxNumbers + i]));
+      box.sum +=
+          std::abs(static_cast<double>(row[1 + i] - targets[1].data<float>()[n * kBoxNumbers + i]));
     box.count += kBoxNumbers;
     right.sum += ratio(largest(row + kFirstClass, columns - kFirstClass) == wanted);
     right.count += 1;

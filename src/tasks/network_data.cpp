@@ -1,11 +1,12 @@
 #include "hybrid_trainer/tasks/network_data.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "src/tasks/synthetic_data.h"
 
 namespace hybrid_trainer {
 
 const NetworkDataKinds& network_data_kinds() {
-  static const NetworkDataKinds kinds{};
+  static const NetworkDataKinds kinds{{"trident", trident_data}};
   return kinds;
 }
 

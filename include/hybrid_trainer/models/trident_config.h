@@ -9,6 +9,7 @@ namespace hybrid_trainer {
 /// The sizes of what trident's sensors give, and of the parts that read them. The model's width, heads
 /// and inner_width are those of all its transformers; its layers and context those of the event decoder.
 struct TridentConfig {
+  static constexpr std::int64_t kEventKinds = 8, kPlumeKinds = 2;
   std::int64_t frames = 8;
   std::int64_t fragment_frames = 4;
   std::int64_t video_size = 16;
@@ -27,6 +28,8 @@ struct TridentConfig {
   std::int64_t cooling_samples = 16;
   std::int64_t geo_numbers = 4;
   std::int64_t fusion_layers = 1;
+  double plume_weight = 1;
+  double cooling_weight = 1;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -76,6 +79,11 @@ struct TridentConfig {
     visit(Field{"fusion_layers", self.fusion_layers,
                 "Blocks in which the video's tokens attend to those of all other sensors.",
                 Range::between(1, 1000)});
+    visit(Field{"plume_weight", self.plume_weight,
+                "Factor of the plume detector's loss in the sum; that of events has 1.",
+                Range::above(0)});
+    visit(Field{"cooling_weight", self.cooling_weight,
+                "Factor of the loss of the cooling constant in the sum.", Range::above(0)});
   }
 };
 

@@ -6,7 +6,8 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kEventKinds = 8, kPlumeKinds = 2;
+constexpr std::int64_t kEventKinds = TridentConfig::kEventKinds,
+                       kPlumeKinds = TridentConfig::kPlumeKinds;
 
 using graph::ModuleMaker;
 using graph::Node;
@@ -139,9 +140,11 @@ std::vector<Node> trident_nodes(const ModelConfig& config) {
   add_numbers(nodes, config);
   add_events(nodes, config);
   nodes.push_back(graph::cross_entropy("events.loss", "events.head", "event_targets"));
-  nodes.push_back(graph::detection("plume.loss", "plume.head", "plume_kinds", "plume_boxes",
-                                   {.classes = kPlumeKinds}));
-  nodes.push_back(graph::squared_error("cooling.loss", "cooling.constant", "cooling_constant"));
+  nodes.push_back(
+      graph::detection("plume.loss", "plume.head", "plume_kinds", "plume_boxes",
+                       {.classes = kPlumeKinds, .weight = config.trident.plume_weight}));
+  nodes.push_back(graph::squared_error("cooling.loss", "cooling.constant", "cooling_constant",
+                                       config.trident.cooling_weight));
   return nodes;
 }
 
@@ -215,7 +218,10 @@ ModelFamily trident_family() {
           .collect_problems = trident_collect_problems,
           .resolved = trident_resolved,
           .make = trident_make,
-          .presets = trident_presets()};
+          .presets = trident_presets(),
+          .is_of_language = false,
+          .adapted_parts = {"vision.*.layers.*", "kinematics.layers.*", "fusion.layers.*",
+                            "events.layers.*"}};
 }
 
 }  // namespace hybrid_trainer
