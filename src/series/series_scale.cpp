@@ -1,16 +1,12 @@
 #include "hybrid_trainer/series/series_scale.h"
 
-#include <boost/json.hpp>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "src/series/plain_number.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses) {
   SeriesScale scale;
@@ -23,32 +19,35 @@ SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses) {
       squares += away * (table.row(row)[column] - mean);
     }
     const double deviation = count > 0 ? std::sqrt(squares / count) : 0;
-    scale.columns.push_back(
-        {table.columns[static_cast<std::size_t>(column)], mean, deviation > 0 ? deviation : 1});
+    scale.columns.push_back({mean, deviation > 0 ? deviation : 1});
   }
   return scale;
 }
 
-void write_scale(const SeriesScale& scale, const std::filesystem::path& path) {
-  json::array columns;
+std::string text_of(const SeriesScale& scale) {
+  std::string text;
   for (const SeriesScale::Column& column : scale.columns)
-    columns.push_back(json::object{
-        {"name", column.name}, {"mean", column.mean}, {"deviation", column.deviation}});
-  replace_file(path, pretty_json(json::object{{"columns", std::move(columns)}}) + "\n");
+    text += concat(text.empty() ? "" : ",", shortest(column.mean), "/", shortest(column.deviation));
+  return text;
 }
 
-SeriesScale read_scale(const std::filesystem::path& path) {
-  const json::value read = read_json(path);
+SeriesScale scale_from(const std::string& text, std::int64_t columns, const std::string& key) {
   SeriesScale scale;
-  try {
-    for (const json::value& column : read.at("columns").as_array())
-      scale.columns.push_back({std::string(column.at("name").as_string()),
-                               column.at("mean").to_number<double>(),
-                               column.at("deviation").to_number<double>()});
-  } catch (const std::exception&) {
-    throw DataError(concat(path.string(),
-                           ": want {\"columns\": [{\"name\": …, \"mean\": …, \"deviation\": …}]}"));
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(
+        {concat(key, ": got \"", text, "\", ", why, "; want MEAN/DEVIATION of each column, ",
+                columns, " with commas between; leave it out to take those of the data")});
+  };
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::string part = text.substr(begin, text.find(',', begin) - begin);
+    begin += part.size() + 1;
+    const std::size_t slash = part.find('/');
+    const auto mean = plain_number(part.substr(0, slash)),
+               deviation = slash == part.npos ? std::nullopt : plain_number(part.substr(slash + 1));
+    if (!mean || !deviation || !(*deviation > 0)) refuse(concat("of which \"", part, "\" is none"));
+    scale.columns.push_back({*mean, *deviation});
   }
+  if (std::ssize(scale.columns) != columns) refuse(concat("which has ", scale.columns.size()));
   return scale;
 }
 

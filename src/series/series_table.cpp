@@ -1,13 +1,13 @@
 #include "hybrid_trainer/series/series_table.h"
 
 #include <boost/json.hpp>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
+#include "src/series/plain_number.h"
 
 namespace hybrid_trainer {
 
@@ -15,18 +15,8 @@ namespace json = boost::json;
 
 namespace {
 
-std::optional<double> number_of(const std::string& text) {
-  const std::size_t begin = text.find_first_not_of(' '), end = text.find_last_not_of(' ');
-  if (begin == std::string::npos) return std::nullopt;
-  const char* const first = text.data() + begin + (text[begin] == '+' ? 1 : 0);
-  double value = 0;
-  const auto [stop, error] = std::from_chars(first, text.data() + end + 1, value);
-  if (error != std::errc{} || stop != text.data() + end + 1) return std::nullopt;
-  return value;
-}
-
 std::optional<double> number_of(const json::value& cell) {
-  if (const json::string* text = cell.if_string()) return number_of(std::string(*text));
+  if (const json::string* text = cell.if_string()) return plain_number(std::string(*text));
   if (const double* number = cell.if_double()) return *number;
   if (const std::int64_t* number = cell.if_int64()) return static_cast<double>(*number);
   if (const std::uint64_t* number = cell.if_uint64()) return static_cast<double>(*number);

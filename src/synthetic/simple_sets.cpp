@@ -38,7 +38,7 @@ void SectorSet::write(const Batch& memory, std::uint64_t first) const {
 }
 
 std::vector<BestLoss> SectorSet::best_losses() const {
-  return {{"class", noisy_label_entropy(classes_, noise_)}};
+  return {{"class.loss", noisy_label_entropy(classes_, noise_)}};
 }
 
 Batch SurfaceSet::empty_batch(std::int64_t examples, const Stream& stream) const {
@@ -54,7 +54,9 @@ void SurfaceSet::write(const Batch& memory, std::uint64_t first) const {
   });
 }
 
-std::vector<BestLoss> SurfaceSet::best_losses() const { return {{"y", deviation_ * deviation_}}; }
+std::vector<BestLoss> SurfaceSet::best_losses() const {
+  return {{"y.loss", deviation_ * deviation_}};
+}
 
 Batch ReversalSet::empty_batch(std::int64_t examples, const Stream& stream) const {
   return empty_examples(examples,
@@ -79,7 +81,7 @@ void ReversalSet::write(const Batch& memory, std::uint64_t first) const {
 }
 
 std::vector<BestLoss> ReversalSet::best_losses() const {
-  return {{"targets", noisy_label_entropy(symbols_, noise_)}};
+  return {{"targets.loss", noisy_label_entropy(symbols_, noise_)}};
 }
 
 Batch PlumeSet::empty_batch(std::int64_t examples, const Stream& stream) const {
@@ -102,6 +104,8 @@ void PlumeSet::write(const Batch& memory, std::uint64_t first) const {
   }
 }
 
-std::vector<BestLoss> PlumeSet::best_losses() const { return {{"plume", best_plume_loss(shape_)}}; }
+std::vector<BestLoss> PlumeSet::best_losses() const {
+  return {{"plumes.loss", best_plume_loss(shape_)}};
+}
 
 }  // namespace hybrid_trainer

@@ -178,8 +178,8 @@ void TridentSet::write(const Batch& memory, std::uint64_t first) const {
 
 std::vector<BestLoss> TridentSet::best_losses() const {
   return {{"events.loss", noisy_label_entropy(kEventKinds, shape_.event_noise)},
-          {"plume.loss", best_plume_loss(shape_.plumes)},
-          {"cooling.loss", shape_.cooling_deviation * shape_.cooling_deviation}};
+          {"plumes.loss", best_plume_loss(shape_.plumes)},
+          {"constant.loss", shape_.cooling_deviation * shape_.cooling_deviation}};
 }
 
 }  // namespace hybrid_trainer

@@ -1,12 +1,13 @@
 #include "hybrid_trainer/tasks/network_data.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "src/tasks/series_data.h"
 #include "src/tasks/synthetic_data.h"
 
 namespace hybrid_trainer {
 
 const NetworkDataKinds& network_data_kinds() {
-  static const NetworkDataKinds kinds{{"trident", trident_data}};
+  static const NetworkDataKinds kinds{{"trident", trident_data}, {"series", series_data}};
   return kinds;
 }
 

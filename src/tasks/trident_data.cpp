@@ -25,7 +25,7 @@ TridentShape trident_shape(const ModelConfig& model) {
           .events = model.context};
 }
 
-/// "events.loss 0.889, plume.loss 0.0969 and cooling.loss 0.04".
+/// "events.loss 0.889, plumes.loss 0.0969, constant.loss 0.04".
 std::string best_text(const SyntheticSet& set) {
   std::string text;
   for (const BestLoss& best : set.best_losses())

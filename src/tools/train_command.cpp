@@ -43,7 +43,7 @@ void check_data_option(const std::string& data, const HybridTrainerConfig& confi
 
 static int train(const std::vector<std::string>& arguments) {
   ConfigArguments source;
-  std::string data, run, init_from, adapter, device, export_to, method;
+  std::string data, run, init_from, adapter, device, export_to, method, columns;
   bool resume = false, json = false;
   std::optional<int> local_ranks;
   CommandSyntax syntax{
@@ -61,6 +61,9 @@ static int train(const std::vector<std::string>& arguments) {
       "Folder that `hybrid prepare` wrote; with --resume the run's own where left out. Families "
       "that\n"
       "draw their own examples have none.");
+  add("columns", po::value(&columns)->value_name("COLUMN,..."),
+      "Of a table of series, the measurements and the target: speed,height,target=fuel "
+      "(data.columns).");
   add("run", po::value(&run)->required()->value_name("RUN"), "Folder of the run.");
   add("resume", po::bool_switch(&resume),
       "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"
@@ -84,6 +87,7 @@ static int train(const std::vector<std::string>& arguments) {
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   resume = goes_on(resume);
+  if (!columns.empty()) source.settings.push_back("data.columns=" + columns);
   const std::vector<std::string> set_keys = explicit_keys(source);
   take_from_run(source, data, {run, resume, !init_from.empty()});
 

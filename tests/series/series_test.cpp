@@ -94,10 +94,9 @@ TEST_F(Series, AreScaledByTrainingRowsAlone) {
   EXPECT_NEAR(scale.columns[0].mean, 8, 1e-12) << "of 0 to 6 and 10 to 16";
   EXPECT_NEAR(scale.columns[2].deviation, 2 * std::sqrt(29.0), 1e-12);
   EXPECT_EQ(scale.columns[1].deviation, 1) << "which would be 0";
-  write_scale(scale, scratch_ / "scale.json");
-  EXPECT_EQ(read_scale(scratch_ / "scale.json"), scale);
-  write_file(scratch_ / "scale.json", "{}");
-  EXPECT_THROW(read_scale(scratch_ / "scale.json"), DataError);
+  EXPECT_EQ(scale_from(text_of(scale), 3, "scale"), scale);
+  for (const char* text : {"1/2", "1/2,3/0,5/6", "1/2,3,5/6", "1/2,x/4,5/6", "1/2,3/4,5/6,7/8"})
+    EXPECT_THROW(scale_from(text, 3, "scale"), ConfigError) << text;
   const WindowReader reader(table, scale, 3);
   const Batch batch = reader.empty_batch(2, stream_);
   reader.write(batch, 1, 4);
@@ -112,7 +111,7 @@ TEST_F(Series, AreScaledByTrainingRowsAlone) {
 TEST_F(Series, EpochsHaveEachWindowOnceInOrdersOfTheirOwn) {
   const SeriesTable table = read_series(counting(10), SeriesColumns("x,target=y"));
   SeriesScale plain;
-  plain.columns = {{"x", 0, 1}, {"y", 0, 1}};
+  plain.columns.resize(2);
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < 12; ++row) rows.push_back(row);
   const SeriesBatches batches({table, plain, 1}, rows, 4, 3);

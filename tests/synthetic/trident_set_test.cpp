@@ -154,7 +154,7 @@ TEST(TridentSet, SaysNoMoreThanItsBestLosses) {
   ASSERT_EQ(best[0].name, "events.loss");
   expect_best(losses.events, best[0].value, "events");
   expect_best(losses.plumes, best_plume_loss(shape.plumes, {.box = 0}), "plumes");
-  ASSERT_EQ(best[2].name, "cooling.loss");
+  ASSERT_EQ(best[2].name, "constant.loss");
   expect_best(losses.cooling, best[2].value, "cooling");
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@ namespace hybrid_trainer {
 /// Mean and standard deviation of each column, by which a network sees its numbers: (x − mean)/deviation.
 struct SeriesScale {
   struct Column {
-    std::string name;
     double mean = 0, deviation = 1;
     bool operator==(const Column&) const = default;
   };
@@ -26,9 +24,9 @@ struct SeriesScale {
 /// Of the rows that `uses` picks. A column that is always the same has the deviation 1.
 SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses);
 
-/// Writes {"columns": [{"name": …, "mean": …, "deviation": …}]}. Throws IoError.
-void write_scale(const SeriesScale& scale, const std::filesystem::path& path);
-/// Throws MissingInput, DataError.
-SeriesScale read_scale(const std::filesystem::path& path);
+/// "8/5.4,3/1": the mean and the deviation of each column, read back to the same bits.
+std::string text_of(const SeriesScale& scale);
+/// Throws ConfigError, which names `key`, where the text is no scale of so many columns.
+SeriesScale scale_from(const std::string& text, std::int64_t columns, const std::string& key);
 
 }  // namespace hybrid_trainer

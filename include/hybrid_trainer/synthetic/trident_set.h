@@ -49,7 +49,7 @@ class TridentSet final : public SyntheticSet {
   TridentSet(const TridentShape& shape, std::uint64_t seed);
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
   void write(const Batch& memory, std::uint64_t first) const override;
-  /// Of "events.loss", "plume.loss" and "cooling.loss".
+  /// Of "events.loss", "plumes.loss" and "constant.loss".
   std::vector<BestLoss> best_losses() const override;
 
  private:

@@ -32,5 +32,6 @@ ModelFamily granite_moe_family();
 ModelFamily gpt_oss_family();
 ModelFamily whisper_family();
 ModelFamily trident_family();
+ModelFamily series_family();
 
 }  // namespace hybrid_trainer

@@ -139,11 +139,11 @@ std::vector<Node> trident_nodes(const ModelConfig& config) {
   add_kinematics(nodes, config);
   add_numbers(nodes, config);
   add_events(nodes, config);
-  nodes.push_back(graph::cross_entropy("events.loss", "events.head", "event_targets"));
+  nodes.push_back(graph::cross_entropy("events", "events.head", "event_targets"));
   nodes.push_back(
-      graph::detection("plume.loss", "plume.head", "plume_kinds", "plume_boxes",
+      graph::detection("plumes", "plume.head", "plume_kinds", "plume_boxes",
                        {.classes = kPlumeKinds, .weight = config.trident.plume_weight}));
-  nodes.push_back(graph::squared_error("cooling.loss", "cooling.constant", "cooling_constant",
+  nodes.push_back(graph::squared_error("constant", "cooling.constant", "cooling_constant",
                                        config.trident.cooling_weight));
   return nodes;
 }
