@@ -7,6 +7,7 @@
 #include "hybrid_trainer/nn/patch_embedding.h"
 #include "hybrid_trainer/nn/pooling.h"
 #include "hybrid_trainer/nn/upsampling.h"
+#include "src/nn/fragments.h"
 #include "src/nn/module_sequence.h"
 #include "src/nn/token_modules.h"
 
@@ -119,6 +120,19 @@ ModuleMaker patches(std::int64_t width, const kernels::SpatialSizes& patch) {
                                                                  .width = width,
                                                                  .patch = patch},
                                             stream);
+  };
+}
+
+ModuleMaker fragments(std::int64_t frames, ModuleMaker module) {
+  return [frames, module = std::move(module)](const ModuleName& name, const Shape& input,
+                                              const Stream& stream) -> std::unique_ptr<Module> {
+    want_rank(name, input, 5, 5, "frames, rows, columns and channels");
+    if (frames < 1 || input[1] % frames != 0)
+      throw ShapeMismatch(concat(name.here, ": fragments of ", frames,
+                                 " frames are wanted, which do not divide ", input[1]));
+    const Shape cut{input[0] * input[1] / frames, frames, input[2], input[3], input[4]};
+    return std::make_unique<Fragments>(frames, module(name, cut, stream),
+                                       output_shape(module, name, cut));
   };
 }
 

@@ -1,6 +1,7 @@
 #include "src/nn/module_sequence.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "src/nn/fragments.h"
 #include "src/nn/token_modules.h"
 
 namespace hybrid_trainer::graph {
@@ -78,6 +79,8 @@ bool reads_tokens(const Module& module) {
 TokenFlops flops_of(Module& module, const Shape& output, bool wants_gradient) {
   if (auto* const sequence = dynamic_cast<ModuleSequence*>(&module))
     return sequence->flops(wants_gradient);
+  if (auto* const fragments = dynamic_cast<Fragments*>(&module))
+    return flops_of(fragments->module(), fragments->example(), wants_gradient);
   const auto places = static_cast<double>(output.elements() / output[output.rank() - 1]);
   TokenFlops sum;
   module.visit_parameters([&](Parameter& parameter) {

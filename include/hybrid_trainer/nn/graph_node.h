@@ -109,6 +109,9 @@ ModuleMaker mean_pooling(const kernels::Window& window,
                          kernels::Divisor divisor = kernels::Divisor::kWindow);
 ModuleMaker upsampling(const kernels::SpatialSizes& factors,
                        kernels::Interpolation interpolation = kernels::Interpolation::kNearest);
+/// Videos (T, H, W, C), whose fragments of `frames` frames the module sees one by one; what it makes of
+/// them, (…, D), are tokens (N, D) of the video.
+ModuleMaker fragments(std::int64_t frames, ModuleMaker module);
 /// Images or videos in patches, as tokens (N, width).
 ModuleMaker patches(std::int64_t width, const kernels::SpatialSizes& patch);
 /// Rows of a table (vocabulary, width), "<name>.weight", for i32 tokens (N).

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "src/models/families/families.h"
-#include "src/models/fragments.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -41,8 +40,8 @@ void add_video(std::vector<Node>& nodes, const ModelConfig& config) {
     add_stage(stages, sizes.video_width << stage);
   nodes.push_back(graph::input(
       "video", {sizes.frames, sizes.video_size, sizes.video_size, sizes.video_channels}));
-  nodes.push_back(
-      graph::part("video.cnn", "video", fragments(sizes.fragment_frames, graph::sequence(stages))));
+  nodes.push_back(graph::part("video.cnn", "video",
+                              graph::fragments(sizes.fragment_frames, graph::sequence(stages))));
   nodes.push_back(graph::part("video.tokens", "video.cnn",
                               graph::sequence({graph::linear(config.width), graph::positions()})));
 }
