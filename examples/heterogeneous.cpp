@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iterator>
 
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/nn/module_graph.h"
@@ -16,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kFrames = 4, kSide = 8, kTimes = 24, kWidth = 32, kBatch = 32, kSteps = 300;
 constexpr const char* kWords[] = {"<begin>", "slowly", "quickly", "left", "right", "up", "down"};
-constexpr std::int64_t kVocabulary = std::size(kWords), kSentence = 2;
+constexpr std::int64_t kVocabulary = 7, kSentence = 2;
 
 /// The network is this list. A part names what it reads; sizes of inputs follow from that.
 std::vector<graph::Node> network() {

@@ -4,14 +4,13 @@
 #include "hybrid_trainer/nn/module_graph.h"
 #include "support/gradient_check.h"
 
-namespace hybrid_trainer::testing {
+namespace hybrid_trainer::graph {
 
 inline constexpr std::int64_t kWords = 5, kWordTypes = 7;
 
 /// A network of everything: two convolutions over video, a transformer over a series, both read by one
 /// that writes words; a number, and a grid of objects.
-inline std::vector<graph::Node> mixed_nodes(float dropout = 0) {
-  using namespace graph;
+inline std::vector<Node> mixed_nodes(float dropout = 0) {
   const auto silu = activation(kernels::ActivationKind::kSilu);
   return {
       input("video", {3, 4, 4, 2}),
@@ -48,24 +47,25 @@ inline std::vector<graph::Node> mixed_nodes(float dropout = 0) {
   };
 }
 
-inline Batch mixed_batch(std::int64_t size, const Stream& stream) {
-  const Tensor next = random_tokens({size, kWords}, kWordTypes, 5, stream);
+/// The same numbers for the same seed.
+inline Batch mixed_batch(std::int64_t size, const Stream& stream, std::uint64_t seed = 0) {
+  const Tensor next = testing::random_tokens({size, kWords}, kWordTypes, 5 + seed, stream);
   next.data<std::int32_t>()[2] = kNoTarget;
-  const Tensor lengths = random_tokens({size}, 9, 6, stream),
-               kinds = random_tokens({size, 2, 2, 2}, 3, 7, stream);
+  const Tensor lengths = testing::random_tokens({size}, 9, 6 + seed, stream),
+               kinds = testing::random_tokens({size, 2, 2, 2}, 3, 7 + seed, stream);
   for (std::int64_t i = 0; i < size; ++i) lengths.data<std::int32_t>()[i] += 6;
   for (std::int64_t i = 0; i < kinds.elements(); i += 3) kinds.data<std::int32_t>()[i] = kNoTarget;
-  Batch batch({{"video", normal_tensor({size, 3, 4, 4, 2}, 1, stream)},
-               {"series", normal_tensor({size, 6, 3}, 2, stream)},
-               {"words", random_tokens({size, kWords}, kWordTypes, 3, stream)},
+  Batch batch({{"video", testing::normal_tensor({size, 3, 4, 4, 2}, 1 + seed, stream)},
+               {"series", testing::normal_tensor({size, 6, 3}, 2 + seed, stream)},
+               {"words", testing::random_tokens({size, kWords}, kWordTypes, 3 + seed, stream)},
                {"words_seen", lengths},
                {"next", next},
-               {"speeds", normal_tensor({size, 2}, 4, stream)},
+               {"speeds", testing::normal_tensor({size, 2}, 4 + seed, stream)},
                {"kinds", kinds},
-               {"boxes", normal_tensor({size, 2, 2, 2, 4}, 8, stream)}},
+               {"boxes", testing::normal_tensor({size, 2, 2, 2, 4}, 8 + seed, stream)}},
               kWords);
   batch.set_targets(static_cast<double>(size * kWords - 1));
   return batch;
 }
 
-}  // namespace hybrid_trainer::testing
+}  // namespace hybrid_trainer::graph

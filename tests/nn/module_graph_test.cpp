@@ -8,10 +8,10 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "nn/mixed_network.h"
 
-namespace hybrid_trainer::testing {
+namespace hybrid_trainer::graph {
 namespace {
 
-using namespace graph;
+using namespace hybrid_trainer::testing;
 
 std::function<void(const ParameterVisitor&)> parameters_of(ModuleGraph& network) {
   return [&](const ParameterVisitor& visit) { network.visit_parameters(visit); };
@@ -418,4 +418,4 @@ TEST(ModuleGraph, RefusesSettingsOfNoPartAndOfOneTwice) {
 }
 
 }  // namespace
-}  // namespace hybrid_trainer::testing
+}  // namespace hybrid_trainer::graph
