@@ -59,6 +59,9 @@ const std::map<std::string, Names> kMayUse{
              "files",  "data",         "fine_tuning", "tables",     "io",     "observability",
              "gguf",   "hugging_face", "gguf_export", "generation", "speech", "sharding",
              "config", "trainer",      "planning"}},
+    {"tasks",
+     {"core", "nn", "models", "optim", "data", "hugging_face", "generation", "config", "trainer",
+      "run"}},
     {"benchmark",
      {"core", "kernels", "nn", "models", "generation", "optim", "config", "trainer", "planning"}},
     {"compare", {"core", "distributed", "files", "io", "models", "observability", "config", "run"}},
@@ -70,7 +73,7 @@ const std::map<std::string, Names> kMayUse{
 };
 
 /// The layers that a trainer is made of: they use each other's private headers, along the arrows.
-const Names kTrainerFamily{"sharding", "config", "step", "trainer", "planning", "run"};
+const Names kTrainerFamily{"sharding", "config", "step", "trainer", "planning", "run", "tasks"};
 
 /// The layers that may include a third-party library, by the start of its headers' names.
 const std::map<std::string, Names> kLibraries{

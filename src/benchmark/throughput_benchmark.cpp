@@ -35,6 +35,16 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return token_batch(wait_for_device(tokens, stream), wait_for_device(targets, stream));
 }
 
+/// Random tokens, and of other networks a batch of zeros.
+Batch batch_for(Network& network, const BenchmarkSettings& settings, const Stream& stream) {
+  if (const auto* const model = dynamic_cast<const LanguageModel*>(&network))
+    return model->with_sources(random_batch(settings, stream), stream);
+  const Batch batch = network.empty_batch(
+      {.examples = settings.batch, .sequence_length = settings.sequence}, stream);
+  for (const NamedTensor& part : batch.tensors()) fill_zero(part.tensor, stream);
+  return batch;
+}
+
 /// Plain training at a constant learning rate, so that all steps cost the same.
 HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   HybridTrainerConfig config;
@@ -65,9 +75,9 @@ class Subject {
  public:
   Subject(const BenchmarkSettings& settings, Stream& stream)
       : stream_(stream),
-        model_(make_model(settings.model, 0, stream)),
+        model_(make_network(settings.model, 0, stream)),
         trainer_(*model_, config_of(settings), stream),
-        batch_(model_->with_sources(random_batch(settings, stream), stream)) {}
+        batch_(batch_for(*model_, settings, stream)) {}
 
   /// Seconds of `count` steps; includes their memory peaks in the result.
   std::vector<double> step(int count) {
@@ -123,7 +133,7 @@ class Subject {
     return profile_.seconds_of(static_cast<StepPart>(part));
   }
   Stream& stream_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Network> model_;
   HybridTrainer trainer_;
   Batch batch_;
   Profile profile_;

@@ -61,15 +61,36 @@ ModelConfig resolved_model_config(const ModelConfig& config, const ModelRegistry
   return !family.resolved ? config : family.resolved(config);
 }
 
-std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
-                                          const Stream& stream, const ModelRegistry& registry) {
+std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
+                                      const Stream& stream, const ModelRegistry& registry) {
   std::vector<std::string> problems;
   collect_range_problems(config, "model", problems);
   collect_model_problems(config, problems, registry);
-  if (config.vocabulary == 0) problems.emplace_back("model.vocabulary: got 0, want at least 1");
+  const auto family = std::ranges::find(registry, config.family, &ModelFamily::name);
+  if (config.vocabulary == 0 && family != registry.end() && family->is_of_language)
+    problems.emplace_back("model.vocabulary: got 0, want at least 1");
   if (!problems.empty()) throw ConfigError(problems);
   return find_family(config.family, registry)
       .make(resolved_model_config(config, registry), seed, stream);
+}
+
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
+                                          const Stream& stream, const ModelRegistry& registry) {
+  std::unique_ptr<Network> network = make_network(config, seed, stream, registry);
+  auto* const model = dynamic_cast<LanguageModel*>(network.get());
+  if (model == nullptr)
+    throw ConfigError({concat("model.family: got ", config.family,
+                              ", which is no language model; want one that reads text")});
+  network.release();
+  return std::unique_ptr<LanguageModel>(model);
+}
+
+LanguageModel& as_language_model(Network& network, const std::string& family,
+                                 const std::string& what) {
+  if (auto* const model = dynamic_cast<LanguageModel*>(&network)) return *model;
+  throw UsageError(
+      concat(family, " is no language model: ", what,
+             " wants one that reads and writes text; `hybrid eval` measures this one"));
 }
 
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,

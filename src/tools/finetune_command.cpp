@@ -10,6 +10,7 @@
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "hybrid_trainer/speech/clip_features.h"
+#include "hybrid_trainer/tasks/network_task.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/columns_option.h"
 #include "src/tools/commands.h"
@@ -107,7 +108,7 @@ void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
     throw UsageError("hybrid finetune: --beta goes with --objective dpo or orpo");
   if (config.prefers() && !asked.source.sets("optimizer.learning_rate"))
     config.optimizer.learning_rate =
-        config.lora.is_on() ? kPreferenceRateOfAdapters : kPreferenceRate;
+        config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
 }
 
 /// A run that goes on: its own configuration, data and model stand in for what the command line
@@ -194,6 +195,12 @@ void fit_to_clips(const FineTuning& asked, const ExampleFiles& files, HybridTrai
 /// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
 void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
+  if (!find_family(config.model.family).is_of_language) {
+    if (asked.epochs)
+      throw UsageError(concat("hybrid finetune: --epochs counts passes over rows of text, and a ",
+                              config.model.family, " reads none; give --set training.steps=N"));
+    return;
+  }
   ExampleFiles files{.examples = asked.data,
                      .validation = asked.validation,
                      .tokenizer = asked.model,
@@ -302,7 +309,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
       .resume_command = resume_command("finetune", asked.run, asked.ranks, asked.export_to),
       .restart_command = restart_command("finetune", arguments),
       .explicit_keys = set_keys,
-      .quiet = keeps_quiet(asked.json)};
+      .quiet = keeps_quiet(asked.json),
+      .task = task_of_family};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);

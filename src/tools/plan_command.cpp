@@ -63,13 +63,13 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 HybridTrainerConfig config_of(const Asked& asked) {
   if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
-  if (!asked.method.empty() && asked.model.empty())
-    throw UsageError("plan: --method goes with --model HF_DIR");
+  const bool fine_tunes = !asked.method.empty() && !asked.model.empty();
   HybridTrainerConfig config =
-      asked.method.empty()
-          ? build_config(asked.source)
-          : build_config(asked.source, fine_tuning_config(asked.model, asked.method));
-  if (!asked.method.empty()) check_method(asked.method, config, asked.model);
+      fine_tunes ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
+                 : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
+                     set_method(built, asked.method);
+                   });
+  if (fine_tunes) check_method(asked.method, config, asked.model);
   if (!asked.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model);
   if (config.model.vocabulary == 0) {
@@ -77,7 +77,7 @@ HybridTrainerConfig config_of(const Asked& asked) {
       if (preset.name == asked.source.preset) config.model.vocabulary = preset.vocabulary;
     }
   }
-  if (config.model.vocabulary == 0)
+  if (config.model.vocabulary == 0 && find_family(config.model.family).is_of_language)
     throw UsageError("plan: give --set model.vocabulary=N, the number of the tokenizer's tokens");
   if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
   if (!asked.device.empty()) config.device = checked_device_name(asked.device);

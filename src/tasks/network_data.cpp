@@ -1,0 +1,18 @@
+#include "hybrid_trainer/tasks/network_data.h"
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+const NetworkDataKinds& network_data_kinds() {
+  static const NetworkDataKinds kinds{};
+  return kinds;
+}
+
+void refuse_data_file(const std::string& family, const std::filesystem::path& data) {
+  if (data.empty()) return;
+  throw UsageError(concat("--data: got ", data.string(), ", but a ", family,
+                          " learns from examples that it draws itself; leave --data out"));
+}
+
+}  // namespace hybrid_trainer
