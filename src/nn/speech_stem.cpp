@@ -61,7 +61,7 @@ Tensor SpeechStem::forward(const Tensor& features, ActivationTape& tape, const S
 
 Tensor SpeechStem::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor dx = second_.backward(gelu_.backward(dy, tape, stream), tape, stream);
-  first_.backward(gelu_.backward(dx, tape, stream), tape, stream);
+  first_.backward_parameters(gelu_.backward(dx, tape, stream), tape, stream);
   return {};
 }
 
@@ -92,8 +92,9 @@ void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t see
 }
 
 TokenFlops SpeechStem::flops() const {
-  return first_.flops({1, 2 * places_, features_}) +
-         second_.flops({1, 2 * places_, first_.spec().outputs});
+  TokenFlops first = first_.flops({1, 2 * places_, features_});
+  first.backward -= first.forward;  // nobody asks for the gradient of sound
+  return first + second_.flops({1, 2 * places_, first_.spec().outputs});
 }
 
 }  // namespace hybrid_trainer

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,6 +110,8 @@ class Parameter {
   void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
   void compute_in(DType dtype, const Stream& stream);
+  /// From the next call of compute_in on, products read it in this dtype, if any, whatever that says.
+  void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
   /// See WeightStorage.
@@ -146,6 +149,7 @@ class Parameter {
   std::int64_t blocks_;
   std::int64_t first_element_ = 0, whole_elements_;  // of the weight that this is a part of, or is
   bool trainable_ = true;
+  std::optional<DType> own_dtype_{};
   std::unique_ptr<WeightStorage> storage_;
   GradientSink* sink_ = nullptr;
   std::int64_t contributors_ = 1;
