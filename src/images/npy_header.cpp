@@ -30,6 +30,14 @@ std::optional<NpyNumber> number_of(std::string_view code) {
   return found->second;
 }
 
+/// A piece of a header for a message, which has one line.
+std::string shown(std::string_view piece) {
+  std::string text(piece.substr(0, 40));
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || static_cast<unsigned char>(c) > '~') c = '?';
+  return "'" + text + "'";
+}
+
 /// Reads the text of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, as Python
 /// writes it.
 class NpyHeaderReader {
@@ -72,8 +80,7 @@ class NpyHeaderReader {
   }
   void want(char wanted) {
     if (takes(wanted)) return;
-    const std::string found =
-        rest_.empty() ? "the end" : concat("\"", std::string(rest_.substr(0, 1)), "\"");
+    const std::string found = rest_.empty() ? "the end" : shown(rest_.substr(0, 1));
     refuse(concat("its header is no .npy header: got ", found, ", want \"", wanted, "\""));
   }
   std::string text() {
@@ -104,8 +111,8 @@ class NpyHeaderReader {
     } else if (key == "shape") {
       read_shape();
     } else {
-      refuse(concat("its header has the key '", key,
-                    "'; want 'descr', 'fortran_order' and 'shape' alone"));
+      refuse(concat("its header has the key ", shown(key),
+                    "; want 'descr', 'fortran_order' and 'shape' alone"));
     }
   }
 
@@ -119,7 +126,7 @@ class NpyHeaderReader {
         !code.empty() && std::string_view("<>|=").find(code.front()) != std::string_view::npos;
     if (code.starts_with("|O") || code == "O")
       refuse(concat("holds Python objects, which are not read from files; ", kWantedNumbers));
-    if (!number || !has_order) refuse(concat("holds '", code, "'; ", kWantedNumbers));
+    if (!number || !has_order) refuse(concat("holds ", shown(code), "; ", kWantedNumbers));
     form_.number = *number;
     form_.is_big_endian = code.front() == '>';
     has_number_ = true;

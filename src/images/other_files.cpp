@@ -47,19 +47,21 @@ std::string kind_of(std::string_view start) {
 void refuse_other_file(const InputFile& file, const std::string& wanted) {
   std::string start(std::min<std::size_t>(file.bytes(), 64), '\0');
   file.read_at(start.data(), start.size(), 0);
-  const auto refuse = [&](const std::string& problem) {
-    throw DataError(concat(file.path().native(), ": ", problem));
-  };
-  if (start.empty()) refuse("is empty; want a " + wanted);
+  const std::string path = file.path().native() + ": ";
+  if (start.empty()) throw DataError(path + "is empty; want a " + wanted);
   if (start.starts_with("version https://git-lfs"))
-    refuse("is a pointer of Git LFS, not a " + wanted + "; get the file itself with: git lfs pull");
+    throw DataError(concat(path, "is a pointer of Git LFS, not a ", wanted,
+                           "; get the file itself with: git lfs pull"));
   const std::string kind = kind_of(start);
-  if (kind.empty()) refuse("is not a " + wanted + ": it begins as no PNG, JPEG or .npy file does");
-  if (kind == "PNG" || kind == "JPEG") refuse(concat("is ", kind, ", not a ", wanted));
-  refuse(concat("is ", kind, ", which is not read; convert it to PNG, as with: convert '",
-                file.path().filename().string(), "' '",
-                std::filesystem::path(file.path().filename()).replace_extension(".png").string(),
-                "'"));
+  if (kind.empty())
+    throw DataError(concat(path, "is not a ", wanted,
+                           ": it begins as no PNG, JPEG or .npy file does"));
+  if (kind == "PNG" || kind == "JPEG")
+    throw DataError(concat(path, "is ", kind, ", not a ", wanted));
+  const std::filesystem::path name = file.path().filename();
+  throw DataError(concat(path, "is ", kind, ", which is not read; convert it to PNG, as with: ",
+                         "convert '", name.string(), "' '",
+                         std::filesystem::path(name).replace_extension(".png").string(), "'"));
 }
 
 }  // namespace hybrid_trainer

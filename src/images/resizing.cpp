@@ -144,6 +144,10 @@ Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
   const Kernel kernel = kernel_of(filter);
   if (height == picture.height) return with_width(picture, width, kernel);
   if (width == picture.width) return with_height(picture, height, kernel);
+  // PIL 13 begins with the height where it shrinks much more than the width.
+  const std::int64_t fewer_rows = picture.height - height, fewer_columns = picture.width - width;
+  if (fewer_rows > 0 && 2 * fewer_columns < fewer_rows)
+    return with_width(with_height(picture, height, kernel), width, kernel);
   return with_height(with_width(picture, width, kernel), height, kernel);
 }
 

@@ -17,8 +17,8 @@ enum class PictureFilter {
 };
 
 /// The picture at another size. A smaller one has means over all pixels that one of its own covers. All
-/// bits are those of PIL's Image.resize: sums in whole numbers of 2^-22, rows first, rounded to 8 bits
-/// between rows and columns.
+/// bits are those of Image.resize of PIL 13: sums in whole numbers of 2^-22, rounded to 8 bits between both
+/// dimensions. Earlier ones differ by a rounding in narrow pictures that only lose height.
 Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
                 PictureFilter filter);
 

@@ -37,7 +37,7 @@ class ModuleGraph final : public Network {
                                          const Stream& stream) override;
   double step_flops(const Batch& batch) override;
   /// What a step adds to that, where Pass::recompute is `share`.
-  double recomputed_flops(const Batch& batch, double share);
+  double recomputed_flops(const Batch& batch, double share) override;
   /// Numbers of an example that the tape keeps at that share; of a part's own dtype or the pass's.
   double kept_numbers(double share) const;
 
@@ -46,6 +46,9 @@ class ModuleGraph final : public Network {
                    const Stream& stream);
   /// What batches hold: tensors that parts read, then targets.
   std::vector<graph::BatchTensor> batch_tensors() const;
+  Batch empty_batch(const BatchForm& form, const Stream& stream) const override {
+    return empty_batch(form.examples, stream);
+  }
   /// Of so many examples, uninitialised. `tokens_per_example`: see Batch.
   Batch empty_batch(std::int64_t size, const Stream& stream,
                     std::int64_t tokens_per_example = 1) const;
