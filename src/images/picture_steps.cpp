@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 
 namespace hybrid_trainer {
@@ -148,6 +149,25 @@ class StepsReader {
 };
 
 }  // namespace
+
+std::string PictureSteps::json() const {
+  const auto sides = [](std::int64_t high, std::int64_t wide) {
+    return json::object{{"height", high}, {"width", wide}};
+  };
+  json::object keys{{"image_processor_type", "ViTImageProcessor"},
+                    {"do_resize", resizes},
+                    {"size", sides(height, width)},
+                    {"resample", static_cast<int>(filter)},
+                    {"do_center_crop", crops},
+                    {"do_rescale", rescales},
+                    {"rescale_factor", scale},
+                    {"do_normalize", normalizes},
+                    {"image_mean", json::array(mean.begin(), mean.end())},
+                    {"image_std", json::array(deviation.begin(), deviation.end())}};
+  if (shortest_side > 0) keys["size"] = json::object{{"shortest_edge", shortest_side}};
+  if (crops) keys["crop_size"] = sides(crop_height, crop_width);
+  return pretty_json(keys) + "\n";
+}
 
 PictureSteps read_picture_steps(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "preprocessor_config.json";

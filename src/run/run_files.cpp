@@ -203,6 +203,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                             const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
+  run.folder = root;
   run.config = config_of_run(paths);
   run.config.validate(registry);
   const FoundCheckpoint found = find_run_checkpoint(paths, weights);
@@ -255,6 +256,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
                                     const Stream& stream, const ModelRegistry& registry,
                                     const std::string& home) {
   TrainedRun opened;
+  opened.folder = folder;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
@@ -282,7 +284,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                               folder.string(), " --merge --model BASE --output MERGED",
                               how_to_download(run.base)));
   }
-  run.origin = run.base;
+  run.folder = run.origin = run.base;
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);

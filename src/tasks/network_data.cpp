@@ -1,11 +1,12 @@
 #include "hybrid_trainer/tasks/network_data.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "src/tasks/picture_data.h"
 
 namespace hybrid_trainer {
 
 const NetworkDataKinds& network_data_kinds() {
-  static const NetworkDataKinds kinds{};
+  static const NetworkDataKinds kinds{{.family = "vit", .open = {}, .open_source = open_pictures}};
   return kinds;
 }
 

@@ -17,6 +17,7 @@ class PictureProcessor {
   /// A model that sees `height` x `width` pixels. Throws DataError where these steps do not end there.
   PictureProcessor(const PictureSteps& steps, std::int64_t height, std::int64_t width);
 
+  const PictureSteps& steps() const { return steps_; }
   std::int64_t height() const { return height_; }
   std::int64_t width() const { return width_; }
   /// Numbers of a picture.

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "hybrid_trainer/images/resizing.h"
 
@@ -20,6 +21,9 @@ struct PictureSteps {
   double scale = 1.0 / 255;
   bool normalizes = true;
   std::array<double, 3> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};  // by color
+
+  /// As ViTImageProcessor writes them to preprocessor_config.json.
+  std::string json() const;
 };
 
 /// Reads preprocessor_config.json of a folder, as ViTImageProcessor and DeiTImageProcessor write it.

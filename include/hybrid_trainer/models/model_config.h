@@ -10,6 +10,7 @@
 #include "hybrid_trainer/models/expert_config.h"
 #include "hybrid_trainer/models/semiseparable_config.h"
 #include "hybrid_trainer/models/state_space_config.h"
+#include "hybrid_trainer/models/vision_config.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {
@@ -51,6 +52,7 @@ struct ModelConfig {
   double residual_scale = 1;
   double logit_scale = 1;
   EncoderConfig encoder{};
+  VisionConfig vision{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -58,7 +60,7 @@ struct ModelConfig {
         "family", self.family,
         "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
         "mamba2, granitemoehybrid, bamba or semiseparable; with experts mixtral, qwen2_moe, "
-        "qwen3_moe, olmoe or granitemoe."});
+        "qwen3_moe, olmoe or granitemoe; of pictures vit."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
@@ -154,6 +156,7 @@ struct ModelConfig {
     visit(Field{"logit_scale", self.logit_scale, "Factor of the logits.", Range::above(0)});
     visit(Field{"encoder", self.encoder,
                 "Sizes of the encoder that the decoder reads by cross attention (whisper)."});
+    visit(Field{"vision", self.vision, "What a model of pictures sees and tells apart (vit)."});
   }
 };
 
