@@ -11,8 +11,8 @@ namespace cuda {
 decltype(kernels::regression_loss) regression_loss;
 }  // namespace cuda
 
-void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets, Distance distance,
-                     float delta, float gradient_scale, const Stream& stream) {
+void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets,
+                     Distance distance, float delta, float gradient_scale, const Stream& stream) {
   const KernelCall call{"regression_loss", stream};
   check_shape(call, {"x", x}, x.shape(), DType::kF32);
   check_shape(call, {"targets", targets}, x.shape(), DType::kF32);

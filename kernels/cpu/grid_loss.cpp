@@ -51,8 +51,8 @@ inline float object_loss(float* row, std::int64_t classes, std::int64_t wanted, 
     if (scale != 0.0f) row[1 + i] = at.slope * spec.box_weight * scale;
   }
   loss += spec.box_weight * of_box;
-  return loss + spec.class_weight * class_loss(row + kFirstClass, classes, wanted,
-                                               scale != 0.0f, scale * spec.class_weight);
+  return loss + spec.class_weight * class_loss(row + kFirstClass, classes, wanted, scale != 0.0f,
+                                               scale * spec.class_weight);
 }
 
 inline float empty_loss(float* row, std::int64_t columns, float scale) {
@@ -75,10 +75,9 @@ void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, con
   parallel_rows(cells, columns, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       float* const row = rows + n * columns;
-      loss[n] = wanted[n] == kNoTarget
-                    ? empty_loss(row, columns, gradient_scale)
-                    : object_loss(row, columns - kFirstClass, wanted[n], box + n * kBoxNumbers,
-                                  spec, gradient_scale);
+      loss[n] = wanted[n] == kNoTarget ? empty_loss(row, columns, gradient_scale)
+                                       : object_loss(row, columns - kFirstClass, wanted[n],
+                                                     box + n * kBoxNumbers, spec, gradient_scale);
     }
   });
 }

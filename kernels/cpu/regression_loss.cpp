@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets, Distance distance,
-                     float delta, float gradient_scale, const Stream&) {
+void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets,
+                     Distance distance, float delta, float gradient_scale, const Stream&) {
   float *const loss = losses.data<float>(), *const values = x.data<float>();
   const float* const wanted = targets.data<float>();
   const bool squares = distance == Distance::kSquared;

@@ -14,7 +14,7 @@ constexpr int kBoxNumbers = 4, kFirstClass = 1 + kBoxNumbers;
 
 /// The cross entropy of logits, which become its gradient times `scale` where it `writes`.
 __device__ float class_loss(float* logits, std::int64_t classes, std::int64_t wanted, bool writes,
-                        float scale) {
+                            float scale) {
   float highest = logits[0], sum = 0;
   for (std::int64_t i = 1; i < classes; ++i) highest = fmaxf(highest, logits[i]);
   for (std::int64_t i = 0; i < classes; ++i) sum += expf(logits[i] - highest);
@@ -36,8 +36,8 @@ __device__ float object_loss(float* row, std::int64_t classes, std::int64_t want
     if (scale != 0.0f) row[1 + i] = at.slope * spec.box_weight * scale;
   }
   loss += spec.box_weight * of_box;
-  return loss + spec.class_weight * class_loss(row + kFirstClass, classes, wanted,
-                                               scale != 0.0f, scale * spec.class_weight);
+  return loss + spec.class_weight * class_loss(row + kFirstClass, classes, wanted, scale != 0.0f,
+                                               scale * spec.class_weight);
 }
 
 __device__ float empty_loss(float* row, std::int64_t columns, float scale) {

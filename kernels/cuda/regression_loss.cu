@@ -29,11 +29,10 @@ struct RegressionLoss {
 
 }  // namespace
 
-void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets, Distance distance,
-                     float delta, float gradient_scale, const Stream& stream) {
-  const RegressionLoss body{losses.data<float>(), x.data<float>(),
-                            targets.data<float>(), distance == Distance::kSquared,
-                            delta,                 gradient_scale};
+void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets,
+                     Distance distance, float delta, float gradient_scale, const Stream& stream) {
+  const RegressionLoss body{losses.data<float>(),           x.data<float>(), targets.data<float>(),
+                            distance == Distance::kSquared, delta,           gradient_scale};
   for_packs<kPackSize<float>>(stream, "regression_loss", x.elements(), body, body.losses, body.x,
                               body.targets);
 }

@@ -66,7 +66,8 @@ class Concatenation final : public Part {
 
 /// Throws where two of the inputs differ in more than dimension `free`.
 void want_alike(const ModuleName& name, std::span<const Shape> inputs, int free) {
-  if (inputs.size() < 2) throw ShapeMismatch(concat(name.here, " joins one input, want two or more"));
+  if (inputs.size() < 2)
+    throw ShapeMismatch(concat(name.here, " joins one input, want two or more"));
   const Shape& first = inputs.front();
   for (const Shape& other : inputs) {
     bool are_alike = first.rank() == other.rank();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/grid_loss.h"
@@ -22,6 +23,14 @@ std::int64_t last_of(const Shape& shape) { return shape[shape.rank() - 1]; }
 /// The place of the largest of `count` numbers, the first of equals.
 std::int64_t largest(const float* numbers, std::int64_t count) {
   return std::max_element(numbers, numbers + count) - numbers;
+}
+
+const Measure& measure_of(const std::vector<Measure>& measures, const std::string& name) {
+  const auto found = std::ranges::find(measures, name, &Measure::name);
+  if (found != measures.end()) return *found;
+  std::vector<std::string> names;
+  for (const Measure& measure : measures) names.push_back(measure.name);
+  throw Error(ExitCode::kInternal, concat("there is no measure ", name, ", only ", join(names)));
 }
 
 double ratio(bool holds) { return holds ? 1 : 0; }
@@ -115,8 +124,9 @@ class DetectionLoss final : public Loss {
     if (predictions.rank() < 2 || spec.classes < 1 ||
         last_of(predictions) != kFirstClass + spec.classes)
       throw ShapeMismatch(concat("its predictions are ", predictions.text(), ", want (batch, …, ",
-                                 kFirstClass + spec.classes, "): a logit, four numbers of a box and ",
-                                 spec.classes, " classes"));
+                                 kFirstClass + spec.classes,
+                                 "): a logit, four numbers of a box and ", spec.classes,
+                                 " classes"));
     if (!(spec.beta > 0)) throw ConfigError({concat("beta: got ", spec.beta, ", want above 0")});
   }
   std::vector<BatchTensor> targets() const override {
@@ -164,8 +174,8 @@ std::vector<Measure> DetectionLoss::measures(const std::string& name, const Tens
     f1.sum += 2 * ratio(is_found && is_there);
     if (!is_there) continue;
     for (std::int64_t i = 0; i < kBoxNumbers; ++i)
-      box.sum += std::abs(
-          static_cast<double>(row[1 + i] - targets[1].data<float>()[n * kBoxNumbers + i]));
+      box.sum +=
+          std::abs(static_cast<double>(row[1 + i] - targets[1].data<float>()[n * kBoxNumbers + i]));
     box.count += kBoxNumbers;
     right.sum += ratio(largest(row + kFirstClass, columns - kFirstClass) == wanted);
     right.count += 1;
@@ -224,17 +234,17 @@ Node detection(const std::string& name, const std::string& predictions, const st
       });
 }
 
+double mean_of(const std::vector<Measure>& measures, const std::string& name) {
+  const Measure& measure = measure_of(measures, name);
+  return measure.sum / measure.count;
+}
+
 double r_squared(const std::vector<Measure>& measures, const std::string& loss) {
-  const auto of = [&](const char* what) {
-    const auto found = std::ranges::find(measures, loss + what, &Measure::name);
-    if (found == measures.end())
-      throw Error(ExitCode::kInternal, concat("no measure ", loss, what, "; want a regression's"));
-    return *found;
-  };
-  const Measure target = of(".target");
-  const double around_mean =
-      of(".target_square").sum - target.sum * target.sum / std::max(1.0, target.count);
-  return around_mean > 0 ? 1 - of(".squared_error").sum / around_mean : NAN;
+  const Measure& target = measure_of(measures, loss + ".target");
+  const double around_mean = measure_of(measures, loss + ".target_square").sum -
+                             target.sum * target.sum / std::max(1.0, target.count);
+  return around_mean > 0 ? 1 - measure_of(measures, loss + ".squared_error").sum / around_mean
+                         : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace hybrid_trainer::graph

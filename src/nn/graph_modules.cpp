@@ -18,8 +18,8 @@ std::int64_t channels_of(const Shape& input) { return input[input.rank() - 1]; }
 /// Throws unless inputs have from `least` to `most` dimensions, the batch's among them.
 void want_rank(const ModuleName& name, const Shape& input, int least, int most, const char* what) {
   if (input.rank() >= least && input.rank() <= most) return;
-  throw ShapeMismatch(
-      concat(name.here, ": its input is ", input.text(), ", want ", what, ", with the batch first"));
+  throw ShapeMismatch(concat(name.here, ": its input is ", input.text(), ", want ", what,
+                             ", with the batch first"));
 }
 
 /// A module without parameters that fits any input.
@@ -40,11 +40,11 @@ ModuleMaker over_places(const Arguments&... arguments) {
 }
 
 ModuleMaker modules_of(std::vector<ModuleMaker> modules, bool adds_input) {
-  return [modules = std::move(modules), adds_input](
-             const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    return std::make_unique<ModuleSequence>(name, modules, input, adds_input, stream);
-  };
+  return
+      [modules = std::move(modules), adds_input](const ModuleName& name, const Shape& input,
+                                                 const Stream& stream) -> std::unique_ptr<Module> {
+        return std::make_unique<ModuleSequence>(name, modules, input, adds_input, stream);
+      };
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ ModuleMaker group_norm(std::int64_t groups, float epsilon) {
   return [=](const ModuleName& name, const Shape& input,
              const Stream& stream) -> std::unique_ptr<Module> {
     want_rank(name, input, 3, 5, "one to three dimensions of space and channels");
-    return std::make_unique<GroupNorm>(
-        name, GroupNorm::Spec{channels_of(input), groups, epsilon}, stream);
+    return std::make_unique<GroupNorm>(name, GroupNorm::Spec{channels_of(input), groups, epsilon},
+                                       stream);
   };
 }
 
@@ -167,8 +167,8 @@ ModuleMaker reshape(const Shape& example) {
   for (int i = 0; i < example.rank(); ++i) shape.append(example[i]);
   return [=](const ModuleName& name, const Shape& input, const Stream&) -> std::unique_ptr<Module> {
     if (input.elements() != shape.elements())
-      throw ShapeMismatch(concat(name.here, ": its input is ", input.text(), ", want as many numbers as ",
-                                 shape.text(), " has"));
+      throw ShapeMismatch(concat(name.here, ": its input is ", input.text(),
+                                 ", want as many numbers as ", shape.text(), " has"));
     return std::make_unique<Reshape>(shape);
   };
 }

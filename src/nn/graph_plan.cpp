@@ -22,11 +22,11 @@ void check_node(const Node& node, const std::vector<std::string>& before) {
     throw ConfigError({concat("network: got two entries ", name, ", want different names")});
   const int kinds = (node.tensor ? 1 : 0) + (node.part ? 1 : 0) + (node.loss ? 1 : 0);
   if (kinds != 1)
-    throw ConfigError({concat("network: ", name, " is ", kinds,
-                              " of tensor, part and loss; want one of them")});
+    throw ConfigError(
+        {concat("network: ", name, " is ", kinds, " of tensor, part and loss; want one of them")});
   if (node.loss && !(node.weight > 0))
-    throw ConfigError({concat("network: the weight of ", name, " is ", node.weight,
-                              ", want a number above 0")});
+    throw ConfigError(
+        {concat("network: the weight of ", name, " is ", node.weight, ", want a number above 0")});
 }
 
 }  // namespace
@@ -65,8 +65,8 @@ void Plan::add_part(Entry entry, const Node& node, std::uint64_t seed, const Str
     std::vector<ProbeInput> inputs;
     for (const std::size_t read : entry.reads) {
       const std::optional<BatchTensor>& tensor = entries_[read].tensor;
-      inputs.push_back({entries_[read].shape, tensor ? tensor->dtype : DType::kF32,
-                        tensor.has_value()});
+      inputs.push_back(
+          {entries_[read].shape, tensor ? tensor->dtype : DType::kF32, tensor.has_value()});
     }
     const Probed probed = probe(node.part, entry.name, inputs);
     entry.shape = probed.output;
@@ -90,8 +90,8 @@ void Plan::add_loss(Entry entry, const Node& node) {
   try {
     entry.loss = node.loss(read.shape, node.targets);
   } catch (const ShapeMismatch& error) {
-    throw ShapeMismatch(concat("network: loss ", entry.name.here, " reads ", described(read), ": ",
-                               error.what()));
+    throw ShapeMismatch(
+        concat("network: loss ", entry.name.here, " reads ", described(read), ": ", error.what()));
   }
   entries_.push_back(std::move(entry));
   shares_.add(0, 0, false);
@@ -127,8 +127,8 @@ std::size_t Plan::part_of(const std::string& name) const {
     return entry.part != nullptr && entry.name.here == name;
   });
   if (found == entries_.end())
-    throw ConfigError({concat("network: there is no part ", name,
-                              name_hint(name, names_of_parts()))});
+    throw ConfigError(
+        {concat("network: there is no part ", name, name_hint(name, names_of_parts()))});
   return static_cast<std::size_t>(found - entries_.begin());
 }
 
@@ -174,7 +174,8 @@ void Plan::set_parts(const std::vector<PartSettings>& settings) {
       groups[k].push_back(i);
     }
     if (groups[k].empty())
-      problems.push_back(concat(key, " matches no part", name_hint(part.pattern, names_of_parts())));
+      problems.push_back(
+          concat(key, " matches no part", name_hint(part.pattern, names_of_parts())));
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
   shares_.clear();
@@ -194,7 +195,8 @@ double Plan::flops() const {
   double sum = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i].part) continue;
-    const bool wants = std::ranges::any_of(entries_[i].reads, [&](auto read) { return trains[read]; });
+    const bool wants =
+        std::ranges::any_of(entries_[i].reads, [&](auto read) { return trains[read]; });
     const TokenFlops flops =
         entries_[i].part->flops(read_shapes(entries_[i]), entries_[i].shape, wants);
     sum += flops.forward + (trains[i] ? flops.backward : 0);

@@ -17,9 +17,9 @@ struct Entry {
   std::optional<BatchTensor> tensor{};
   std::unique_ptr<Part> part{};
   std::unique_ptr<Loss> loss{};
-  double weight = 1;            // of a loss
-  Shape shape{};                // of what it gives, for one example
-  std::size_t readers = 0;      // how often others read that
+  double weight = 1;             // of a loss
+  Shape shape{};                 // of what it gives, for one example
+  std::size_t readers = 0;       // how often others read that
   std::optional<DType> dtype{};  // of a part that has one of its own
 };
 

@@ -15,8 +15,8 @@ const Tensor& checked(const BatchTensor& wanted, const Batch& batch, const std::
   const Shape shape = with_examples(wanted.shape, batch.size());
   if (tensor.shape() == shape && tensor.dtype() == wanted.dtype) return tensor;
   throw ShapeMismatch(concat("network: ", wanted.name, " is ", tensor.shape().text(), " ",
-                             name_of(tensor.dtype()), " in the batch; ", reader, ", which reads it, wants ",
-                             shape.text(), " ", name_of(wanted.dtype)));
+                             name_of(tensor.dtype()), " in the batch; ", reader,
+                             ", which reads it, wants ", shape.text(), " ", name_of(wanted.dtype)));
 }
 
 /// By which the sum of a loss's rows is divided.
@@ -111,7 +111,8 @@ Tensor ForwardRun::compute_loss(std::size_t place, const Tensor& losses, float g
   const auto factor = static_cast<float>(entry.weight / divisor_of(*entry.loss, batch_));
   const bool writes = goes_back(place) && gradient_scale != 0;
   Tensor x = in(DType::kF32, result);
-  if (writes && x.raw() == result.raw()) {  // it becomes its gradient, and others may read the result
+  if (writes &&
+      x.raw() == result.raw()) {  // it becomes its gradient, and others may read the result
     x = Tensor::empty_like(result, MemoryKind::kLogits, stream_);
     copy(x, result, stream_);
   }

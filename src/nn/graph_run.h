@@ -17,7 +17,9 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   /// How an entry computes.
-  DType dtype_of(std::size_t entry) const { return plan_.entries()[entry].dtype.value_or(pass_.dtype); }
+  DType dtype_of(std::size_t entry) const {
+    return plan_.entries()[entry].dtype.value_or(pass_.dtype);
+  }
   Pass pass_of(std::size_t entry) const;
   /// Whether backward goes through the part.
   bool goes_back(std::size_t entry) const { return tape_.keeps() && trained_[entry]; }
@@ -58,7 +60,7 @@ class ForwardRun final : private Run {
   /// Writes the losses of a loss's rows and returns what it held against the targets, f32.
   Tensor compute_loss(std::size_t entry, const Tensor& losses, float gradient_scale);
   void release(const Entry& entry);
-  std::vector<Tensor> results_;        // of entries that are still read
+  std::vector<Tensor> results_;         // of entries that are still read
   std::vector<std::size_t> readers_{};  // that come yet, by entry
 };
 

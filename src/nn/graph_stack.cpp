@@ -34,8 +34,7 @@ std::vector<std::unique_ptr<ResidualBlock>> blocks_of(const ModuleName& name, co
 /// As GPT-2's at its width: what joins the residual stream has the same variance at any depth.
 FirstDeviations by_width(std::int64_t width, std::int64_t layers) {
   const double matrix = 0.55 / std::sqrt(static_cast<double>(width));
-  return {.matrix = matrix,
-          .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};
+  return {.matrix = matrix, .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};
 }
 
 /// A stack of blocks, and the norm behind it.
@@ -68,8 +67,8 @@ class StackPart final : public Part {
     set_positions(inputs, tape);
     if (reads_.source > 0) set_source(inputs, tape.take(stream));
     std::vector<Tensor> gradients(inputs.size());
-    gradients[0] = blocks_.backward(final_norm_ ? final_norm_->backward(dy, tape, stream) : dy,
-                                    tape, stream);
+    gradients[0] =
+        blocks_.backward(final_norm_ ? final_norm_->backward(dy, tape, stream) : dy, tape, stream);
     if (reads_.source > 0) {
       gradients[reads_.source] = source_->take_gradient();
       source_->drop();

@@ -59,9 +59,8 @@ std::vector<Measure> ModuleGraph::wait_for_measures(const Batch& batch, const Pa
     std::vector<Tensor> targets;
     for (const Tensor& target : graph::targets_of(entry, batch))
       targets.push_back(wait_for_host(target, stream));
-    for (Measure& measure :
-         entry.loss->measures(entry.name.here, wait_for_host(x, stream), targets,
-                              wait_for_host(losses, stream)))
+    for (Measure& measure : entry.loss->measures(entry.name.here, wait_for_host(x, stream), targets,
+                                                 wait_for_host(losses, stream)))
       measures.push_back(std::move(measure));
   });
   return measures;

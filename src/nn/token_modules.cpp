@@ -58,8 +58,7 @@ Tensor ClassTokens::backward(const Tensor& dy, ActivationTape&, const Stream& st
   {
     GradientContribution dtokens(tokens_, stream);
     if (dtokens.wanted()) {
-      const Tensor part =
-          Tensor::empty({batch, own}, dy.dtype(), MemoryKind::kWorkspace, stream);
+      const Tensor part = Tensor::empty({batch, own}, dy.dtype(), MemoryKind::kWorkspace, stream);
       kernels::copy_columns({part, 0}, {example_rows(dy), 0}, own, stream);
       kernels::bias_backward(dtokens.gradient().view({own}), part, dtokens.next_mode(), stream);
     }
@@ -78,9 +77,7 @@ Tensor LearntPositions::forward(const Tensor& x, ActivationTape&, const Stream& 
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   const Weight held = rows_.acquire(x.dtype(), stream);
   for (std::int64_t i = 0; i < x.size(0); ++i) {
-    const auto example = [&](const Tensor& all) {
-      return all.rows(i, i + 1).view(rows_.shape());
-    };
+    const auto example = [&](const Tensor& all) { return all.rows(i, i + 1).view(rows_.shape()); };
     kernels::add(example(y), example(x), held.tensor(), stream);
   }
   return y;

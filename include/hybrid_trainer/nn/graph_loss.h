@@ -45,6 +45,10 @@ class Loss {
 using LossMaker = std::function<std::unique_ptr<Loss>(const Shape& predictions,
                                                       const std::vector<std::string>& targets)>;
 
+/// The mean of the measure of this name. Throws Error, which names those that are there, where there is
+/// none.
+double mean_of(const std::vector<Measure>& measures, const std::string& name);
+
 /// R² of a regression: 1 − Σ(x − y)²/Σ(y − mean of y)², from its measures, added over batches. NaN where
 /// all targets are equal.
 double r_squared(const std::vector<Measure>& measures, const std::string& loss);
