@@ -47,8 +47,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
   const boost::json::object config =
       hugging_face_config(model, origin.layout(), end_of_text, dtype, form, token_ids);
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
-  if (origin.layout().classifier.empty())
-    write_token_files(tokenizer, model, token_ids, folder);
+  if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
   origin.copy_processors(folder);
   write_safetensors(folder + "/model.safetensors", exported_tensors(network, origin, dtype, stream),
                     {{"format", "pt"}}, origin.carried());
@@ -163,8 +162,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
                                 key == "experts.bias_rate" ||
-                                key.starts_with("attention_pattern.") ||
-                                key == "vision.labels" ||
+                                key.starts_with("attention_pattern.") || key == "vision.labels" ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
@@ -216,8 +214,8 @@ void read_weights(const fs::path& path, Network& network, const ModelConfig& mod
   const auto contains = [&](const std::string& name) {
     return folder.weights.contains(folder.prefix + name);
   };
-  const bool has_new_head =
-      !layout.classifier.empty() && has_other_labels(theirs, resolved_model_config(model, registry));
+  const bool has_new_head = !layout.classifier.empty() &&
+                            has_other_labels(theirs, resolved_model_config(model, registry));
   const auto is_new = [&](const Parameter& parameter) {
     return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
   };

@@ -50,8 +50,8 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
     const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
     if (!fits || are_there[static_cast<std::size_t>(*number)])
       return reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
-                                   json::serialize(value).substr(0, 60), ", want a name for each of 0 to ",
-                                   labels.size() - 1));
+                                   json::serialize(value).substr(0, 60),
+                                   ", want a name for each of 0 to ", labels.size() - 1));
     are_there[static_cast<std::size_t>(*number)] = true;
     labels[static_cast<std::size_t>(*number)].name = value.get_string();
   }

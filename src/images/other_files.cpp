@@ -54,14 +54,14 @@ void refuse_other_file(const InputFile& file, const std::string& wanted) {
                            "; get the file itself with: git lfs pull"));
   const std::string kind = kind_of(start);
   if (kind.empty())
-    throw DataError(concat(path, "is not a ", wanted,
-                           ": it begins as no PNG, JPEG or .npy file does"));
+    throw DataError(
+        concat(path, "is not a ", wanted, ": it begins as no PNG, JPEG or .npy file does"));
   if (kind == "PNG" || kind == "JPEG")
     throw DataError(concat(path, "is ", kind, ", not a ", wanted));
   const std::filesystem::path name = file.path().filename();
-  throw DataError(concat(path, "is ", kind, ", which is not read; convert it to PNG, as with: ",
-                         "convert '", name.string(), "' '",
-                         std::filesystem::path(name).replace_extension(".png").string(), "'"));
+  throw DataError(concat(
+      path, "is ", kind, ", which is not read; convert it to PNG, as with: ", "convert '",
+      name.string(), "' '", std::filesystem::path(name).replace_extension(".png").string(), "'"));
 }
 
 }  // namespace hybrid_trainer

@@ -65,7 +65,8 @@ Interval interval_of_share(const Measure& measure) {
   const double n = std::max(1.0, measure.count), share = measure.sum / n;
   const double square = kDeviations * kDeviations, whole = 1 + square / n;
   const double middle = (share + square / (2 * n)) / whole;
-  const double half = kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
+  const double half =
+      kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
   return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 

@@ -58,8 +58,7 @@ void check_network(const HybridTrainerConfig& config, const ModelRegistry& regis
 class NetworkTask final : public Task {
  public:
   NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds)
-      : settings_(with_base(settings)),
-        data_(opened_data(source_of(settings_), kinds)) {}
+      : settings_(with_base(settings)), data_(opened_data(source_of(settings_), kinds)) {}
 
   HybridTrainerConfig completed(HybridTrainerConfig config) override {
     if (settings_.init_from)

@@ -38,8 +38,9 @@ Batch PictureBatches::read(std::int64_t index, const Batch& memory) const {
     const auto example = static_cast<std::uint64_t>(index * settings_.batch_size + at);
     const std::uint64_t epoch = example / count;
     const std::uint64_t row =
-        settings_.shuffle ? random_permuted({settings_.seed, epoch, kPictureKey}, example % count, count)
-                          : example % count;
+        settings_.shuffle
+            ? random_permuted({settings_.seed, epoch, kPictureKey}, example % count, count)
+            : example % count;
     const bool mirrors =
         settings_.mirrors && random_word({settings_.seed, epoch, kMirrorKey}, row) % 2 == 1;
     write_picture(memory, at, rows_[row], processor_, mirrors);
@@ -61,8 +62,7 @@ std::int64_t EvaluationPictures::batches() const {
 Batch EvaluationPictures::batch(std::int64_t index) {
   require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
   const std::int64_t first = index * memory_.size();
-  const Batch batch =
-      memory_.examples(0, std::min(memory_.size(), std::ssize(rows_) - first));
+  const Batch batch = memory_.examples(0, std::min(memory_.size(), std::ssize(rows_) - first));
   for (std::int64_t at = 0; at < batch.size(); ++at)
     write_picture(batch, at, rows_[static_cast<std::size_t>(first + at)], processor_, false);
   return batch;

@@ -59,8 +59,8 @@ void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
 
 void require_rows(const PictureRows& read) {
   if (read.rows.empty())
-    throw DataError(concat(read.files.front().path.string(), ": every row is refused; ",
-                           read.refused.front()));
+    throw DataError(
+        concat(read.files.front().path.string(), ": every row is refused; ", read.refused.front()));
 }
 
 class Pictures final : public NetworkData {
@@ -69,8 +69,7 @@ class Pictures final : public NetworkData {
       : model_(source.model), processor_(processor_of(source)) {
     PictureRows read = rows_in(source.data, source.config, processor_);
     std::optional<PictureRows> apart;
-    if (!source.validation.empty())
-      apart = rows_in(source.validation, source.config, processor_);
+    if (!source.validation.empty()) apart = rows_in(source.validation, source.config, processor_);
     choose_classes(source, read, apart);
     set_targets(read, classes_);
     take(read);
@@ -80,8 +79,7 @@ class Pictures final : public NetworkData {
       validation_ = std::move(apart->rows);
       train_ = std::move(read.rows);
     } else {
-      divide(std::move(read.rows),
-             source.is_measured ? 0 : source.config.data.validation_fraction);
+      divide(std::move(read.rows), source.is_measured ? 0 : source.config.data.validation_fraction);
     }
   }
 

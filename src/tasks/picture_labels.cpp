@@ -46,8 +46,8 @@ std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& 
     found = number_in(label.text);
   }
   if (found && *found < std::ssize(classes)) return static_cast<std::int32_t>(*found);
-  throw DataError(concat("the label ", label.text, " is none of the model's classes: ",
-                         names_of_classes(classes)));
+  throw DataError(concat("the label ", label.text,
+                         " is none of the model's classes: ", names_of_classes(classes)));
 }
 
 std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows) {
@@ -64,10 +64,12 @@ std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows) {
   if (all_are_numbers) {
     constexpr std::int64_t kMostClasses = 1 << 16;
     if (largest >= kMostClasses)
-      throw DataError(concat("the largest label is ", largest, "; want numbers below ", kMostClasses));
+      throw DataError(
+          concat("the largest label is ", largest, "; want numbers below ", kMostClasses));
     for (std::int64_t i = 0; i <= largest; ++i) classes.push_back({concat("LABEL_", i)});
   } else {
-    const auto number = std::ranges::find_if(rows, [](auto& row) { return row.label.number.has_value(); });
+    const auto number =
+        std::ranges::find_if(rows, [](auto& row) { return row.label.number.has_value(); });
     if (number != rows.end())
       throw DataError(concat("some labels are names and others numbers, such as ",
                              *number->label.number, "; want one or the other"));

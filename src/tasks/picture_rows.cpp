@@ -83,9 +83,8 @@ class PictureReader {
 
   PictureRows take() {
     if (!unread_.empty())
-      warn(read_.files.front().path.string(),
-           concat("these keys of pictures have no effect here: ",
-                  join({unread_.begin(), unread_.end()})));
+      warn(read_.files.front().path.string(), concat("these keys of pictures have no effect here: ",
+                                                     join({unread_.begin(), unread_.end()})));
     return std::move(read_);
   }
 

@@ -317,8 +317,7 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
          path == "data.columns" ||  // in example_rows_test.cpp
-         path == "data.mask_frames" ||
-         path == "data.mirror_pictures" ||
+         path == "data.mask_frames" || path == "data.mirror_pictures" ||
          path.starts_with("model.vision.") ||   // both in picture_run_test.cpp
          path.starts_with("model.encoder.") ||  // in speech_run_test.cpp
          path == "preference_beta" ||           // in preference_run_test.cpp

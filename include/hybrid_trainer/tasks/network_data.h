@@ -49,9 +49,9 @@ struct NetworkDataSource {
   const HybridTrainerConfig& config;
   std::filesystem::path data{};        // what --data gave, or empty
   std::filesystem::path validation{};  // likewise; empty: some of `data` is held back
-  std::filesystem::path model{};       // folder of what lies beside the weights: of a run or a model
-  bool is_trained = false;             // the model is a run's: what it tells apart stays
-  bool is_measured = false;            // on all of `data`
+  std::filesystem::path model{};  // folder of what lies beside the weights: of a run or a model
+  bool is_trained = false;        // the model is a run's: what it tells apart stays
+  bool is_measured = false;       // on all of `data`
 };
 
 /// Where the data of a family's networks come from.

@@ -67,15 +67,14 @@ LayerSpec vit_layer(const ModelConfig& config) {
 std::unique_ptr<Network> vit_make(const ModelConfig& config, std::uint64_t seed,
                                   const Stream& stream) {
   const std::int64_t size = config.vision.image_size, patch = config.vision.patch_size;
-  graph::Stack stack{
-      .layers = config.layers,
-      .layer = [config](const graph::LayerInputs&) { return vit_layer(config); },
-      .residual = {.norm = {.epsilon = static_cast<float>(config.norm_epsilon)}},
-      .block = {"h", "encoder.layer"},
-      .final_norm = ModuleName("ln_f", "layernorm")};
+  graph::Stack stack{.layers = config.layers,
+                     .layer = [config](const graph::LayerInputs&) { return vit_layer(config); },
+                     .residual = {.norm = {.epsilon = static_cast<float>(config.norm_epsilon)}},
+                     .block = {"h", "encoder.layer"},
+                     .final_norm = ModuleName("ln_f", "layernorm")};
   if (config.initializer_range) stack.deviations = usual_deviations(config);
-  const auto classifier = [classes = classes_of(config)](
-                              const ModuleName& name, const Shape& input, const Stream& of) {
+  const auto classifier = [classes = classes_of(config)](const ModuleName& name, const Shape& input,
+                                                         const Stream& of) {
     return make_classifier(name, input[1], classes, of);
   };
   std::vector<graph::Node> nodes{
@@ -120,11 +119,8 @@ void vit_collect_problems(const ModelConfig& given, std::vector<std::string>& pr
 
 std::vector<ModelPreset> vit_presets() {
   const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t width) {
-    return ModelConfig{.family = "vit",
-                       .layers = layers,
-                       .heads = heads,
-                       .width = width,
-                       .norm_epsilon = 1e-12};
+    return ModelConfig{
+        .family = "vit", .layers = layers, .heads = heads, .width = width, .norm_epsilon = 1e-12};
   };
   return {{"vit-tiny", shape(12, 3, 192), 16, 1, "adamw", 1e-3},
           {"vit-small", shape(12, 6, 384), 16, 1, "adamw", 5e-4},
