@@ -220,7 +220,8 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   if (frozen_form) hold_in(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or("");
-  run.origin = data.base;
+  // A run that keeps the processor's file needs no other folder.
+  run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
   run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
