@@ -105,7 +105,7 @@ void include_larger(MemoryNeed& need, const MemoryNeed& other) {
 class SimulatedRun {
  public:
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry,
-               const SimulatedRank& rank)
+               const SimulatedRank& rank, MemoryListener* listener)
       : config_(with_fewer_repeats(config.with_parts(), rank)),
         others_(rank.rank, rank.ranks),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
@@ -117,6 +117,7 @@ class SimulatedRun {
             *model_, config_, stream_, places_, [](const std::string&) {},
             rank.ranks > 1 ? &others_ : nullptr),
         scripted_(trainable_) {
+    if (listener != nullptr) stream_.pool()->set_listener(listener);
     allocate_data(config.gradient_accumulation.micro_batches);
     hold_partial_sums(config.gradient_accumulation.micro_batches);
   }
@@ -296,13 +297,14 @@ class SimulatedRun {
 }  // namespace
 
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, SimulatedPhases phases,
-                           const ModelRegistry& registry, SimulatedRank rank) {
-  MemoryNeed need = SimulatedRun(config, device, registry, rank).run(phases);
+                           const ModelRegistry& registry, SimulatedRank rank,
+                           MemoryListener* listener) {
+  MemoryNeed need = SimulatedRun(config, device, registry, rank, listener).run(phases);
   for (const StretchConfig& stretch : config.stretches) {
     if (!stretch.precision) continue;
     HybridTrainerConfig other = config;
     other.mixed_precision.warmup = other.mixed_precision.full = *stretch.precision;
-    include_larger(need, SimulatedRun(other, device, registry, rank).run(phases));
+    include_larger(need, SimulatedRun(other, device, registry, rank, listener).run(phases));
   }
   return need;
 }

@@ -157,6 +157,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
       {"schedule.batch_rule", {{"schedule.batch_rule", "none"}}},
       {"stretches", {{"stretches", R"([{"until": 0.5, "sequence_length": 8}])"}}},
+      {"parts", {{"parts.h.0.mlp.*.lora", "2"}}},
       {"learning_rate_finder.mode", {{"learning_rate_finder.mode", "warmup"}}},
       {"learning_rate_finder.interval", {{"learning_rate_finder.interval", "2"}}},
       {"learning_rate_finder.largest_factor", {{"learning_rate_finder.largest_factor", "2"}}},
