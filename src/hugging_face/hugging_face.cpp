@@ -27,6 +27,7 @@
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/origin_folder.h"
 #include "src/hugging_face/token_files.h"
+#include "src/hugging_face/vision_keys.h"
 #include "src/hugging_face/weight_in_files.h"
 
 namespace hybrid_trainer {
@@ -46,7 +47,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
   const boost::json::object config =
       hugging_face_config(model, origin.layout(), end_of_text, dtype, form, token_ids);
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
-  write_token_files(tokenizer, model, token_ids, folder);
+  if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
   origin.copy_processors(folder);
   write_safetensors(folder + "/model.safetensors", exported_tensors(network, origin, dtype, stream),
                     {{"format", "pt"}}, origin.carried());
@@ -96,11 +97,30 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
   }
 }
 
+/// A weight that the folder does not have.
+class NewWeight final : public FolderWeight {
+ public:
+  explicit NewWeight(const Shape& shape) : shape_(shape) {}
+  Tensor values() const override {
+    const Stream host(MemoryPool::create("host"));
+    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host);
+  }
+  void read(const Tensor& values) const override {
+    std::fill_n(values.data<float>(), values.elements(), 0.0f);
+  }
+  bool is_quantized() const override { return false; }
+  std::vector<QuantizedRows> quantized(const Stream&) const override { return {}; }
+
+ private:
+  Shape shape_;
+};
+
 /// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const HuggingFaceLayout& layout, const std::string& tied_head) {
   const auto is_ignored = [&](const std::string& name) {
-    return std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
+    return (!layout.classifier.empty() && name.starts_with(layout.classifier)) ||
+           std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
            std::ranges::any_of(layout.carried,
                                [&](auto& begin) { return name.starts_with(begin); });
   };
@@ -142,7 +162,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
                                 key == "experts.bias_rate" ||
-                                key.starts_with("attention_pattern.") ||
+                                key.starts_with("attention_pattern.") || key == "vision.labels" ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
@@ -194,8 +214,14 @@ void read_weights(const fs::path& path, Network& network, const ModelConfig& mod
   const auto contains = [&](const std::string& name) {
     return folder.weights.contains(folder.prefix + name);
   };
+  const bool has_new_head = !layout.classifier.empty() &&
+                            has_other_labels(theirs, resolved_model_config(model, registry));
+  const auto is_new = [&](const Parameter& parameter) {
+    return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
+  };
   std::set<std::string> wanted;
   for (auto& [parameter, parts] : in_files) {
+    if (is_new(*parameter)) continue;
     for (FileTensor& in_file : parts)
       if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
         in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
@@ -205,6 +231,7 @@ void read_weights(const fs::path& path, Network& network, const ModelConfig& mod
   check_names(folder.weights, wanted, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
   network.visit_parameters([&](Parameter& parameter) {
+    if (is_new(parameter)) return visit(parameter, NewWeight(parameter.shape()));
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(path.string(), parameter.name(), weight);
     visit(parameter, weight);

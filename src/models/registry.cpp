@@ -23,6 +23,12 @@ void add_texts(const T& config, const std::string& group,
   T::visit_fields(config, [&]<class Value>(const Field<Value>& field) {
     if constexpr (FieldStruct<std::remove_const_t<Value>>) {
       add_texts(field.value, field.name + std::string("."), texts);
+    } else if constexpr (kIsFieldStructList<std::remove_const_t<Value>>) {
+      std::vector<std::pair<std::string, std::string>> of_elements;
+      for (const auto& element : field.value) add_texts(element, "", of_elements);
+      std::vector<std::string> values;
+      for (const auto& [key, value] : of_elements) values.push_back(value);
+      texts.emplace_back(group + field.name, join(values));
     } else if constexpr (kIsOptional<std::remove_const_t<Value>>) {
       texts.emplace_back(group + field.name, concat(field.value.value_or(0)));
     } else if constexpr (std::is_same_v<std::remove_const_t<Value>, bool>) {
@@ -48,7 +54,7 @@ const ModelRegistry& model_families() {
       granite_hybrid_family(), bamba_family(),       qwen3_next_family(), qwen3_5_family(),
       semiseparable_family(),  mixtral_family(),     qwen2_moe_family(),  qwen3_moe_family(),
       olmoe_family(),          granite_moe_family(), gpt_oss_family(),    whisper_family(),
-      trident_family(),        series_family(),
+      vit_family(),            trident_family(),     series_family(),
   };
   return families;
 }

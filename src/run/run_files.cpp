@@ -203,6 +203,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                             const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
+  run.folder = root;
   run.config = config_of_run(paths);
   run.config.validate(registry);
   const FoundCheckpoint found = find_run_checkpoint(paths, weights);
@@ -219,7 +220,8 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   if (frozen_form) hold_in(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or("");
-  run.origin = data.base;
+  // A run that keeps the processor's file needs no other folder.
+  run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
   run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
@@ -255,6 +257,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
                                     const Stream& stream, const ModelRegistry& registry,
                                     const std::string& home) {
   TrainedRun opened;
+  opened.folder = folder;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
@@ -282,7 +285,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                               folder.string(), " --merge --model BASE --output MERGED",
                               how_to_download(run.base)));
   }
-  run.origin = run.base;
+  run.folder = run.origin = run.base;
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);

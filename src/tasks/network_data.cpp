@@ -1,13 +1,17 @@
 #include "hybrid_trainer/tasks/network_data.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "src/tasks/picture_data.h"
 #include "src/tasks/series_data.h"
 #include "src/tasks/synthetic_data.h"
 
 namespace hybrid_trainer {
 
 const NetworkDataKinds& network_data_kinds() {
-  static const NetworkDataKinds kinds{{"trident", trident_data}, {"series", series_data}};
+  static const NetworkDataKinds kinds{
+      {.family = "vit", .open = {}, .open_source = open_pictures},
+      {.family = "trident", .open = trident_data},
+      {.family = "series", .open = series_data}};
   return kinds;
 }
 

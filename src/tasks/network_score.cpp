@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/tasks/network_task.h"
 #include "src/tasks/opened_data.h"
@@ -57,11 +60,28 @@ std::vector<Measure> measures_of(Network& network, EvaluationBatches& batches, c
 
 }  // namespace
 
+Interval interval_of_share(const Measure& measure) {
+  constexpr double kDeviations = 1.959963985;  // of the normal distribution, 95 % within
+  const double n = std::max(1.0, measure.count), share = measure.sum / n;
+  const double square = kDeviations * kDeviations, whole = 1 + square / n;
+  const double middle = (share + square / (2 * n)) / whole;
+  const double half =
+      kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
+  return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
+}
+
+bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
+
 std::string NetworkScore::text() const {
   std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
   if (best_loss) text += concat(", the best that can be reached is ", brief(*best_loss));
-  for (const Measure& measure : measures)
+  for (const Measure& measure : measures) {
     text += concat("; ", measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
+    if (!is_share(measure)) continue;
+    const Interval interval = interval_of_share(measure);
+    text += concat(" (95 % within ", units::fixed(interval.low, 3), " to ",
+                   units::fixed(interval.high, 3), ")");
+  }
   return text;
 }
 
@@ -79,7 +99,19 @@ NetworkScore score(Network& network, const NetworkData& data, const HybridTraine
 
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
                    const Stream& stream, const NetworkDataKinds& kinds) {
-  const auto opened = opened_data(run.config, data.empty() ? run.data : data, kinds);
+  const bool is_own = data.empty() && !run.data.empty();
+  const bool is_of_run = is_own && RunPaths{run.folder.string()}.hold_a_run();
+  const RunData own = is_of_run ? data_of_run(RunPaths{run.folder.string()}) : RunData{};
+  const auto opened = opened_data({.config = run.config,
+                                   .data = data.empty() ? run.data : data,
+                                   .validation = own.validation,
+                                   .model = run.folder,
+                                   .is_trained = true,
+                                   .is_measured = !data.empty()},
+                                  kinds);
+  if (is_of_run && opened->checksum() != own.checksum)
+    throw DataError(run.data.string() + " is not what the run was trained on: it has changed");
+  for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
   return score(*run.network, *opened, run.config, dtype, stream);
 }
 

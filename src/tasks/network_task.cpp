@@ -58,8 +58,7 @@ void check_network(const HybridTrainerConfig& config, const ModelRegistry& regis
 class NetworkTask final : public Task {
  public:
   NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds)
-      : settings_(with_base(settings)),
-        data_(opened_data(settings_.config, settings_.data, kinds)) {}
+      : settings_(with_base(settings)), data_(opened_data(source_of(settings_), kinds)) {}
 
   HybridTrainerConfig completed(HybridTrainerConfig config) override {
     if (settings_.init_from)
@@ -110,11 +109,15 @@ class NetworkTask final : public Task {
   void write_files(const RunPaths& own, const RunPaths& run, const HybridTrainerConfig& config,
                    bool resumes) const override {
     if (config.freezes() && base_) write_run_base(own, *base_);
-    RunData data{.folder = settings_.data, .checksum = data_->checksum()};
+    RunData data{.folder = settings_.data,
+                 .checksum = data_->checksum(),
+                 .validation = validation_of(settings_)};
     if (base_) data.base = *base_;
     if (!base_ && resumes) data.base = data_of_run(run).base;
     write_run_files(own, config, data);
+    data_->write_files(own.root);
   }
+  std::vector<std::string> notes(bool /*begins*/) const override { return data_->notes(); }
   std::vector<NamedText> settings(const HybridTrainerConfig& config,
                                   LossModel& model) const override {
     return {{"model", network_line(find_family(config.model.family, registry()), model)},
@@ -130,7 +133,26 @@ class NetworkTask final : public Task {
   }
   const ModelRegistry* simulated_by() const override { return settings_.registry; }
 
+  static NetworkDataSource source_of(const TrainingRunSettings& settings) {
+    const bool is_trained = goes_on(settings);
+    const std::filesystem::path model =
+        is_trained ? settings.run : settings.init_from.value_or(std::filesystem::path());
+    return {.config = settings.config,
+            .data = settings.data,
+            .validation = validation_of(settings),
+            .model = model,
+            .is_trained = is_trained};
+  }
+
  private:
+  static bool goes_on(const TrainingRunSettings& settings) {
+    return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+  }
+  /// A run that goes on has its own.
+  static std::filesystem::path validation_of(const TrainingRunSettings& settings) {
+    if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
+    return data_of_run(RunPaths{settings.run.string()}).validation;
+  }
   RunPaths run() const { return RunPaths{settings_.run.string()}; }
   const ModelRegistry& registry() const { return *settings_.registry; }
   TrainingRunSettings settings_;
@@ -140,12 +162,13 @@ class NetworkTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<NetworkData> opened_data(const HybridTrainerConfig& config,
-                                         const std::filesystem::path& data,
+std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds) {
-  const auto kind = std::ranges::find(kinds, config.model.family, &NetworkDataKind::family);
-  if (kind != kinds.end()) return kind->open(config, data);
-  throw UsageError(concat("model.family: got ", config.model.family,
+  const std::string& family = source.config.model.family;
+  const auto kind = std::ranges::find(kinds, family, &NetworkDataKind::family);
+  if (kind != kinds.end() && kind->open_source) return kind->open_source(source);
+  if (kind != kinds.end()) return kind->open(source.config, source.data);
+  throw UsageError(concat("model.family: got ", family,
                           ", a network of which no data are known here; train it with a task of "
                           "your own (docs/ARCHITECTURE.md)"));
 }
@@ -153,6 +176,10 @@ std::unique_ptr<NetworkData> opened_data(const HybridTrainerConfig& config,
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
                                    const NetworkDataKinds& kinds) {
   return std::make_unique<NetworkTask>(settings, kinds);
+}
+
+std::int64_t examples_in_epoch(const TrainingRunSettings& settings) {
+  return opened_data(NetworkTask::source_of(settings))->examples();
 }
 
 std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings) {

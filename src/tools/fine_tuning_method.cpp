@@ -78,6 +78,9 @@ void set_method(HybridTrainerConfig& config, const std::string& method,
     if (std::ranges::count(config.parts, pattern, &PartConfig::pattern) > 0) continue;
     config.parts.push_back({.pattern = pattern, .lora = kRank, .base = base});
   }
+  for (const std::string& pattern : find_family(config.model.family).frozen_parts)
+    if (std::ranges::count(config.parts, pattern, &PartConfig::pattern) == 0)
+      config.parts.push_back({.pattern = pattern, .base = "bf16"});
 }
 
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run,

@@ -192,13 +192,38 @@ void fit_to_clips(const FineTuning& asked, const ExampleFiles& files, HybridTrai
   config.data.sequence_length = std::min((longest + 7) / 8 * 8, config.model.context);
 }
 
+/// Of a run that begins, or whose number of steps is asked for anew.
+void set_phases(const FineTuning& asked, HybridTrainerConfig& config) {
+  scale_phases(config, asked.source);
+  if (!asked.source.sets("schedule.warmup_steps"))
+    config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
+}
+
+/// Of a network that is no language model.
+void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
+  const bool goes_on = goes_on_with_a_run(asked);
+  if ((goes_on && !asked.epochs) || asked.source.sets("training.steps")) return;
+  const std::int64_t examples = examples_in_epoch(settings);
+  if (examples == 0 && asked.epochs)
+    throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
+                            config.model.family,
+                            " draws its own without end; give --set training.steps=N"));
+  if (examples == 0) return;
+  const EpochLength length{examples, examples,
+                           config.data.batch_size * config.gradient_accumulation.micro_batches};
+  const std::int64_t enough = length.epochs();
+  config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
+  if (goes_on) return;
+  if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
+  set_phases(asked, config);
+}
+
 /// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
 void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
   if (!find_family(config.model.family).is_of_language) {
-    if (asked.epochs)
-      throw UsageError(concat("hybrid finetune: --epochs counts passes over rows of text, and a ",
-                              config.model.family, " reads none; give --set training.steps=N"));
+    set_steps_of_network(asked, settings);
     return;
   }
   ExampleFiles files{.examples = asked.data,
@@ -225,9 +250,7 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
     config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
     if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
   }
-  scale_phases(config, asked.source);
-  if (!asked.source.sets("schedule.warmup_steps"))
-    config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
+  set_phases(asked, config);
 }
 
 CommandSyntax finetune_syntax(FineTuning& asked) {

@@ -318,7 +318,8 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
          path == "data.columns" ||  // in example_rows_test.cpp
-         path == "data.mask_frames" ||
+         path == "data.mask_frames" || path == "data.mirror_pictures" ||
+         path.starts_with("model.vision.") ||   // both in picture_run_test.cpp
          path.starts_with("model.encoder.") ||  // in speech_run_test.cpp
          path.starts_with("model.trident.") ||  // in trident_run_test.cpp
          path.starts_with("model.series.") ||   // in series_run_test.cpp

@@ -135,6 +135,10 @@ struct HuggingFaceLayout {
   /// What names of tensors begin with that the model does not have and export takes over from the
   /// folder that the model began with.
   std::vector<std::string> carried{};
+  /// Of a model that tells pictures apart: what names of its head's tensors begin with. Where a folder
+  /// tells other classes apart than ours, or has no head, the head is new, of zeros. Its config.json tells
+  /// of image_size, patch_size and labels, and of no tokens.
+  std::string classifier{};
 
   std::string full_name(const FileTensor& tensor) const {
     return tensor.prefixed ? prefix + tensor.name : tensor.name;
@@ -163,6 +167,8 @@ struct ModelFamily {
   /// Patterns of the weights that adapters go on where only a method (lora, qlora) is named; none: all
   /// linear maps.
   std::vector<std::string> adapted_parts{};
+  /// Of those that are then frozen without adapters.
+  std::vector<std::string> frozen_parts{};
 };
 
 /// Families by name. Everything that looks one up takes a registry, so that a program can bring its

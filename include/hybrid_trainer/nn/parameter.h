@@ -40,7 +40,9 @@ struct FileTensor {
   std::int64_t part = 0, parts = 1;
   /// Of a convolution: (outputs, channels, taps...) there, and here a row's taps before its channels.
   bool channels_first = false;
-  std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
+  /// Its rows come behind a first dimension of 1 there.
+  bool has_outer = false;
+  std::int64_t rows() const { return shape[transposed || has_outer ? 1 : 0]; }  // here
   /// Of the whole tensor there.
   Shape whole_shape() const;
 };

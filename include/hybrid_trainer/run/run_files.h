@@ -55,6 +55,7 @@ std::string end_of_run(const RunPaths& paths);
 
 /// A trained model as `eval`, `sample` and `export` use it.
 struct TrainedRun {
+  std::filesystem::path folder{};  // of the run, or of the model that is no run's
   HybridTrainerConfig config;
   std::int64_t step = 0;                   // of the checkpoint that the weights are from
   std::filesystem::path data;              // where the run's data was

@@ -35,6 +35,23 @@ class NetworkData {
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) const { return config; }
   /// Of the content of files, which a resumed run compares; empty where data are drawn from the seed.
   virtual std::string checksum() const { return ""; }
+  /// Examples in an epoch; 0 where data are drawn from the seed.
+  virtual std::int64_t examples() const { return 0; }
+  /// What the user should know of the data before the first step.
+  virtual std::vector<std::string> notes() const { return {}; }
+  /// Writes what the run's folder shall hold of the data, so that it can be used without the folder that it
+  /// began with. Throws IoError.
+  virtual void write_files(const std::filesystem::path& /*run*/) const {}
+};
+
+/// What data are opened for.
+struct NetworkDataSource {
+  const HybridTrainerConfig& config;
+  std::filesystem::path data{};        // what --data gave, or empty
+  std::filesystem::path validation{};  // likewise; empty: some of `data` is held back
+  std::filesystem::path model{};  // folder of what lies beside the weights: of a run or a model
+  bool is_trained = false;        // the model is a run's: what it tells apart stays
+  bool is_measured = false;       // on all of `data`
 };
 
 /// Where the data of a family's networks come from.
@@ -45,6 +62,8 @@ struct NetworkDataKind {
   std::function<std::unique_ptr<NetworkData>(const HybridTrainerConfig& config,
                                              const std::filesystem::path& data)>
       open;
+  /// In place of `open`, of data that need more.
+  std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open_source{};
 };
 using NetworkDataKinds = std::vector<NetworkDataKind>;
 

@@ -17,8 +17,20 @@ namespace hybrid_trainer {
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
                                    const NetworkDataKinds& kinds = network_data_kinds());
 
+/// Examples that such a run has in an epoch; 0: its data are drawn from the seed. Throws as network_task.
+std::int64_t examples_in_epoch(const TrainingRunSettings& settings);
+
 /// language_task or network_task, as the family of config.model is.
 std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings);
+
+/// Ends of an interval.
+struct Interval {
+  double low = 0, high = 0;
+};
+/// Whether a measure is a share of examples, as accuracy is.
+bool is_share(const Measure& measure);
+/// Within which the share of all such examples lies, in 95 of 100 cases (Wilson).
+Interval interval_of_share(const Measure& measure);
 
 /// How good a network is on held-out examples.
 struct NetworkScore {
