@@ -49,12 +49,14 @@ std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig
 
 const ModelRegistry& model_families() {
   static const ModelRegistry families{
-      gpt2_family(),           llama_family(),       mistral_family(),    qwen2_family(),
-      qwen3_family(),          gemma2_family(),      gemma3_family(),     mamba2_family(),
-      granite_hybrid_family(), bamba_family(),       qwen3_next_family(), qwen3_5_family(),
-      semiseparable_family(),  mixtral_family(),     qwen2_moe_family(),  qwen3_moe_family(),
-      olmoe_family(),          granite_moe_family(), gpt_oss_family(),    whisper_family(),
-      vit_family(),            trident_family(),     series_family(),
+      gpt2_family(),          llama_family(),      mistral_family(),
+      qwen2_family(),         qwen3_family(),      gemma2_family(),
+      gemma3_family(),        mamba2_family(),     granite_hybrid_family(),
+      bamba_family(),         qwen3_next_family(), qwen3_5_family(),
+      semiseparable_family(), mixtral_family(),    qwen2_moe_family(),
+      qwen3_moe_family(),     olmoe_family(),      granite_moe_family(),
+      gpt_oss_family(),       whisper_family(),    vit_family(),
+      trident_family(),       series_family(),
   };
   return families;
 }

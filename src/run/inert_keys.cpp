@@ -187,7 +187,11 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"lora.base"}, !config.freezes(), "lora.rank is 0, which trains the weights themselves"},
       {{"mask_share"}, !config.masks(), "it is for objective masked"},
       {{"preference_beta"}, !config.prefers(), "it is for objective dpo or orpo"},
-      {{"data.validation_fraction", "data.columns"},
+      {{"data.validation_fraction"},
+       !config.data.is_rows() && config.model.vision.labels.empty() &&
+           config.model.family != "series" && config.model.family != "trident",
+       "it is for examples (`hybrid finetune`), pictures, arrays and tables of series"},
+      {{"data.columns"},
        !config.data.is_rows() && config.model.vision.labels.empty() &&
            config.model.family != "series",
        "it is for examples (`hybrid finetune`), pictures and tables of series"},

@@ -28,7 +28,7 @@ SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double h
                            " % are for validation; want longer series, or a shorter window by "
                            "data.sequence_length"));
   };
-  if (windows.training.empty()) refuse("training");
+  if (windows.training.empty() && held_out < 1) refuse("training");
   if (windows.validation.empty() && held_out > 0) refuse("validation");
   return windows;
 }

@@ -10,8 +10,8 @@ namespace hybrid_trainer {
 const NetworkDataKinds& network_data_kinds() {
   static const NetworkDataKinds kinds{
       {.family = "vit", .open = {}, .open_source = open_pictures},
-      {.family = "trident", .open = trident_data},
-      {.family = "series", .open = series_data}};
+      {.family = "trident", .open = {}, .open_source = trident_data},
+      {.family = "series", .open = {}, .open_source = series_data}};
   return kinds;
 }
 

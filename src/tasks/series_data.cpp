@@ -9,8 +9,10 @@ namespace {
 
 class SeriesData final : public NetworkData {
  public:
-  SeriesData(const SeriesColumns& columns, std::filesystem::path path)
-      : path_(std::move(path)), table_(read_series(path_, columns)) {}
+  explicit SeriesData(const NetworkDataSource& source)
+      : path_(source.data),
+        table_(read_series(path_, SeriesColumns(source.config.data.columns))),
+        is_measured_(source.is_measured) {}
 
   std::string description() const override {
     return concat(path_.string(), ": ", table_.rows(), " rows of ", table_.width() - 1,
@@ -38,7 +40,7 @@ class SeriesData final : public NetworkData {
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
     SeriesWindows all = windows(config);
-    const bool holds_out = config.data.validation_fraction > 0;
+    const bool holds_out = is_measured_ || config.data.validation_fraction > 0;
     return std::make_unique<SeriesEvaluation>(reader(config),
                                               std::move(holds_out ? all.validation : all.training),
                                               config.data.batch_size, stream);
@@ -50,7 +52,8 @@ class SeriesData final : public NetworkData {
 
  private:
   SeriesWindows windows(const HybridTrainerConfig& config) const {
-    return windows_of(table_, config.data.sequence_length, config.data.validation_fraction);
+    const double held_out = is_measured_ ? 1 : config.data.validation_fraction;
+    return windows_of(table_, config.data.sequence_length, held_out);
   }
   SeriesScale scale(const HybridTrainerConfig& config) const {
     return scale_from(config.model.series.scale, table_.width(), "model.series.scale");
@@ -60,17 +63,17 @@ class SeriesData final : public NetworkData {
   }
   std::filesystem::path path_;
   SeriesTable table_;
+  bool is_measured_;  // on all rows
 };
 
 }  // namespace
 
-std::unique_ptr<NetworkData> series_data(const HybridTrainerConfig& config,
-                                         const std::filesystem::path& data) {
-  if (data.empty())
+std::unique_ptr<NetworkData> series_data(const NetworkDataSource& source) {
+  if (source.data.empty())
     throw UsageError(
         "--data is missing: a table (CSV, JSON lines or parquet), of which --columns names the "
         "measurements and the target");
-  return std::make_unique<SeriesData>(SeriesColumns(config.data.columns), data);
+  return std::make_unique<SeriesData>(source);
 }
 
 }  // namespace hybrid_trainer

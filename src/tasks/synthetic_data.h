@@ -29,8 +29,7 @@ class SyntheticData final : public NetworkData {
   std::int64_t held_out_;  // examples
 };
 
-/// Throws UsageError where `data` is given.
-std::unique_ptr<NetworkData> trident_data(const HybridTrainerConfig& config,
-                                          const std::filesystem::path& data);
+/// Scenes that the seed draws, or array_data where source.data is given.
+std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source);
 
 }  // namespace hybrid_trainer

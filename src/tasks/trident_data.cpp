@@ -1,5 +1,8 @@
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/synthetic/trident_set.h"
+#include "src/tasks/array_data.h"
 #include "src/tasks/synthetic_data.h"
 
 namespace hybrid_trainer {
@@ -35,9 +38,13 @@ std::string best_text(const SyntheticSet& set) {
 
 }  // namespace
 
-std::unique_ptr<NetworkData> trident_data(const HybridTrainerConfig& config,
-                                          const std::filesystem::path& data) {
-  refuse_data_file("trident", data);
+std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
+  const HybridTrainerConfig& config = source.config;
+  if (!source.data.empty()) {
+    const Stream host(MemoryPool::create("host")), nowhere(make_device_pool({.simulated = true}));
+    const Batch form = make_network(config.model, 0, nowhere)->empty_batch({.examples = 1}, host);
+    return array_data(source, form);
+  }
   const TridentConfig& sizes = config.model.trident;
   auto set = std::make_unique<TridentSet>(trident_shape(config.model),
                                           static_cast<std::uint64_t>(config.training.seed));

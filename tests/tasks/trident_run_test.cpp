@@ -104,7 +104,8 @@ TEST_F(TridentRun, ThePresetsReadWhatTheSetDraws) {
     const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
     const auto network = make_network(config.model, 0, nowhere);
     const auto data = std::ranges::find(network_data_kinds(), "trident", &NetworkDataKind::family);
-    const Batch drawn = data->open(config, {})->batches(config)->empty_batch(nowhere);
+    const Batch drawn =
+        data->open_source({.config = config})->batches(config)->empty_batch(nowhere);
     const Batch wanted = network->empty_batch({.examples = config.effective_batch()}, nowhere);
     ASSERT_EQ(drawn.tensors().size(), wanted.tensors().size());
     for (const NamedTensor& one : wanted.tensors()) {

@@ -16,7 +16,7 @@ struct SeriesWindows {
   std::vector<bool> training_rows;
 };
 
-/// Throws DataError where no window, of either kind, fits.
+/// `held_out` may be all (1). Throws DataError where no window, of either kind that is wanted, fits.
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out);
 
 /// Windows of a table: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the last row, both
