@@ -51,7 +51,12 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   config.optimizer.learning_rate = 2e-5;
   config.optimizer.weight_decay = 0;
   config.phases.max_predict_steps = 0;  // no measurement shows that predicting pays here
-  if (!find_family(config.model.family).is_of_language) config.data = DataConfig{.batch_size = 4};
+  const ModelFamily& family = find_family(config.model.family);
+  if (!family.is_of_language) config.data = DataConfig{.batch_size = 4};
+  if (!family.hugging_face.classifier.empty()) {
+    config.data.batch_size = 16;
+    config.optimizer.learning_rate = 5e-5;
+  }
   const bool hears = heard_seconds(config.model) > 0;
   if (hears) config.data.layout = "apart";
   if (hears) config.optimizer.learning_rate = 1e-5;

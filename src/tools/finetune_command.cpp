@@ -262,8 +262,9 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       .description =
           "Trains a Hugging Face folder's model on examples: text, prompt and completion, "
           "messages,\n"
-          "alpaca or sharegpt, in JSON, CSV or parquet. RUN gets what `hybrid train` leaves;\n"
-          "`hybrid export` makes a folder of it.",
+          "alpaca or sharegpt, clips with what is said in them, or pictures with labels, in JSON,\n"
+          "CSV or parquet. RUN gets what `hybrid train` leaves; `hybrid export` makes a folder of\n"
+          "it.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("model", model_value(asked.model),
