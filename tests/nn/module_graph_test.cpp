@@ -78,7 +78,7 @@ TEST_F(MixedNetwork, HasTheGradientsOfItsLosses) {
     return Tensor{};
   };
   randomize(f.visit_parameters, stream_);
-  expect_gradients_match(f, stream_, {.step = 3e-3, .relative = 3e-3, .directions = 2});
+  expect_gradients_match(f, stream_, {.step = 1e-2, .relative = 5e-3, .directions = 2});
 }
 
 TEST_F(MixedNetwork, DrawsItsWeightsFromTheSeedAndNamesThemByParts) {
@@ -152,7 +152,7 @@ TEST_F(MixedNetwork, ComputesPartsInTheDtypeThatSettingsName) {
   EXPECT_NE(mixed.loss, exact.loss);
   EXPECT_NEAR(mixed.loss, exact.loss, 0.02 * exact.loss);
   for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
-    EXPECT_LT(relative_error(mixed.gradients[i], exact.gradients[i]), 0.1)
+    EXPECT_LT(relative_error(mixed.gradients[i], exact.gradients[i]), 0.2)
         << all_parameters(network)[i]->name();
   }
   network.set_parts({});

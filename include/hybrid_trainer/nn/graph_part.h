@@ -19,7 +19,9 @@ struct PartInput {
 };
 using PartInputs = std::span<const PartInput>;
 
-/// A differentiable function of one tensor or several: what one entry of a network's list computes.
+/// A differentiable function of one tensor or several: what one entry of a network's list computes. It
+/// leaves its inputs as they are, also those that backward takes from the tape: other parts may read
+/// them.
 class Part {
  public:
   virtual ~Part() = default;
