@@ -62,7 +62,7 @@ using ModuleMaker = std::function<std::unique_ptr<Module>(
     const ModuleName& name, const Shape& input, const Stream& stream)>;
 
 /// Fills matrices with normally distributed values of deviation 1/√inputs, and tables with those of
-/// deviation 0.02; vectors stay.
+/// deviation 0.02; vectors stay, and what is not trained.
 void first_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                     std::uint64_t seed, const Stream& stream);
 
