@@ -80,7 +80,7 @@ class PictureRun : public ::testing::Test {
     config.model = read_hugging_face_model_config(scratch_ / "model", 0);
     config.data = DataConfig{.batch_size = 12};
     config.mixed_precision = MixedPrecisionConfig::conservative();
-    config.optimizer.learning_rate = 3e-3;
+    config.optimizer.learning_rate = 2e-3;
     config.training.threads = 1;
     return config;
   }
@@ -197,7 +197,7 @@ TEST_F(PictureRun, AdaptersTrainTheHeadAsAWholeAndMergeToTheSameLoss) {
     const std::string run = concat("run-", base);
     train(config, run);
     const NetworkScore found = score_of(run, "held.jsonl");
-    EXPECT_GT(found.measures[1].sum / 48, 0.8) << base << " " << found.text();
+    EXPECT_GT(found.measures[1].sum / 48, 0.6) << base << " " << found.text();
     const std::filesystem::path merged = scratch_ / ("merged-" + run);
     export_merged(scratch_ / run, merged, {});
     const Stream stream(MemoryPool::create("test"));
