@@ -23,6 +23,8 @@ const std::map<std::string, Names> kMayUse{
     {"core", {}},
     {"files", {"core"}},
     {"audio", {"core", "files"}},
+    {"synthetic", {"core"}},
+    {"images", {"core", "files"}},
     {"gguf", {"core", "files", "kernels"}},
     {"chat", {"core", "files", "gguf"}},
     {"kernels", {"core"}},
@@ -35,6 +37,7 @@ const std::map<std::string, Names> kMayUse{
     {"parquet", {"core", "files"}},
     {"tables", {"core", "files", "parquet"}},
     {"data", {"core", "files", "gguf", "tables"}},
+    {"series", {"core", "files", "tables", "data"}},
     {"fine_tuning", {"core", "files", "audio", "chat", "data", "tables"}},
     {"io", {"core", "files"}},
     {"observability", {"core", "files"}},
@@ -58,6 +61,9 @@ const std::map<std::string, Names> kMayUse{
              "files",  "data",         "fine_tuning", "tables",     "io",     "observability",
              "gguf",   "hugging_face", "gguf_export", "generation", "speech", "sharding",
              "config", "trainer",      "planning"}},
+    {"tasks",
+     {"core", "files", "nn", "models", "synthetic", "optim", "data", "images", "tables", "series",
+      "io", "hugging_face", "generation", "config", "trainer", "run"}},
     {"benchmark",
      {"core", "kernels", "nn", "models", "generation", "optim", "config", "trainer", "planning"}},
     {"compare", {"core", "distributed", "files", "io", "models", "observability", "config", "run"}},
@@ -69,7 +75,7 @@ const std::map<std::string, Names> kMayUse{
 };
 
 /// The layers that a trainer is made of: they use each other's private headers, along the arrows.
-const Names kTrainerFamily{"sharding", "config", "step", "trainer", "planning", "run"};
+const Names kTrainerFamily{"sharding", "config", "step", "trainer", "planning", "run", "tasks"};
 
 /// The layers that may include a third-party library, by the start of its headers' names.
 const std::map<std::string, Names> kLibraries{
@@ -81,9 +87,12 @@ const std::map<std::string, Names> kLibraries{
     {"utf8proc", {"audio", "data"}},
     {"zlib", {"parquet"}},
     {"zstd", {"parquet"}},
+    {"png", {"images"}},
+    {"jpeglib", {"images"}},
+    {"jerror", {"images"}},
     {"boost/json",
      {"files", "chat", "tables", "data", "fine_tuning", "io", "observability", "hugging_face",
-      "gguf_export", "run", "compare", "tools", "watch", "speech"}},
+      "gguf_export", "run", "compare", "tools", "watch", "speech", "series", "images", "tasks"}},
     {"boost/beast", {"watch"}},
     {"boost/math", {"compare"}},
     {"boost/program_options", {"tools"}},

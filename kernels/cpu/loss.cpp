@@ -55,10 +55,27 @@ inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
   return {highest, static_cast<float>(sum)};
 }
 
+/// Of the logits less the row's highest, which is what a smoothed target has beside its own.
+template <class T>
+inline float mean_below(const T* logits, float highest, std::int64_t columns) {
+  constexpr std::int64_t kBlock = 1024;
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, columns);
+    float of_block = 0;
+#pragma omp simd reduction(+ : of_block)
+    for (std::int64_t i = begin; i < end; ++i) of_block += load(logits + i) - highest;
+    sum += of_block;
+  }
+  return static_cast<float>(sum / static_cast<double>(columns));
+}
+
 }  // namespace
 
-void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
-                           std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
+void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
+                            const SmoothedTargets& spec, float gradient_scale,
+                            const Stream& stream) {
+  const auto [vocabulary, smoothing] = spec;
   const std::int64_t rows = logits.size(0), stride = logits.size(1);
   const std::int32_t* const wanted = targets.data<std::int32_t>();
   float* const loss = losses.data<float>();
@@ -70,6 +87,10 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
     T* const base = logits.data<T>();
+    const std::int64_t columns = vocabulary;
+    const float of_all = smoothing, of_target = 1.0f - smoothing,
+                of_each = gradient_scale * smoothing / static_cast<float>(columns),
+                of_wanted = of_each + gradient_scale * of_target;
     parallel_shares(rows, least, [=](std::int64_t share, std::int64_t begin, std::int64_t end) {
       float* const exponentials = lines + share * stride;
       for (std::int64_t n = begin; n < end; ++n) {
@@ -79,14 +100,19 @@ void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Ten
           if (gradient_scale != 0.0f) std::fill_n(row, stride, T{});
           continue;
         }
-        const auto [highest, sum] = exponentials_of_row(exponentials, row, vocabulary);
-        loss[n] = std::log(sum) - (load(row + wanted[n]) - highest);
+        const auto [highest, sum] = exponentials_of_row(exponentials, row, columns);
+        const float target = load(row + wanted[n]) - highest;
+        loss[n] = std::log(sum) - target;
+        if (of_all != 0)
+          loss[n] =
+              std::log(sum) - (of_target * target + of_all * mean_below(row, highest, columns));
         if (gradient_scale == 0.0f) continue;
         const float factor = gradient_scale / sum;
 #pragma omp simd
-        for (std::int64_t i = 0; i < vocabulary; ++i) store(row + i, exponentials[i] * factor);
-        store(row + wanted[n], exponentials[wanted[n]] * factor - gradient_scale);
-        for (std::int64_t i = vocabulary; i < stride; ++i) store(row + i, 0.0f);
+        for (std::int64_t i = 0; i < columns; ++i)
+          store(row + i, exponentials[i] * factor - of_each);
+        store(row + wanted[n], exponentials[wanted[n]] * factor - of_wanted);
+        for (std::int64_t i = columns; i < stride; ++i) store(row + i, 0.0f);
       }
     });
   });

@@ -48,10 +48,10 @@ __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
 /// One block per row. Gradients are written where `gradient_scale` is not 0. With `kKept` the block
 /// copies the row to its shared memory first, so that device memory is read once. A thread reads
 /// there only what it copied itself.
-template <class T, int N, bool kKept>
+template <class T, int N, bool kKept, bool kSmoothed>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
-                                 std::int64_t vocabulary, std::int64_t stride,
+                                 std::int64_t vocabulary, std::int64_t stride, float smoothing,
                                  float gradient_scale) {
   T* const row = logits + blockIdx.x * stride;
   const std::int64_t target = targets[blockIdx.x];
@@ -72,14 +72,22 @@ __global__ void __launch_bounds__(1024)
   }
 
   RunningSum running;
+  float of_all = 0.0f;  // the sum of the logits
   for (std::int64_t i = threadIdx.x * N; i < vocabulary; i += step) {
     float values[N];
     load_pack(values, from + i);
     const int count = in_vocabulary<N>(i, vocabulary);
+    if constexpr (kSmoothed) {
+      for (int k = 0; k < N; ++k) of_all += k < count ? values[k] : 0.0f;
+    }
     for (int k = 0; k < N; ++k) values[k] = k < count ? values[k] : -FLT_MAX;
     running.add(values);
   }
   const Powers powers = running.of_block();
+  if constexpr (kSmoothed) {
+    of_all = reduce_block(of_all, Sum{}, 0.0f) / static_cast<float>(vocabulary);
+    target_logit = (1.0f - smoothing) * target_logit + smoothing * of_all;
+  }
   if (threadIdx.x == 0) {
     const float of_target = target_logit * kLog2E - powers.shift;
     losses[blockIdx.x] = is_learnt ? (powers.log2_sum - of_target) * kLn2 : 0.0f;
@@ -93,8 +101,12 @@ __global__ void __launch_bounds__(1024)
       load_pack(values, from + i);
       for (int k = 0; k < N; ++k)
         values[k] = fast_exp2(values[k] * kLog2E - powers.shift - powers.log2_sum);
+      if constexpr (kSmoothed) {
+        for (int k = 0; k < N; ++k) values[k] -= smoothing / static_cast<float>(vocabulary);
+      }
       if (target >= i && target < i + N) {
-        for (int k = 0; k < N; ++k) values[k] -= i + k == target ? 1.0f : 0.0f;
+        const float weight = kSmoothed ? 1.0f - smoothing : 1.0f;
+        for (int k = 0; k < N; ++k) values[k] -= i + k == target ? weight : 0.0f;
       }
       for (int k = 0; k < N; ++k) values[k] = k < count ? values[k] * gradient_scale : 0.0f;
     }
@@ -108,10 +120,17 @@ constexpr std::size_t kLossStaticBytes =
 /// into the shared memory of most devices, blocks have half as many threads.
 constexpr std::size_t kMostBytesOfTwo = 112 << 10;
 
+/// `kept`: it copies a row to shared memory, which it does with whole packs alone.
+template <class T, int N, bool kSmoothed>
+auto loss_kernel(bool kept) {
+  return kept ? softmax_cross_entropy_kernel<T, N, N == kPackSize<T>, kSmoothed>
+              : softmax_cross_entropy_kernel<T, N, false, kSmoothed>;
+}
+
 /// N: elements of one access.
 template <class T, int N>
 void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targets,
-                 std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
+                 const SmoothedTargets& spec, float gradient_scale, const Stream& stream) {
   const std::int64_t stride = logits.size(1), loads = stride / N;
   const auto row_bytes = static_cast<std::size_t>(stride) * sizeof(T);
   // Losses alone need each logit once.
@@ -123,21 +142,21 @@ void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targe
                                             : static_cast<unsigned int>(kWarp),
                   .shared_bytes = kept ? row_bytes : 0};
   launch(stream, "softmax_cross_entropy",
-         kept ? softmax_cross_entropy_kernel<T, N, N == kPackSize<T>>
-              : softmax_cross_entropy_kernel<T, N, false>,
-         grid, losses.data<float>(), logits.data<T>(), targets.data<std::int32_t>(), vocabulary,
-         stride, gradient_scale);
+         spec.smoothing != 0 ? loss_kernel<T, N, true>(kept) : loss_kernel<T, N, false>(kept), grid,
+         losses.data<float>(), logits.data<T>(), targets.data<std::int32_t>(), spec.vocabulary,
+         stride, spec.smoothing, gradient_scale);
 }
 
 }  // namespace
 
-void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
-                           std::int64_t vocabulary, float gradient_scale, const Stream& stream) {
+void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
+                            const SmoothedTargets& spec, float gradient_scale,
+                            const Stream& stream) {
   visit_real(logits.dtype(), [&](auto real) {
     using T = decltype(real);
     const bool packed = packs_fit<T>(logits.size(1), logits.raw());
     const auto start = packed ? launch_loss<T, kPackSize<T>> : launch_loss<T, 1>;
-    start(losses, logits, targets, vocabulary, gradient_scale, stream);
+    start(losses, logits, targets, spec, gradient_scale, stream);
   });
 }
 

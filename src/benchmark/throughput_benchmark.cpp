@@ -35,6 +35,16 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return token_batch(wait_for_device(tokens, stream), wait_for_device(targets, stream));
 }
 
+/// Random tokens, and of other networks a batch of zeros.
+Batch batch_for(Network& network, const BenchmarkSettings& settings, const Stream& stream) {
+  if (const auto* const model = dynamic_cast<const LanguageModel*>(&network))
+    return model->with_sources(random_batch(settings, stream), stream);
+  const Batch batch = network.empty_batch(
+      {.examples = settings.batch, .sequence_length = settings.sequence}, stream);
+  for (const NamedTensor& part : batch.tensors()) fill_zero(part.tensor, stream);
+  return batch;
+}
+
 /// Plain training at a constant learning rate, so that all steps cost the same.
 HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   HybridTrainerConfig config;
@@ -65,9 +75,9 @@ class Subject {
  public:
   Subject(const BenchmarkSettings& settings, Stream& stream)
       : stream_(stream),
-        model_(make_model(settings.model, 0, stream)),
+        model_(make_network(settings.model, 0, stream)),
         trainer_(*model_, config_of(settings), stream),
-        batch_(model_->with_sources(random_batch(settings, stream), stream)) {}
+        batch_(batch_for(*model_, settings, stream)) {}
 
   /// Seconds of `count` steps; includes their memory peaks in the result.
   std::vector<double> step(int count) {
@@ -115,6 +125,7 @@ class Subject {
 
   const Precision& precision() const { return trainer_.precision().of(Phase::kFull); }
   DType dtype() const { return precision().dtype; }
+  std::int64_t tokens() const { return batch_.tokens(); }
   double flops() { return model_->step_flops(batch_); }
   const MemoryUse& memory() const { return memory_; }
 
@@ -123,7 +134,7 @@ class Subject {
     return profile_.seconds_of(static_cast<StepPart>(part));
   }
   Stream& stream_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Network> model_;
   HybridTrainer trainer_;
   Batch batch_;
   Profile profile_;
@@ -162,7 +173,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   result.forward_only_seconds = subject.forward_only(settings.steps / 2 + 1);
 
   result.tokens_per_second =
-      static_cast<double>(settings.batch * settings.sequence) / result.step_seconds;
+      static_cast<double>(subject.tokens()) / result.step_seconds;
   result.model_flops_per_second = subject.flops() / result.step_seconds;
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));

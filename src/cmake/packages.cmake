@@ -34,7 +34,7 @@ mpirun.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libhybrid-trainer-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libdnnl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, zlib1g-dev, libzstd-dev, libcereal-dev, libeigen3-dev")
+    "libdnnl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, zlib1g-dev, libzstd-dev, libpng-dev, libjpeg62-turbo-dev, libcereal-dev, libeigen3-dev")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "The library: headers, static archives and the files by which CMake finds them
 with find_package(hybrid_trainer).")
 

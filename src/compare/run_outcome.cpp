@@ -70,12 +70,13 @@ std::optional<double> charged_cost(const json::value& summary) {
 /// What the steps were charged, in FLOPs of Full steps on batches of the same shape.
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
-  const auto model = make_model(config.model, 0, nowhere);
+  const auto model = make_network(config.model, 0, nowhere);
   double flops = 0;
   for_each_record(metrics, [&](const StepRecord& record) {
-    const std::int64_t batch = record.effective_batch;
-    flops += record.cost.value_or(0) *
-             model->flops_of({batch, record.tokens / std::max<std::int64_t>(1, batch)});
+    const std::int64_t examples = record.effective_batch;
+    const BatchForm form{.examples = examples,
+                         .sequence_length = record.tokens / std::max<std::int64_t>(1, examples)};
+    flops += record.cost.value_or(0) * model->step_flops(model->empty_batch(form, nowhere));
   });
   return flops;
 }

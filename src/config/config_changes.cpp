@@ -98,7 +98,8 @@ void compare_groups(const std::string& path, const FieldNode& was, const FieldNo
     if (path == "phases" && after.is_group() && after.name != method) continue;
     if (after.is_group()) {
       compare_groups(at, before, after, method, changes);
-    } else if (after.is_list && before.elements.size() == after.elements.size()) {
+    } else if (after.is_list && !after.is_named &&
+               before.elements.size() == after.elements.size()) {
       for (std::size_t k = 0; k < after.elements.size(); ++k) {
         compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], method,
                        changes);

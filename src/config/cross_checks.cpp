@@ -125,7 +125,7 @@ void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
     found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
                            ", but ", why, "; want 0 and model.experts.balance_loss"));
   };
-  refuse(config.lora.is_on(), "adapters keep routers as they are");
+  refuse(config.has_adapters(), "adapters keep routers as they are");
   refuse(config.phases.method == "local_sgd", "with local_sgd ranks do not tell their loads");
 }
 

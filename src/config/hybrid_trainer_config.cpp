@@ -6,6 +6,7 @@
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/config/cross_checks.h"
+#include "src/config/part_checks.h"
 #include "src/config/refusal_checks.h"
 
 namespace hybrid_trainer {
@@ -91,11 +92,13 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
   std::vector<std::string> found;
   collect_range_problems(*this, "", found);
   collect_model_problems(model, found, registry);
-  collect_device_map_problems(memory, found);
-  optimizer.collect_problems("optimizer", found);
-  collect_cross_problems(*this, found);
+  collect_part_problems(*this, found);
+  const HybridTrainerConfig whole = with_parts();
+  collect_device_map_problems(whole.memory, found);
+  whole.optimizer.collect_problems("optimizer", found);
+  collect_cross_problems(whole, found);
   if (std::ranges::count(method_names(), phases.method) > 0)
-    collect_refusals(refusals_of(phases.method), *this, "phases.method " + phases.method, found);
+    collect_refusals(refusals_of(phases.method), whole, "phases.method " + phases.method, found);
   return found;
 }
 

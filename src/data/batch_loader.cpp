@@ -42,14 +42,6 @@ Batch shaped(const Batch& batch, const BatchShape& shape) {
 
 }  // namespace
 
-Batch empty_token_batch(const BatchShape& shape, bool has_positions, const Stream& stream) {
-  const auto tensor = [&] {
-    return Tensor::empty({shape.batch_size, shape.sequence_length}, DType::kI32, MemoryKind::kData,
-                         stream);
-  };
-  return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
-}
-
 /// A ring of batches and the thread that fills those to come. Batch i lies in slot i mod their
 /// number, so that the one in use is the slot that is wanted last.
 class BatchLoader::Prefetch {

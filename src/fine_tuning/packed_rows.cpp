@@ -121,16 +121,6 @@ class SequenceOfTexts {
 
 }  // namespace
 
-Batch empty_row_batch(const BatchShape& shape, bool has_pairs, const Stream& stream) {
-  const Batch batch = empty_token_batch(shape, true, stream);
-  if (!has_pairs) return batch;
-  std::vector<NamedTensor> tensors = batch.tensors();
-  const Shape places{shape.batch_size, shape.sequence_length};
-  tensors.push_back({"halves", Tensor::empty(places, DType::kI32, MemoryKind::kData, stream)});
-  tensors.push_back({"references", Tensor::empty(places, DType::kF32, MemoryKind::kData, stream)});
-  return Batch(std::move(tensors), shape.sequence_length);
-}
-
 /// Writes sequence `at` of the batch; returns how many targets it has, or pairs.
 std::int64_t PackedRows::write(const std::vector<std::size_t>& rows, const Batch& batch,
                                std::int64_t at) const {

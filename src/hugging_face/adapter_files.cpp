@@ -45,9 +45,9 @@ struct AdaptedModules {
   std::int64_t rank_of_experts = 0;
   bool names_experts = false;  // among `parameters`, though each has modules
 
-  AdaptedModules(LanguageModel& model, const HuggingFaceLayout& layout) {
+  AdaptedModules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout) {
     std::set<std::string> adapted;
-    for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
+    for (const AdapterTensor& tensor : tensors_of_adapters(model, experts)) {
       if (tensor.experts > 1) rank_of_experts = tensor.rank;
       if (tensor.is_fused) {
         parameters.insert(tensor.is_last ? "experts.down_proj" : "experts.gate_up_proj");
@@ -125,7 +125,7 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
 }
 
 /// Of modules, whose adapters PEFT turns as they lie; those of parameters it does not.
-bool lies_transposed(LanguageModel& model) {
+bool lies_transposed(Network& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
     if (linear.adapter() == nullptr) return;
@@ -136,11 +136,11 @@ bool lies_transposed(LanguageModel& model) {
 }
 
 /// Of adapters that have the names of experts', which PEFT looks for among experts alone.
-void warn_of_dense_layers(LanguageModel& model, const HuggingFaceLayout& layout,
+void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
   if (layout.experts.are_parameters) return;
   std::set<std::string> of_experts, of_layers;
-  for (const AdapterTensor& tensor : tensors_of_adapters(model))
+  for (const AdapterTensor& tensor : tensors_of_adapters(model, experts))
     (tensor.experts > 1 ? of_experts : of_layers)
         .insert(tensor.module.substr(tensor.module.rfind('.') + 1));
   std::vector<std::string> both;
@@ -165,10 +165,10 @@ void warn_of_single_experts(const AdaptedModules& adapted, const fs::path& folde
         "and gate and up alike (lora.targets=experts); merge them for other programs (--merge)");
 }
 
-void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
+void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                      const fs::path& folder) {
-  const AdaptedModules adapted(model, layout);
-  warn_of_dense_layers(model, layout, folder);
+  const AdaptedModules adapted(model, experts, layout);
+  warn_of_dense_layers(model, experts, layout, folder);
   warn_of_single_experts(adapted, folder);
   std::vector<std::string> modules;
   for (const std::string& module : layout.not_adapted)
@@ -181,9 +181,9 @@ void warn_of_modules(LanguageModel& model, const HuggingFaceLayout& layout,
               "lora.targets without them"));
 }
 
-std::string config_text(LanguageModel& model, const LoraConfig& config, const std::string& base,
-                        const HuggingFaceLayout& layout) {
-  const AdaptedModules adapted(model, layout);
+std::string config_text(Network& model, std::int64_t experts, const LoraConfig& config,
+                        const std::string& base, const HuggingFaceLayout& layout) {
+  const AdaptedModules adapted(model, experts, layout);
   const bool has_roots = has_root_scale(config.variant) && !tells_plain_scales(adapted, config);
   return pretty_json(json::object{
       {"peft_type", "LORA"},
@@ -210,11 +210,12 @@ std::string config_text(LanguageModel& model, const LoraConfig& config, const st
 }
 
 /// The tensors of the file: of experts that are one module there all together.
-std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& stream) {
+std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
+                                         const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   std::vector<NamedTensor> tensors;
   std::map<std::string, Tensor> of_all;
-  const std::vector<AdapterTensor> adapters = tensors_of_adapters(model);
+  const std::vector<AdapterTensor> adapters = tensors_of_adapters(model, experts);
   const bool has_last = std::ranges::any_of(
       adapters, [](const AdapterTensor& tensor) { return tensor.is_fused && tensor.is_last; });
   for (const AdapterTensor& tensor : adapters) {
@@ -236,14 +237,16 @@ std::vector<NamedTensor> tensors_of_file(LanguageModel& model, const Stream& str
 
 }  // namespace
 
-void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
-                   const fs::path& folder, const Stream& stream, const ModelRegistry& registry) {
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
-  warn_of_modules(model, layout, folder);
-  std::vector<NamedTensor> tensors = tensors_of_file(model, stream);
+void write_adapter(Network& network, const ModelConfig& given, const LoraConfig& config,
+                   const std::string& base, const fs::path& folder, const Stream& stream,
+                   const ModelRegistry& registry) {
+  const HuggingFaceLayout& layout = find_family(given.family, registry).hugging_face;
+  const std::int64_t experts = resolved_model_config(given, registry).experts.count;
+  warn_of_modules(network, experts, layout, folder);
+  std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
-  replace_file(to + "/" + kAdapterConfig, config_text(model, config, base, layout));
+  replace_file(to + "/" + kAdapterConfig, config_text(network, experts, config, base, layout));
   write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
   output.commit();
 }

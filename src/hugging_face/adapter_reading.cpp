@@ -147,14 +147,14 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, c
 }
 
 /// Throws DataError where it is of a model with another number of experts.
-void check_experts(LanguageModel& model, const AdapterContents& contents) {
+void check_experts(Network& network, const ModelConfig& model, const AdapterContents& contents) {
   std::int64_t there = 0;
   bool are_all = !contents.config().all_linear;
   for (const auto& [module, rank] : contents.ranks())
     there = std::max(there, expert_of(module) + 1);
-  const std::int64_t here = model.config().experts.count;
+  const std::int64_t here = model.experts.count;
   if (there == 0 || there == here) return;
-  model.visit_linears([&](Linear& linear) {
+  network.visit_linears([&](Linear& linear) {
     if (linear.adapter() == nullptr) return;
     for (const AdapterPart& part : linear.adapter()->parts())
       are_all = are_all && (expert_of(part.name) < there || contents.config().is_target(part.name));
@@ -166,7 +166,7 @@ void check_experts(LanguageModel& model, const AdapterContents& contents) {
 }
 
 /// Throws DataError where a linear map is to have an adapter and the folder has none of it.
-void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
+void check_all_are_there(Network& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
   const std::set<std::string> of_experts = modules_of_experts(contents);
   model.visit_linears([&](Linear& linear) {
@@ -187,12 +187,12 @@ void check_all_are_there(LanguageModel& model, const AdapterContents& contents,
 }
 
 /// Calls take(parameter, values) for the weights that the folder changes beside the adapters.
-void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
-                         const HuggingFaceLayout& layout, const Stream& stream,
-                         const ValuesTaker& take) {
+void read_weights_beside(const AdapterContents& contents, Network& network,
+                         const ModelConfig& model, const HuggingFaceLayout& layout,
+                         const Stream& stream, const ValuesTaker& take) {
   const Stream host(MemoryPool::create("host"));
   std::set<std::string> left = contents.weights_beside();
-  model.visit_parameters([&](Parameter& parameter) {
+  network.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
     Tensor values;
     std::int64_t row = 0;
@@ -213,7 +213,7 @@ void read_weights_beside(const AdapterContents& contents, LanguageModel& model,
     }
     if (values) take(parameter, values);
   });
-  left.erase(layout.tied_head.empty() || !model.config().tied_head ? "" : "lm_head.weight");
+  left.erase(layout.tied_head.empty() || !model.tied_head ? "" : "lm_head.weight");
   if (left.empty()) return;
   throw DataError(concat(contents.file().path(), ": the weight ", left.begin()->substr(0, 200),
                          " belongs to no part of the adapter's base"));
@@ -231,17 +231,19 @@ AdapterFolder read_adapter_config(const fs::path& folder) {
           .unties_head = contents.unties_head()};
 }
 
-void read_adapter_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
-                          const ModelRegistry& registry) {
-  read_adapter_weights(folder, model, stream, registry, {});
+void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,
+                          const Stream& stream, const ModelRegistry& registry) {
+  read_adapter_weights(folder, network, model, stream, registry, {});
 }
 
-void read_adapter_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
-                          const ModelRegistry& registry, const ValuesTaker& take) {
+void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& given,
+                          const Stream& stream, const ModelRegistry& registry,
+                          const ValuesTaker& take) {
+  const ModelConfig model = resolved_model_config(given, registry);
   const AdapterContents contents(folder);
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
-  check_experts(model, contents);
-  check_all_are_there(model, contents, layout);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  check_experts(network, model, contents);
+  check_all_are_there(network, contents, layout);
   const auto beside = contents.weights_beside();
   if (!take && !beside.empty()) {
     throw DataError(
@@ -249,10 +251,10 @@ void read_adapter_weights(const fs::path& folder, LanguageModel& model, const St
                ", which is not trained beside adapters; merge it into its base and train ",
                "on from that: hybrid export ", folder.string(), " --merge --output MERGED"));
   }
-  if (!beside.empty()) read_weights_beside(contents, model, layout, stream, take);
+  if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
   const Stream host(MemoryPool::create("host"));
   std::set<std::string> wanted;
-  for (const AdapterTensor& tensor : tensors_of_adapters(model)) {
+  for (const AdapterTensor& tensor : tensors_of_adapters(network, model.experts.count)) {
     wanted.insert(name_there(tensor, contents));
     if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
       for (const char* matrix : {"A", "B"})

@@ -48,7 +48,7 @@ std::int64_t expert_of(const std::string& module) {
   return at == std::string::npos ? -1 : std::atoll(module.c_str() + at + kExperts.size());
 }
 
-std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model) {
+std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts) {
   using Matrix = AdapterTensor::Matrix;
   std::vector<AdapterTensor> tensors;
   model.visit_linears([&](Linear& linear) {
@@ -57,7 +57,7 @@ std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model) {
     const std::int64_t rank = adapter->spec().rank;
     std::int64_t a_row = 0, b_row = 0;
     for (const AdapterPart& part : adapter->parts()) {
-      const AdapterTensor of_part = tensor_of(linear, part, model.config().experts.count);
+      const AdapterTensor of_part = tensor_of(linear, part, experts);
       const std::string stem = concat(kAdapterPrefix, of_part.module, ".lora_");
       const auto add = [&](const char* end, Matrix matrix, Parameter& parameter,
                            std::int64_t first_row, std::int64_t rows) {

@@ -32,6 +32,6 @@ struct AdapterTensor {
 /// The number of the expert that a module is of, "….experts.3.gate_proj"; -1 of none.
 std::int64_t expert_of(const std::string& module);
 
-std::vector<AdapterTensor> tensors_of_adapters(LanguageModel& model);
+std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts);
 
 }  // namespace hybrid_trainer

@@ -79,7 +79,7 @@ Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
   return rounded;
 }
 
-std::string quantization_of(LanguageModel& model) {
+std::string quantization_of(Network& model) {
   std::string form;
   model.visit_parameters([&](Parameter& parameter) {
     const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
@@ -88,7 +88,7 @@ std::string quantization_of(LanguageModel& model) {
   return form;
 }
 
-DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
+DType dtype_beside_codes(Network& model, const Stream& stream) {
   bool all_short = true;
   model.visit_parameters([&](Parameter& parameter) {
     if (parameter.role() != Role::kVector || is_of_adapter(parameter)) return;
@@ -100,8 +100,8 @@ DType dtype_beside_codes(LanguageModel& model, const Stream& stream) {
   return all_short ? DType::kBF16 : DType::kF32;
 }
 
-std::vector<NamedTensor> exported_tensors(LanguageModel& model, const OriginFolder& origin,
-                                          DType dtype, const Stream& stream) {
+std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,
+                                          const Stream& stream) {
   std::vector<NamedTensor> tensors;
   ExportedParts parts(tensors);
   model.visit_parameters([&](Parameter& parameter) {

@@ -171,10 +171,10 @@ void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
 
 }  // namespace
 
-void visit_gguf_weights(const std::filesystem::path& path, LanguageModel& model,
+void visit_gguf_weights(const std::filesystem::path& path, Network& network,
+                        const ModelConfig& config,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit) {
   const GgufFile file(path);
-  const ModelConfig& config = model.config();
   const GgufArchitecture* architecture = gguf_architecture_of_family(config.family);
   require(architecture != nullptr, "a GGUF file's model of another family");
   const bool shares_head = own_head(file) == nullptr;
@@ -188,7 +188,7 @@ void visit_gguf_weights(const std::filesystem::path& path, LanguageModel& model,
     return part;
   };
   std::vector<std::pair<Parameter*, std::vector<GgufPart>>> weights;
-  model.visit_parameters([&](Parameter& parameter) {
+  network.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
     std::vector<GgufPart> parts;
     for (const FileTensor& tensor : parameter.in_files()) parts.push_back(part_of(tensor));

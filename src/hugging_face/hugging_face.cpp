@@ -27,6 +27,7 @@
 #include "src/hugging_face/hugging_face_files.h"
 #include "src/hugging_face/origin_folder.h"
 #include "src/hugging_face/token_files.h"
+#include "src/hugging_face/vision_keys.h"
 #include "src/hugging_face/weight_in_files.h"
 
 namespace hybrid_trainer {
@@ -37,18 +38,18 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
 
-void write_files(LanguageModel& model, const OriginFolder& origin, const Tokenizer* tokenizer,
-                 DType dtype, const std::string& token_ids, const std::string& folder,
-                 const Stream& stream) {
+void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
+                 const Tokenizer* tokenizer, DType dtype, const std::string& token_ids,
+                 const std::string& folder, const Stream& stream) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
-  const std::string form = quantization_of(model);
-  if (!form.empty()) dtype = dtype_beside_codes(model, stream);
+  const std::string form = quantization_of(network);
+  if (!form.empty()) dtype = dtype_beside_codes(network, stream);
   const boost::json::object config =
-      hugging_face_config(model.config(), origin.layout(), end_of_text, dtype, form, token_ids);
+      hugging_face_config(model, origin.layout(), end_of_text, dtype, form, token_ids);
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
-  write_token_files(tokenizer, model.config(), token_ids, folder);
+  if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
   origin.copy_processors(folder);
-  write_safetensors(folder + "/model.safetensors", exported_tensors(model, origin, dtype, stream),
+  write_safetensors(folder + "/model.safetensors", exported_tensors(network, origin, dtype, stream),
                     {{"format", "pt"}}, origin.carried());
 }
 
@@ -96,11 +97,30 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
   }
 }
 
+/// A weight that the folder does not have.
+class NewWeight final : public FolderWeight {
+ public:
+  explicit NewWeight(const Shape& shape) : shape_(shape) {}
+  Tensor values() const override {
+    const Stream host(MemoryPool::create("host"));
+    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host);
+  }
+  void read(const Tensor& values) const override {
+    std::fill_n(values.data<float>(), values.elements(), 0.0f);
+  }
+  bool is_quantized() const override { return false; }
+  std::vector<QuantizedRows> quantized(const Stream&) const override { return {}; }
+
+ private:
+  Shape shape_;
+};
+
 /// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const HuggingFaceLayout& layout, const std::string& tied_head) {
   const auto is_ignored = [&](const std::string& name) {
-    return std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
+    return (!layout.classifier.empty() && name.starts_with(layout.classifier)) ||
+           std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
            std::ranges::any_of(layout.carried,
                                [&](auto& begin) { return name.starts_with(begin); });
   };
@@ -142,7 +162,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
                                 key == "experts.bias_rate" ||
-                                key.starts_with("attention_pattern.") ||
+                                key.starts_with("attention_pattern.") || key == "vision.labels" ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
@@ -172,15 +192,16 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
 
 /// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
-void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistry& registry,
-                  const Visit& visit) {
+void read_weights(const fs::path& path, Network& network, const ModelConfig& model,
+                  const ModelRegistry& registry, const Visit& visit) {
   const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
-  check_sizes(theirs, model.config(), layout, path.string());
-  if (GgufFile::is_one(path)) return visit_gguf_weights(path, model, visit);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  check_sizes(theirs, resolved_model_config(model, registry), layout, path.string());
+  if (GgufFile::is_one(path))
+    return visit_gguf_weights(path, network, resolved_model_config(model, registry), visit);
   OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
-  model.visit_parameters([&](Parameter& parameter) {
+  network.visit_parameters([&](Parameter& parameter) {
     const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
     for (FileTensor& in_file : entry->second) {
       if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
@@ -193,8 +214,14 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   const auto contains = [&](const std::string& name) {
     return folder.weights.contains(folder.prefix + name);
   };
+  const bool has_new_head = !layout.classifier.empty() &&
+                            has_other_labels(theirs, resolved_model_config(model, registry));
+  const auto is_new = [&](const Parameter& parameter) {
+    return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
+  };
   std::set<std::string> wanted;
   for (auto& [parameter, parts] : in_files) {
+    if (is_new(*parameter)) continue;
     for (FileTensor& in_file : parts)
       if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
         in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
@@ -203,7 +230,8 @@ void read_weights(const fs::path& path, LanguageModel& model, const ModelRegistr
   }
   check_names(folder.weights, wanted, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
-  model.visit_parameters([&](Parameter& parameter) {
+  network.visit_parameters([&](Parameter& parameter) {
+    if (is_new(parameter)) return visit(parameter, NewWeight(parameter.shape()));
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(path.string(), parameter.name(), weight);
     visit(parameter, weight);
@@ -225,26 +253,29 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
   hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
 }
 
-void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer, const fs::path& folder,
-                         const Stream& stream, const ModelRegistry& registry, DType dtype,
-                         const std::string& token_ids, const fs::path& origin) {
-  check_tokenizer_fits(tokenizer, model.config());
-  check_hugging_face_export(model.config(), registry);
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
+                         const fs::path& folder, const Stream& stream,
+                         const ModelRegistry& registry, DType dtype, const std::string& token_ids,
+                         const fs::path& origin) {
+  const ModelConfig model = resolved_model_config(given, registry);
+  check_tokenizer_fits(tokenizer, model);
+  check_hugging_face_export(model, registry);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
   const OriginFolder taken_over(origin, layout);
-  if (layout.window_keys == WindowKeys::kNone && model.config().window > 0)
-    warn(folder.string(), concat("config.json has no key for model.window=", model.config().window,
+  if (layout.window_keys == WindowKeys::kNone && model.window > 0)
+    warn(folder.string(), concat("config.json has no key for model.window=", model.window,
                                  ": whoever reads it lets attention see all tokens before"));
-  if (model.config().attention_pattern.is_on())
+  if (model.attention_pattern.is_on())
     warn(folder.string(),
          "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
          "all tokens before");
-  if (layout.share_in_parameters && model.config().rotary_share != *layout.rotary_share)
+  if (layout.share_in_parameters && model.rotary_share != *layout.rotary_share)
     warn(folder.string(),
-         concat("config.json says model.rotary_share=", model.config().rotary_share,
+         concat("config.json says model.rotary_share=", model.rotary_share,
                 " where transformers 4 does not look: that version takes ", *layout.rotary_share));
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(model, taken_over, tokenizer, dtype, token_ids, output.create().string(), stream);
+  write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
+              stream);
   output.commit();
 }
 
@@ -330,18 +361,19 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
   return model;
 }
 
-void read_hugging_face_weights(const fs::path& folder, LanguageModel& model,
+void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
                                const WeightTaker& take, const ModelRegistry& registry) {
-  read_weights(folder, model, registry, take);
+  read_weights(folder, network, model, registry, take);
 }
 
-void read_hugging_face_weights(const fs::path& folder, LanguageModel& model, const Stream& stream,
-                               const ModelRegistry& registry) {
-  read_weights(folder, model, registry, [&](Parameter& parameter, const FolderWeight& weight) {
-    const Tensor master = parameter.home_master();
-    if (master.device().type == DeviceType::kCpu) return weight.read(master);
-    wait_for_copy(master, weight.values(), stream);
-  });
+void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
+                               const Stream& stream, const ModelRegistry& registry) {
+  read_weights(folder, network, model, registry,
+               [&](Parameter& parameter, const FolderWeight& weight) {
+                 const Tensor master = parameter.home_master();
+                 if (master.device().type == DeviceType::kCpu) return weight.read(master);
+                 wait_for_copy(master, weight.values(), stream);
+               });
 }
 
 std::string how_to_download(const fs::path& name) {

@@ -13,6 +13,7 @@
 #include "src/hugging_face/mixer_keys.h"
 #include "src/hugging_face/quantization_config.h"
 #include "src/hugging_face/rotary_keys.h"
+#include "src/hugging_face/vision_keys.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -125,11 +126,13 @@ json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayo
   if (layout.rope_theta) write_rotary_keys(config, model, layout);
   write_mixer_keys(config, model, layout);
   write_expert_keys(config, model, layout);
+  write_vision_keys(config, model, layout);
   for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
   for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
-  add_token_ids(config, end_of_text, token_ids);
+  const bool reads_tokens = layout.classifier.empty();
+  if (reads_tokens) add_token_ids(config, end_of_text, token_ids);
   config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
-  config["use_cache"] = true;
+  if (reads_tokens) config["use_cache"] = true;
   for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
   if (!quantization.empty()) config["quantization_config"] = quantization_config(quantization);
   return config;
@@ -200,6 +203,7 @@ void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout
   if (layout.rope_theta) read_rotary_keys(reader, model, layout);
   read_mixer_keys(reader, model, layout);
   read_expert_keys(reader, model, layout);
+  read_vision_keys(reader, model, layout);
   for (const Fixed& key : layout.fixed) reader.expect(key);
   for (const Fixed& key : layout.written(model)) reader.know(key.key);
   reader.sort_unread();

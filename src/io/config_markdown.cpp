@@ -13,7 +13,7 @@ std::string bounded(const std::string& word, const Range& range) {
 }
 
 std::string default_text(const FieldNode& field) {
-  if (field.is_list) return "`[]`";
+  if (field.is_list) return field.is_named ? "`{}`" : "`[]`";
   if (field.left_out) return "left out";
   struct Text {
     std::string operator()(std::monostate) const { return ""; }
@@ -31,7 +31,7 @@ std::string default_text(const FieldNode& field) {
 }
 
 std::string allowed_text(const FieldNode& field) {
-  if (field.is_list) return "list of objects";
+  if (field.is_list) return field.is_named ? "object of objects" : "list of objects";
   struct Text {
     const FieldNode& field;
     std::string operator()(std::monostate) const { return ""; }
@@ -65,7 +65,8 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
     out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
   for (const FieldNode& field : group.fields) {
     if (field.is_group()) append_group(out, field, path + field.name + ".");
-    if (field.is_list) append_group(out, field, path + field.name + "[].");
+    if (field.is_list)
+      append_group(out, field, path + field.name + (field.is_named ? ".NAME." : "[]."));
   }
 }
 

@@ -80,12 +80,24 @@ struct FileReading {
                                                 : concat(file, ":", line->second, ": ", problem));
   }
 
+  void read_named(const FieldNode& list, const std::string& path, const json::object& elements) {
+    list.clear();
+    for (const auto& [name, value] : elements) {
+      const std::string at = joined(path, std::string(name));
+      if (value.is_object()) {
+        read_group(list.append(std::string(name)), at, value.get_object());
+      } else {
+        note(at, concat(at, ": got ", brief(value), ", want an object"));
+      }
+    }
+  }
+
   void read_list(const FieldNode& list, const std::string& path, const json::array& elements) {
     list.clear();
     for (std::size_t i = 0; i < elements.size(); ++i) {
       const std::string at = concat(path, "[", i, "]");
       if (elements[i].is_object()) {
-        read_group(list.append(), at, elements[i].get_object());
+        read_group(list.append(""), at, elements[i].get_object());
       } else {
         note(at, concat(at, ": got ", brief(elements[i]), ", want an object"));
       }
@@ -102,7 +114,9 @@ struct FileReading {
         note(at, unknown_key(root, group, at, name));
       } else if (field->is_group() && value.is_object()) {
         read_group(*field, at, value.get_object());
-      } else if (field->is_list && value.is_array()) {
+      } else if (field->is_named && value.is_object()) {
+        read_named(*field, at, value.get_object());
+      } else if (field->is_list && !field->is_named && value.is_array()) {
         read_list(*field, at, value.get_array());
       } else {
         const std::string problem = assign(*field, at, value);
@@ -148,6 +162,36 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
 
+/// One value, as `--set` gives it, of which the text of a text need not be quoted.
+static void set_value(const FieldNode& field, const std::string& path, const std::string& text) {
+  const bool is_text = std::holds_alternative<std::string>(field.value);
+  json::value value = json::string(text);
+  try {
+    value = parse_json_text(is_text ? json::serialize(value) : text, path);
+  } catch (const DataError&) {
+    if (is_text) throw ConfigError({path + ": the text is not valid UTF-8"});
+  }
+  const std::string problem = assign(field, path, value);
+  if (!problem.empty()) throw ConfigError({problem});
+}
+
+/// "parts.video.*.recompute": from `begin` on the name of an element, which is made where it is missing,
+/// and its key.
+static std::string set_of_element(const FieldNode& root, const FieldNode& list,
+                                  const std::string& path, std::size_t begin,
+                                  const std::string& text) {
+  const std::size_t dot = path.rfind('.');
+  if (dot <= begin)
+    throw ConfigError({concat(path, ": want ", path.substr(0, begin), "NAME.KEY=VALUE, or ",
+                              path.substr(0, begin - 1), "={\"NAME\": {\"KEY\": VALUE}}")});
+  const std::string key = path.substr(dot + 1);
+  if (find_field(list, key) == nullptr) throw ConfigError({unknown_key(root, list, path, key)});
+  const FieldNode* const known = named_element(list, path.substr(begin));
+  const FieldNode element = known ? *known : list.append(path.substr(begin, dot - begin));
+  set_value(*find_field(element, key), path, text);
+  return path;
+}
+
 std::vector<std::string> set_field(const FieldNode& root, const std::string& path,
                                    const std::string& text) {
   if (keys_of(root, path).front() != path) return set_spelled(root, path, text);
@@ -155,6 +199,7 @@ std::vector<std::string> set_field(const FieldNode& root, const std::string& pat
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
+    if (field->is_named) return {set_of_element(root, *field, path, begin, text)};
     if (field->is_list) {
       throw ConfigError({concat(path, ": ", path.substr(0, begin - 1),
                                 " is a list; set it as a whole, [{\"KEY\": VALUE, …}, …]")});
@@ -168,24 +213,27 @@ std::vector<std::string> set_field(const FieldNode& root, const std::string& pat
     throw ConfigError(
         {concat(path, ": is a group; set one of its fields", name_hint("", names_of(*field)))});
   }
-  const bool is_text = std::holds_alternative<std::string>(field->value);
-  json::value value = json::string(text);
-  try {
-    value = parse_json_text(is_text ? json::serialize(value) : text, path);
-  } catch (const DataError& error) {
-    if (field->is_list) throw ConfigError({error.what()});
-    if (is_text) throw ConfigError({path + ": the text is not valid UTF-8"});
-  }
-  if (field->is_list && value.is_array()) {
-    const JsonKeys keys;
-    const std::string name = "--set";
-    FileReading reading{root, keys, name, {}};
-    reading.read_list(*field, path, value.get_array());
-    if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
+  if (!field->is_list) {
+    set_value(*field, path, text);
     return {path};
   }
-  const std::string problem = assign(*field, path, value);
-  if (!problem.empty()) throw ConfigError({problem});
+  json::value value;
+  try {
+    value = parse_json_text(text, path);
+  } catch (const DataError& error) {
+    throw ConfigError({error.what()});
+  }
+  const JsonKeys keys;
+  const std::string name = "--set";
+  FileReading reading{root, keys, name, {}};
+  if (field->is_named && value.is_object()) {
+    reading.read_named(*field, path, value.get_object());
+  } else if (!field->is_named && value.is_array()) {
+    reading.read_list(*field, path, value.get_array());
+  } else {
+    throw ConfigError({assign(*field, path, value)});
+  }
+  if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
   return {path};
 }
 

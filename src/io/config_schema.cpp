@@ -34,6 +34,12 @@ struct AddType {
     if (!field.is_list) return add_properties(schema, field);
     json::object items;
     add_properties(items, field);
+    if (field.is_named) {
+      schema["type"] = "object";
+      schema["default"] = json::object();
+      schema["additionalProperties"] = std::move(items);
+      return;
+    }
     schema["type"] = "array";
     schema["default"] = json::array();
     schema["items"] = std::move(items);

@@ -9,12 +9,23 @@
 
 namespace hybrid_trainer {
 
+/// The elements of a named list, of which each is an object by its name.
+struct NamedElements {
+  const std::vector<FieldNode>& elements;
+};
+
+static void save(cereal::JSONOutputArchive& archive, const NamedElements& list);
+
 /// Called by cereal: a group is an object of its fields.
 static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
   for (const FieldNode& field : group.fields) {
     if (field.left_out) continue;
     if (field.is_group()) {
       archive(cereal::make_nvp(field.name, field));
+      continue;
+    }
+    if (field.is_named) {
+      archive(cereal::make_nvp(field.name, NamedElements{field.elements}));
       continue;
     }
     if (field.is_list) {
@@ -29,6 +40,10 @@ static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
         },
         field.value);
   }
+}
+
+static void save(cereal::JSONOutputArchive& archive, const NamedElements& list) {
+  for (const FieldNode& element : list.elements) archive(cereal::make_nvp(element.name, element));
 }
 
 std::string fields_json(const FieldNode& root) {
@@ -63,9 +78,10 @@ std::string field_text(const FieldNode& field) {
     for (const FieldNode& key : element.fields) {
       if (!key.left_out) keys += concat(keys.empty() ? "" : ", ", key.name, ": ", field_text(key));
     }
-    text += concat(text.empty() ? "{" : ", {", keys, "}");
+    text +=
+        concat(text.empty() ? "" : ", ", field.is_named ? element.name + ": " : "", "{", keys, "}");
   }
-  return "[" + text + "]";
+  return field.is_named ? "{" + text + "}" : "[" + text + "]";
 }
 
 }  // namespace hybrid_trainer

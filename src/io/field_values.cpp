@@ -26,9 +26,22 @@ const FieldNode* find_field(const FieldNode& group, std::string_view name) {
   return nullptr;
 }
 
+const FieldNode* named_element(const FieldNode& list, const std::string& rest) {
+  const std::string name = rest.substr(0, rest.rfind('.'));
+  for (const FieldNode& element : list.elements) {
+    if (element.name == name) return &element;
+  }
+  return nullptr;
+}
+
 const FieldNode* field_at(const FieldNode& root, const std::string& path) {
   const FieldNode* field = &root;
   for (std::size_t begin = 0; field != nullptr && begin <= path.size();) {
+    if (field->is_named) {
+      field = named_element(*field, path.substr(begin));
+      begin = path.rfind('.') + 1;
+      if (field == nullptr) return nullptr;
+    }
     const std::size_t end = std::min(path.find('.', begin), path.size());
     field = find_field(*field, std::string_view(path).substr(begin, end - begin));
     begin = end + 1;
@@ -48,6 +61,7 @@ std::string brief(const json::value& value) {
 }
 
 const char* wanted(const FieldNode& field) {
+  if (field.is_named) return "an object of objects, {\"NAME\": {\"KEY\": VALUE}}";
   if (field.is_list) return "a list of objects";
   switch (field.value.index()) {
     case 0:

@@ -54,7 +54,7 @@ double Decoder::flops_of(const Shape& targets) {
   return (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
 }
 
-double Decoder::recomputed_flops(const Shape& targets, double share) {
+double Decoder::recomputed_flops_of(const Shape& targets, double share) {
   return blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
 }
 

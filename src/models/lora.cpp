@@ -135,24 +135,30 @@ std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& lay
   return modules;
 }
 
-void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t seed,
-                  const Stream& stream, const ModelRegistry& registry) {
-  const HuggingFaceLayout& layout = find_family(model.config().family, registry).hugging_face;
+void add_adapters(Network& network, const ModelConfig& given, const LoraConfig& config,
+                  std::uint64_t seed, const Stream& stream, const ModelRegistry& registry,
+                  const RankOfWeight& rank_of) {
+  const ModelConfig model = resolved_model_config(given, registry);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
   TargetModules targets(config);
-  const ExpertConfig& experts = model.config().experts;
+  const ExpertConfig& experts = model.experts;
   AdapterSpec spec{.dropout = config.dropout,
                    .decomposed = is_decomposed(config.variant),
                    .site = std::uint64_t{1} << 32};
-  model.visit_linears([&](Linear& linear) {
+  network.visit_linears([&](Linear& linear) {
     const Role role = linear.weight().role();
+    const auto own = rank_of ? rank_of(linear.weight().name()) : std::nullopt;
+    const std::int64_t rank = own.value_or(config.rank);
+    if (rank == 0) return;
     std::vector<AdapterPart> parts;
     for (AdapterPart& module : modules_of(linear, layout)) {
       if (targets.include(module.name, role)) parts.push_back(std::move(module));
     }
     if (parts.empty()) return;
     if (role == Role::kExpert && spec.decomposed) refuse_decomposed_experts(config);
-    spec.rank =
-        role == Role::kExpert ? config.rank_of_experts(experts.chosen, experts.count) : config.rank;
+    spec.rank = role == Role::kExpert && !own
+                    ? config.rank_of_experts(experts.chosen, experts.count)
+                    : rank;
     spec.scale = config.scale_of(spec.rank);
     ++spec.site;
     linear.set_adapter(std::move(parts), spec, stream);
@@ -161,11 +167,11 @@ void add_adapters(LanguageModel& model, const LoraConfig& config, std::uint64_t 
     initialize_uniform(a, 1 / std::sqrt(static_cast<double>(a.shape()[1])), seed, stream);
   });
   targets.require_all_used();
-  targets.tell_of_parts(model.config().layers);
+  targets.tell_of_parts(model.layers);
 }
 
-void merge_adapters(LanguageModel& model, const Stream& stream) {
-  model.visit_linears([&](Linear& linear) {
+void merge_adapters(Network& network, const Stream& stream) {
+  network.visit_linears([&](Linear& linear) {
     if (linear.adapter() == nullptr) return;
     const Tensor values =
         Tensor::empty(linear.weight().shape(), DType::kF32, MemoryKind::kParameters, stream);

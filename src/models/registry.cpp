@@ -23,6 +23,12 @@ void add_texts(const T& config, const std::string& group,
   T::visit_fields(config, [&]<class Value>(const Field<Value>& field) {
     if constexpr (FieldStruct<std::remove_const_t<Value>>) {
       add_texts(field.value, field.name + std::string("."), texts);
+    } else if constexpr (kIsFieldStructList<std::remove_const_t<Value>>) {
+      std::vector<std::pair<std::string, std::string>> of_elements;
+      for (const auto& element : field.value) add_texts(element, "", of_elements);
+      std::vector<std::string> values;
+      for (const auto& [key, value] : of_elements) values.push_back(value);
+      texts.emplace_back(group + field.name, join(values));
     } else if constexpr (kIsOptional<std::remove_const_t<Value>>) {
       texts.emplace_back(group + field.name, concat(field.value.value_or(0)));
     } else if constexpr (std::is_same_v<std::remove_const_t<Value>, bool>) {
@@ -43,11 +49,14 @@ std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig
 
 const ModelRegistry& model_families() {
   static const ModelRegistry families{
-      gpt2_family(),           llama_family(),       mistral_family(),    qwen2_family(),
-      qwen3_family(),          gemma2_family(),      gemma3_family(),     mamba2_family(),
-      granite_hybrid_family(), bamba_family(),       qwen3_next_family(), qwen3_5_family(),
-      semiseparable_family(),  mixtral_family(),     qwen2_moe_family(),  qwen3_moe_family(),
-      olmoe_family(),          granite_moe_family(), gpt_oss_family(),    whisper_family(),
+      gpt2_family(),          llama_family(),      mistral_family(),
+      qwen2_family(),         qwen3_family(),      gemma2_family(),
+      gemma3_family(),        mamba2_family(),     granite_hybrid_family(),
+      bamba_family(),         qwen3_next_family(), qwen3_5_family(),
+      semiseparable_family(), mixtral_family(),    qwen2_moe_family(),
+      qwen3_moe_family(),     olmoe_family(),      granite_moe_family(),
+      gpt_oss_family(),       whisper_family(),    vit_family(),
+      trident_family(),       series_family(),
   };
   return families;
 }
@@ -61,15 +70,36 @@ ModelConfig resolved_model_config(const ModelConfig& config, const ModelRegistry
   return !family.resolved ? config : family.resolved(config);
 }
 
-std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
-                                          const Stream& stream, const ModelRegistry& registry) {
+std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
+                                      const Stream& stream, const ModelRegistry& registry) {
   std::vector<std::string> problems;
   collect_range_problems(config, "model", problems);
   collect_model_problems(config, problems, registry);
-  if (config.vocabulary == 0) problems.emplace_back("model.vocabulary: got 0, want at least 1");
+  const auto family = std::ranges::find(registry, config.family, &ModelFamily::name);
+  if (config.vocabulary == 0 && family != registry.end() && family->is_of_language)
+    problems.emplace_back("model.vocabulary: got 0, want at least 1");
   if (!problems.empty()) throw ConfigError(problems);
   return find_family(config.family, registry)
       .make(resolved_model_config(config, registry), seed, stream);
+}
+
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
+                                          const Stream& stream, const ModelRegistry& registry) {
+  std::unique_ptr<Network> network = make_network(config, seed, stream, registry);
+  auto* const model = dynamic_cast<LanguageModel*>(network.get());
+  if (model == nullptr)
+    throw ConfigError({concat("model.family: got ", config.family,
+                              ", which is no language model; want one that reads text")});
+  network.release();
+  return std::unique_ptr<LanguageModel>(model);
+}
+
+LanguageModel& as_language_model(Network& network, const std::string& family,
+                                 const std::string& what) {
+  if (auto* const model = dynamic_cast<LanguageModel*>(&network)) return *model;
+  throw UsageError(
+      concat(family, " is no language model: ", what,
+             " wants one that reads and writes text; `hybrid eval` measures this one"));
 }
 
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,

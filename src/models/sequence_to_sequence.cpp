@@ -60,9 +60,9 @@ double SequenceToSequence::flops_of(const Shape& targets) {
   return decoder_.flops_of(targets) + (source.forward + backward) * static_cast<double>(targets[0]);
 }
 
-double SequenceToSequence::recomputed_flops(const Shape& targets, double share) {
+double SequenceToSequence::recomputed_flops_of(const Shape& targets, double share) {
   const double of_source = trains_encoder() ? encoder_->recomputed_flops(share) : 0;
-  return decoder_.recomputed_flops(targets, share) + of_source * static_cast<double>(targets[0]);
+  return decoder_.recomputed_flops_of(targets, share) + of_source * static_cast<double>(targets[0]);
 }
 
 std::vector<std::string> SequenceToSequence::parts() const {

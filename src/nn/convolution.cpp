@@ -81,6 +81,17 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
 }
 
 Tensor Convolution::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  return backward(dy, true, tape, stream);
+}
+
+void Convolution::backward_parameters(const Tensor& dy, ActivationTape& tape,
+                                      const Stream& stream) {
+  backward(dy, false, tape, stream);
+}
+
+/// Without `wants_input` returns nothing.
+Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape& tape,
+                             const Stream& stream) {
   const Tensor x = tape.take(stream);
   const Shape shape = tape.take_shape();
   const Pass& pass = tape.pass();
@@ -89,6 +100,7 @@ Tensor Convolution::backward(const Tensor& dy, ActivationTape& tape, const Strea
       dbias(bias_ ? *bias_ : weight_, stream, bias_.has_value());
   const Tensor product_dy = product_operand(dy, Operand::kGradient, weight_, pass, stream);
   write_parameter_gradients(dweight, dbias, dy, product_dy, x, pass, stream);
+  if (!wants_input) return {};
   Tensor dx = Tensor::empty(shape, dy.dtype(), MemoryKind::kActivations, stream);
   const Weight weight = weight_.acquire(dy.dtype(), stream);
   kernels::convolution_backward_input(

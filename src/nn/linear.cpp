@@ -143,6 +143,11 @@ Tensor Linear::backward(const Tensor& dy, ActivationTape& tape, const Stream& st
   return dx;
 }
 
+void Linear::backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor x = tape.take(stream);
+  const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
+}
+
 /// The gradient of what the magnitudes multiply, which is computed again for theirs.
 Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                                  const Stream& stream) {

@@ -40,4 +40,10 @@ Tensor PatchEmbedding::backward(const Tensor& dy, ActivationTape& tape, const St
   return projection_.backward(dy.view(windows), tape, stream);
 }
 
+void PatchEmbedding::backward_parameters(const Tensor& dy, ActivationTape& tape,
+                                         const Stream& stream) {
+  const Shape windows = projection_.output_shape(tape.take_shape());
+  projection_.backward_parameters(dy.view(windows), tape, stream);
+}
+
 }  // namespace hybrid_trainer

@@ -43,7 +43,7 @@ HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device de
   if (config.memory.device_map != "auto") return config;
   HybridTrainerConfig chosen = config;
   const Stream nowhere(make_device_pool({device.type, device.index, true}));
-  const std::vector<std::string> parts = make_model(config.model, 0, nowhere, registry)->parts();
+  const std::vector<std::string> parts = make_network(config.model, 0, nowhere, registry)->parts();
   const auto need = [&](std::int64_t on_device, std::int64_t on_host) {
     chosen.memory.device_map = map_of(parts, on_device, on_host);
     HybridTrainerConfig unlimited = chosen;

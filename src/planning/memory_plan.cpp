@@ -278,9 +278,10 @@ HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
   return config;
 }
 
-MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
+MemoryPlan plan_memory(const HybridTrainerConfig& given, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry) {
+  const HybridTrainerConfig config = given.with_parts();
   const bool with_files = rates.write_bytes_per_second > 0;
   const HybridTrainerConfig mapped = with_device_map(config, device, budgets, registry);
   MemoryPlan plan = Planner(mapped, device, budgets, with_files, registry).plan(rates);
@@ -292,7 +293,7 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
 bool could_go_in_segments(const HybridTrainerConfig& config, const ModelRegistry& registry) {
   const Stream nowhere(make_device_pool({DeviceType::kCpu, 0, true}));
   return config.memory.segment_length == 0 &&
-         make_model(config.model, 0, nowhere, registry)->goes_in_segments();
+         make_network(config.model, 0, nowhere, registry)->goes_in_segments();
 }
 
 }  // namespace hybrid_trainer

@@ -105,8 +105,8 @@ void include_larger(MemoryNeed& need, const MemoryNeed& other) {
 class SimulatedRun {
  public:
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry,
-               const SimulatedRank& rank)
-      : config_(with_fewer_repeats(config, rank)),
+               const SimulatedRank& rank, MemoryListener* listener)
+      : config_(with_fewer_repeats(config.with_parts(), rank)),
         others_(rank.rank, rank.ranks),
         stream_(endless(make_device_pool({device.type, device.index, true}))),
         host_(make_host_pool(stream_.device(), config.memory.host_budget.limit())),
@@ -117,6 +117,7 @@ class SimulatedRun {
             *model_, config_, stream_, places_, [](const std::string&) {},
             rank.ranks > 1 ? &others_ : nullptr),
         scripted_(trainable_) {
+    if (listener != nullptr) stream_.pool()->set_listener(listener);
     allocate_data(config.gradient_accumulation.micro_batches);
     hold_partial_sums(config.gradient_accumulation.micro_batches);
   }
@@ -164,24 +165,12 @@ class SimulatedRun {
     return pool;
   }
 
-  /// A batch with what pairs of answers add to it.
-  static Batch with_pairs(const Batch& batch, const Stream& stream) {
-    std::vector<NamedTensor> tensors = batch.tensors();
-    const Shape places = batch.at("tokens").shape();
-    tensors.push_back({"halves", Tensor::empty(places, DType::kI32, MemoryKind::kData, stream)});
-    tensors.push_back(
-        {"references", Tensor::empty(places, DType::kF32, MemoryKind::kData, stream)});
-    return Batch(std::move(tensors), batch.tokens_per_example());
-  }
   /// As the loader and the evaluation hold them; on CUDA one uploaded batch of each.
   void allocate_data(std::int64_t micro_batches) {
     const bool on_host = stream_.device().type == DeviceType::kCuda;
     const std::int64_t loaded = config_.data.batch_size * micro_batches;
     const auto add = [&](std::int64_t size, const Stream& stream) {
-      data_.push_back(
-          empty_token_batch({size, config_.data.sequence_length}, config_.data.is_rows(), stream));
-      if (config_.prefers()) data_.back() = with_pairs(data_.back(), stream);
-      data_.back() = model_->with_sources(data_.back(), stream);
+      data_.push_back(model_->empty_batch(batch_form(config_, size), stream));
       return data_.back();
     };
     Batch batch;
@@ -267,9 +256,7 @@ class SimulatedRun {
   /// time; nothing where the objective needs no reference.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
-    const Batch pairs = model_->with_sources(
-        with_pairs(empty_token_batch({1, config_.data.sequence_length}, true, stream_), stream_),
-        stream_);
+    const Batch pairs = model_->empty_batch(batch_form(config_, 1), stream_);
     ForwardOnlyTape tape(Pass{.training = false});
     model_->forward(pairs, 1.0f, tape, stream_);
     const MemoryUse use = stream_.pool()->use();
@@ -295,7 +282,7 @@ class SimulatedRun {
   Stream stream_;
   Stream host_;
   std::shared_ptr<MemoryPlaces> places_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Network> model_;
   PhaseMemory reference_;
   ModelTrainable trainable_;
   MemoryNeed need_;
@@ -310,13 +297,14 @@ class SimulatedRun {
 }  // namespace
 
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, SimulatedPhases phases,
-                           const ModelRegistry& registry, SimulatedRank rank) {
-  MemoryNeed need = SimulatedRun(config, device, registry, rank).run(phases);
+                           const ModelRegistry& registry, SimulatedRank rank,
+                           MemoryListener* listener) {
+  MemoryNeed need = SimulatedRun(config, device, registry, rank, listener).run(phases);
   for (const StretchConfig& stretch : config.stretches) {
     if (!stretch.precision) continue;
     HybridTrainerConfig other = config;
     other.mixed_precision.warmup = other.mixed_precision.full = *stretch.precision;
-    include_larger(need, SimulatedRun(other, device, registry, rank).run(phases));
+    include_larger(need, SimulatedRun(other, device, registry, rank, listener).run(phases));
   }
   return need;
 }

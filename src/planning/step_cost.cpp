@@ -91,11 +91,11 @@ double StepCost::computed_again(const MemoryConfig& memory, std::int64_t time) c
 }
 
 double StepCost::products(const HybridTrainerConfig& config) const {
-  const Shape batch{config.data.batch_size * config.gradient_accumulation.micro_batches,
-                    config.data.sequence_length};
-  const double flops = model_->flops_of(batch) +
+  const Batch batch = model_->empty_batch(batch_form(config, config.effective_batch()), nowhere_);
+  const double flops = model_->step_flops(batch) +
                        model_->recomputed_flops(batch, config.memory.recompute) +
-                       computed_again(config.memory, batch[1]) * model_->recomputed_flops(batch, 1);
+                       computed_again(config.memory, batch.tokens_per_example()) *
+                           model_->recomputed_flops(batch, 1);
   const double rebuilt_bytes =
       std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
   return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "hybrid_trainer/memory/device_map.h"
-#include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/planning/memory_plan.h"
 
 namespace hybrid_trainer {
@@ -34,7 +34,7 @@ class StepCost {
 
   StepRates rates_;
   Stream nowhere_;
-  std::unique_ptr<LanguageModel> model_;  // simulated
+  std::unique_ptr<Network> model_;  // simulated
   std::int64_t activation_bits_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
   std::vector<std::pair<std::string, double>> weights_;  // matrices and tables: name, elements

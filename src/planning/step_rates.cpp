@@ -74,6 +74,19 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
   return sample;
 }
 
+/// The speed of a network that is no language model is that of a decoder's block of its width.
+HybridTrainerConfig with_decoder(HybridTrainerConfig config, const ModelRegistry& registry) {
+  constexpr std::int64_t kHeadSize = 64;
+  if (find_family(config.model.family, registry).is_of_language) return config;
+  const std::int64_t heads =
+      std::clamp<std::int64_t>(config.model.width / kHeadSize, 1, kWidest / kHeadSize);
+  config.model = {.heads = heads, .width = heads * kHeadSize, .context = 256};
+  config.data.sequence_length = config.model.context;
+  config.data.layout = DataConfig{}.layout;
+  config.parts.clear();
+  return config;
+}
+
 /// Each token in turn, so that routers have a choice.
 Tensor different_tokens(const Shape& shape, std::int64_t vocabulary, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
@@ -83,10 +96,13 @@ Tensor different_tokens(const Shape& shape, std::int64_t vocabulary, const Strea
   return wait_for_device(tokens, stream);
 }
 
-double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
+double measure_flops(const HybridTrainerConfig& given, const Stream& stream,
                      const ModelRegistry& registry) {
-  const HybridTrainerConfig sample = sample_of(config, registry);
-  const auto model = make_model(sample.model, 0, stream, registry);
+  const HybridTrainerConfig config = with_decoder(given, registry);
+  const bool is_another = config.model.family != given.model.family;
+  const ModelRegistry& families = is_another ? model_families() : registry;
+  const HybridTrainerConfig sample = sample_of(config, families);
+  const auto model = make_model(sample.model, 0, stream, families);
   MemoryPlaces places(sample.memory, stream, make_host_pool(stream.device()));
   TrainingStep step(*model, sample, stream, places);
   const PhasePrecision precision(config.mixed_precision, sample.model.width, stream.device());

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/memory/quantized_weight.h"
+#include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
 #include "hybrid_trainer/run/model_card.h"
@@ -97,8 +98,8 @@ std::string blocks_text(LossModel& model) {
 }
 
 /// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
-std::string adapters_line(const LoraConfig& lora, LossModel& model) {
-  if (!lora.is_on()) return "none";
+std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
+  if (!lora.is_on()) return has_parts ? "of parts, see below" : "none";
   std::int64_t trained = 0;
   for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
   return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
@@ -154,12 +155,12 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
                     : concat("want at least ", wanted, ", or 0 to take that"))});
   }
   config.validate(registry);
-  if (config.lora.is_on() && config.lora.base == kFileBase)
-    config.lora.file = file_of_base(settings_);
+  if (config.freezes() && config.lora.base == kFileBase) config.lora.file = file_of_base(settings_);
   if (!settings_.export_to.empty() && !config.lora.is_on())
     check_hugging_face_export(config.model, registry);
   check_data(config);
-  if (!config.optimizer.groups.empty() || config.lora.is_on()) check_model(config, registry);
+  if (!config.optimizer.groups.empty() || !config.parts.empty() || config.freezes())
+    check_model(config, registry);
   tokenizer_ = load_tokenizer_for(config.data_vocabulary());
   return config;
 }
@@ -180,7 +181,12 @@ void LanguageTask::prepare(const Beginning& beginning) {
 /// A Hugging Face folder, or the adapters alone in PEFT's format.
 void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path& output) const {
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun trained = load_trained_run(run.root, stream, *settings_.registry);
+  const HybridTrainerConfig config = config_of_run(run);
+  const bool merges = config.freezes() && !config.lora.is_on();  // as parts say
+  const TrainedRun trained =
+      load_trained_run(run.root, stream, *settings_.registry, {},
+                       merges ? std::optional<std::string>("fp32") : std::nullopt);
+  if (merges) merge_adapters(*trained.network, stream);
   if (trained.config.lora.is_on()) {
     export_adapter(trained, output, stream);
     write_model_card(run.root, output, CardKind::kAdapter);
@@ -223,7 +229,7 @@ RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
 
 void LanguageTask::write_files(const RunPaths& own, const RunPaths& run,
                                const HybridTrainerConfig& config, bool resumes) const {
-  if (config.lora.is_on() && base_) write_run_base(own, *base_);
+  if (config.freezes() && base_) write_run_base(own, *base_);
   write_run_files(own, config, run_data(run, resumes));
 }
 
@@ -232,7 +238,7 @@ std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
   const ModelFamily& family = find_family(config.model.family, *settings_.registry);
   std::vector<NamedText> settings{
       {"model", model_line(family, config.model, model.parameter_count())},
-      {"adapters", adapters_line(config.lora, model)},
+      {"adapters", adapters_line(config.lora, config.has_adapters(), model)},
       {"data", concat(settings_.data.string(), ", ", units::millions(described().train_tokens),
                       " training tokens")},
       {"batch", batch_line(config)}};

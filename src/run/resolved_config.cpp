@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,
                                     std::vector<std::string>& told) {
   told = settings.notes;
-  HybridTrainerConfig config = task.completed(settings.config);
+  HybridTrainerConfig config = task.completed(settings.config.with_parts());
   const int cores = processor_info().cores;
   const std::int64_t workers = config.phases.asynchronous_optimizer.worker_threads;
   if (config.phases.delays_updates() && workers > cores) {

@@ -91,7 +91,7 @@ TrainingRunSettings with_base(TrainingRunSettings settings) {
   const RunPaths paths{settings.run.string()};
   if (!settings.resume || !paths.hold_a_run()) return settings;
   if (has_checkpoint(paths)) {
-    if (!settings.config.lora.is_on()) settings.init_from.reset();
+    if (!settings.config.freezes()) settings.init_from.reset();
     settings.adapter.reset();  // its values are in the checkpoint
     return settings;
   }

@@ -21,8 +21,18 @@ namespace {
 constexpr std::int64_t kProbeTokens = 64;
 
 void require_adapters(const TrainedRun& run) {
-  if (!run.config.lora.is_on())
+  if (!run.config.freezes())
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
+}
+
+/// Throws ConfigError where the run trained weights beside its adapters.
+void require_adapters_alone(const TrainedRun& run) {
+  require_adapters(run);
+  if (!run.config.lora.is_on())
+    throw ConfigError(
+        {"parts: the run trained weights as a whole beside its adapters, which a folder of "
+         "adapters "
+         "does not hold; merge them: hybrid export RUN --merge --output MERGED"});
 }
 
 void require_plain_base(const std::filesystem::path& base) {
@@ -52,6 +62,13 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "diverged; export an earlier checkpoint's run"));
 }
 
+/// None of a network that gives no logits.
+std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
+                                const Stream& stream) {
+  if (!find_family(run.config.model.family).is_of_language) return {};
+  return probe_logits(run.model(), what, stream);
+}
+
 /// Of a MergedExport or a GgufExport.
 template <class Export>
 void compare_logits(const std::vector<float>& before, const std::vector<float>& after,
@@ -68,13 +85,14 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
                           const Stream& stream) {
   require_plain_base(run.base);
   MergedExport result{.step = run.step, .warnings = run.warnings};
-  merge_adapters(*run.model, stream);
+  merge_adapters(*run.network, stream);
   result.dtype = export_model(run, output, dtype, stream);
   read_hugging_face_weights(
-      output, *run.model, [&](Parameter& parameter, const FolderWeight& weight) {
+      output, *run.network, run.config.model,
+      [&](Parameter& parameter, const FolderWeight& weight) {
         parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
       });
-  compare_logits(before, probe_logits(*run.model, output.string(), stream), result);
+  compare_logits(before, probe_logits(run, output.string(), stream), result);
   return result;
 }
 
@@ -83,15 +101,15 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream) {
   const DType rounded = dtype.value_or(export_dtype(run));
-  export_hugging_face(*run.model, run.tokenizer.get(), output, stream, model_families(), rounded,
-                      run.token_ids, run.origin);
+  export_hugging_face(*run.network, run.config.model, run.tokenizer.get(), output, stream,
+                      model_families(), rounded, run.token_ids, run.origin);
   return rounded;
 }
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {
-  require_adapters(run);
-  write_adapter(*run.model, run.config.lora, run.base.string(), output, stream);
+  require_adapters_alone(run);
+  write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), output, stream);
   if (run.tokenizer == nullptr) return;
   const auto file = run.tokenizer->files().find("generation_config.json");
   const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
@@ -107,7 +125,7 @@ MergedExport export_merged(const std::filesystem::path& folder, const std::files
   {
     const TrainedRun run = load_trained_run(folder, stream, registry, weights);
     require_adapters(run);
-    before = probe_logits(*run.model, folder.string(), stream);
+    before = probe_logits(run, folder.string(), stream);
   }
   const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
   return write_merged(run, before, output, dtype, stream);
@@ -119,17 +137,17 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
                                    std::optional<DType> dtype) {
   const Stream stream(MemoryPool::create("device"));
   const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(), base);
-  return write_merged(run, probe_logits(*run.model, folder.string(), stream), output, dtype,
-                      stream);
+  return write_merged(run, probe_logits(run, folder.string(), stream), output, dtype, stream);
 }
 
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream) {
-  require_adapters(run);
+  require_adapters_alone(run);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
   const std::filesystem::path folder = passing.create() / "adapter";
-  write_adapter(*run.model, run.config.lora, run.base.string(), folder, stream);
-  export_gguf_adapter(folder, run.model->config(), output);  // and nothing else stays
+  write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), folder, stream);
+  export_gguf_adapter(folder, resolved_model_config(run.config.model),
+                      output);  // and nothing else stays
 }
 
 namespace {
@@ -160,11 +178,11 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::p
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream) {
-  LanguageModel& model = *run.model;
+  LanguageModel& model = run.model("a GGUF file");
   if (!run.tokenizer)
     throw DataError(
         "a GGUF file holds its tokenizer, and here is none; export a Hugging Face folder");
-  if (run.config.lora.is_on()) {
+  if (run.config.freezes()) {
     require_plain_base(run.base);
     merge_adapters(model, stream);
   }
@@ -174,9 +192,10 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   export_gguf(model, *run.tokenizer, run.token_ids, result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
   result.tokens = compare_tokens(*run.tokenizer, output);
-  visit_gguf_weights(output, model, [](Parameter& parameter, const FolderWeight& weight) {
-    parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
-  });
+  visit_gguf_weights(output, model, model.config(),
+                     [](Parameter& parameter, const FolderWeight& weight) {
+                       parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
+                     });
   compare_logits(before, probe_logits(model, output.string(), stream), result);
   return result;
 }

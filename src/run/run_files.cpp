@@ -90,6 +90,7 @@ void write_end_tokens(const RunPaths& paths, const RunData& data) {
 
 /// By its name alone where it lies in the run's folder, which may move.
 std::string place_of_data(const RunPaths& paths, const fs::path& data) {
+  if (data.empty()) return "";  // drawn from the seed
   const fs::path absolute = fs::absolute(data).lexically_normal();
   const bool is_inside = absolute.parent_path() == fs::absolute(paths.root).lexically_normal();
   return is_inside ? absolute.filename().string() : absolute.string();
@@ -110,7 +111,8 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
        {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
     if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
   replace_file(data_file(paths), json_line(source) + "\n");
-  if (data.tokenizer != tokenizer_folder(paths)) {
+  const bool has_tokenizer = !data.folder.empty() || !data.tokenizer.empty();
+  if (has_tokenizer && data.tokenizer != tokenizer_folder(paths)) {
     const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
     for (const auto& [name, content] : read_tokenizer_files(from)) {
       fs::create_directories(tokenizer_folder(paths));
@@ -147,7 +149,7 @@ RunData data_of_run(const RunPaths& paths) {
     return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
   };
   const fs::path place(std::string(folder->get_string()));
-  return {.folder = place.is_relative() ? paths.root / place : place,
+  return {.folder = place.is_relative() && !place.empty() ? paths.root / place : place,
           .train_tokens = number("train_tokens"),
           .checksum = text("checksum"),
           .validation = text("validation"),
@@ -189,11 +191,19 @@ FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& wei
                             paths.root, ")"));
 }
 
+/// The config with its frozen weights in another form.
+static void hold_in(HybridTrainerConfig& config, const std::string& form) {
+  config.lora.base = form;
+  for (PartConfig& part : config.parts)
+    if (part.base) part.base = form;
+}
+
 TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                             const ModelRegistry& registry, const RunWeights& weights,
                             const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
   TrainedRun run;
+  run.folder = root;
   run.config = config_of_run(paths);
   run.config.validate(registry);
   const FoundCheckpoint found = find_run_checkpoint(paths, weights);
@@ -204,14 +214,15 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.token_ids = data.token_ids;
   run.tokenizer = tokenizer_of_run(paths);
   run.tokenizer_folder = tokenizer_folder(paths);
-  if (frozen_form == kFileBase && !run.config.lora.is_on())
+  if (frozen_form == kFileBase && !run.config.freezes())
     throw UsageError(concat(paths.root, " is a run that trained all weights, so no GGUF file's ",
                             "blocks hold them (file); ask for another form, such as nf4"));
-  if (frozen_form) run.config.lora.base = *frozen_form;
+  if (frozen_form) hold_in(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or("");
-  run.origin = data.base;
-  run.model = make_run_model(run.config, base, stream, registry);
+  // A run that keeps the processor's file needs no other folder.
+  run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
+  run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
   const bool is_average = weights.is_average();
@@ -222,7 +233,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
     throw MissingInput(concat(found.checkpoint->path, " holds no average of the weights: ",
                               "training.average_weights is ", run.config.training.average_weights));
   }
-  run.model->visit_parameters([&](Parameter& parameter) {
+  run.network->visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;  // as it was made
     const Tensor& saved = accepted_weight(state, parameter.name(), is_average);
     if (saved.shape() != parameter.shape()) {
@@ -236,9 +247,9 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
       wait_for_copy(parameter.home_master(), saved, stream);
     }
   });
-  load_selection_biases(*run.model, state, stream);
-  if (frozen_form && !run.config.lora.is_on()) hold_all_frozen(*run.model, *frozen_form, stream);
-  if (frozen_form == kFileBase) run.model->round_inputs(true);
+  load_selection_biases(*run.network, state, stream);
+  if (frozen_form && !run.config.freezes()) hold_all_frozen(*run.network, *frozen_form, stream);
+  if (frozen_form == kFileBase) run.network->round_inputs(true);
   return run;
 }
 
@@ -246,14 +257,15 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
                                     const Stream& stream, const ModelRegistry& registry,
                                     const std::string& home) {
   TrainedRun opened;
+  opened.folder = folder;
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
   opened.places =
       std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
-  opened.model = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
-                                   opened.places->at(home), registry);
-  if (form == kFileBase) opened.model->round_inputs(true);
+  opened.network = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
+                                     opened.places->at(home), registry);
+  if (form == kFileBase) opened.network->round_inputs(true);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;
@@ -273,24 +285,24 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                               folder.string(), " --merge --model BASE --output MERGED",
                               how_to_download(run.base)));
   }
-  run.origin = run.base;
+  run.folder = run.origin = run.base;
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   try {
-    run.model = adapter.config.is_on()
-                    ? make_run_model(run.config, run.base, stream, registry)
-                    : make_frozen_model(run.config.model, run.base, run.config.lora.base, stream,
-                                        stream, registry);
+    run.network = adapter.config.is_on()
+                      ? make_run_model(run.config, run.base, stream, registry)
+                      : make_frozen_model(run.config.model, run.base, run.config.lora.base, stream,
+                                          stream, registry);
   } catch (const ConfigError& error) {
     throw DataError(concat(folder.string(), ": ", error.what()));
   }
-  read_adapter_weights(folder, *run.model, stream, registry,
+  read_adapter_weights(folder, *run.network, run.config.model, stream, registry,
                        [&](Parameter& parameter, const Tensor& values) {
                          hold_frozen(parameter, values, run.config.lora.base, stream);
                        });
-  if (form == kFileBase) run.model->round_inputs(true);
+  if (form == kFileBase) run.network->round_inputs(true);
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   run.token_ids = token_ids_in(run.base);
   return run;

@@ -163,6 +163,8 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     const bool finished = end == RunEnd::kFinished;
     // With zero 3 no rank has the model alone.
     const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
+    if (samples)
+      for (const std::string& text : task_->closing(config_, model, stream_)) records.tell(text);
     finish(finished ? "finished" : "interrupted", samples ? texts_of(model) : ModelTexts{});
     return end;
   } catch (const Error& error) {

@@ -12,7 +12,7 @@ constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
 
 Batch empty_clip_batch(const BatchShape& shape, const EncoderConfig& encoder,
                        const Stream& stream) {
-  const Batch batch = empty_row_batch(shape, false, stream);
+  const Batch batch = empty_row_batch({shape.batch_size, shape.sequence_length}, false, stream);
   std::vector<NamedTensor> tensors = batch.tensors();
   tensors.push_back(
       {"features", Tensor::empty({shape.batch_size, 2 * encoder.context, encoder.features},

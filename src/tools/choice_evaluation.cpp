@@ -76,7 +76,7 @@ ModelAnswers answers_of(const ChoiceEvaluation& asked, const std::string& folder
   const WritingModel model(folder, asked.precision, weights, stream, asked.home);
   const ChoiceQuestions read = questions_for(model, asked.file);
   ModelAnswers found{.folder = folder, .step = model.run.step, .answers = {}};
-  ContinuationScores scores(*model.run.model, model.dtype, stream);
+  ContinuationScores scores(model.run.model(), model.dtype, stream);
   for (const ChoiceQuestion& question : read.questions) {
     answer(question, scores, found.answers);
     const std::size_t count = question.choices.size();

@@ -111,8 +111,9 @@ void add_tensorboard_option(po::options_description& options, ConfigArguments& a
                         "Write RUN/tensorboard/ too; the same as observability.tensorboard=true.");
 }
 
-HybridTrainerConfig build_config(const ConfigArguments& arguments,
-                                 const HybridTrainerConfig& otherwise) {
+HybridTrainerConfig build_config(
+    const ConfigArguments& arguments, const HybridTrainerConfig& otherwise,
+    const std::function<void(HybridTrainerConfig& config)>& before_settings) {
   if (!arguments.preset.empty() && !arguments.file.empty()) {
     throw UsageError("--preset and --config are both given; give one, and change keys with --set");
   }
@@ -120,6 +121,7 @@ HybridTrainerConfig build_config(const ConfigArguments& arguments,
       arguments.preset.empty() && arguments.file.empty() ? otherwise : HybridTrainerConfig{};
   if (!arguments.preset.empty()) config = preset_config(arguments.preset);
   if (!arguments.file.empty()) read_config(config, arguments.file);
+  if (before_settings) before_settings(config);
 
   std::vector<std::string> problems = apply_settings(config, arguments);
   const auto of_fields = config.problems();

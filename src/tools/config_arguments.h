@@ -27,9 +27,11 @@ void add_tensorboard_option(po::options_description& options, ConfigArguments& a
 
 /// The preset or the file on top of the defaults, or `otherwise` alone; then each setting in turn;
 /// then validated as a whole. Throws UsageError if preset and file are both given or a setting has
-/// no "=", MissingInput, or one ConfigError with the problems of all settings and fields.
-HybridTrainerConfig build_config(const ConfigArguments& arguments,
-                                 const HybridTrainerConfig& otherwise = HybridTrainerConfig());
+/// no "=", MissingInput, or one ConfigError with the problems of all settings and fields. `before_settings`
+/// changes what the settings then change.
+HybridTrainerConfig build_config(
+    const ConfigArguments& arguments, const HybridTrainerConfig& otherwise = HybridTrainerConfig(),
+    const std::function<void(HybridTrainerConfig& config)>& before_settings = {});
 
 /// The keys that were set: by a setting, or by the file to another value than the default.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);

@@ -39,7 +39,7 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
       chat_(read_chat_files(folder)),
       takes_parts_(takes_parts_alone(chat_, std::time(nullptr))),
       settings_(settings),
-      decoder_(*opened.model, dtype, stream),
+      decoder_(opened.model(), dtype, stream),
       draft_(draft) {
   if (!chat_.chat_template)
     throw DataError(concat(folder.string(),

@@ -22,6 +22,7 @@
 #include "src/tools/control_tokens_option.h"
 #include "src/tools/device_option.h"
 #include "src/tools/model_path.h"
+#include "src/tools/network_evaluation.h"
 #include "src/tools/open_model.h"
 #include "src/tools/standard_input.h"
 
@@ -257,8 +258,12 @@ int eval_command(const std::vector<std::string>& arguments) {
   }
   const TrainedRun run =
       open_model(folder, stream, run_weights(options.weights), options.precision, options.home);
-  if (options.factor_rank) truncate_factors(*run.model, *options.factor_rank, stream);
-  const DType dtype = compute_in(*run.model, options.precision, stream);
+  if (!find_family(run.config.model.family).is_of_language) {
+    evaluate_network(run, options.data, options.precision, options.json, stream);
+    return 0;
+  }
+  if (options.factor_rank) truncate_factors(run.model(), *options.factor_rank, stream);
+  const DType dtype = compute_in(run.model(), options.precision, stream);
   if (options.data.empty() && run.data.empty())
     throw UsageError(concat(
         "hybrid eval: --data is missing: ", folder,
@@ -269,12 +274,12 @@ int eval_command(const std::vector<std::string>& arguments) {
   const Measured on =
       batches_of(run, folder, options, Stream(make_host_pool(stream.device())), shards);
   const EvaluationResult result =
-      evaluate(*run.model, *on.batches, dtype, stream, {}, run.config.memory.segment_length);
+      evaluate(run.model(), *on.batches, dtype, stream, {}, run.config.memory.segment_length);
   if (on.clips.empty()) {
     print(result, run.config, options.json);
   } else {
     const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
-    print_words(result, heard_words(*run.model, *run.tokenizer, tokens, on.clips, dtype, stream),
+    print_words(result, heard_words(run.model(), *run.tokenizer, tokens, on.clips, dtype, stream),
                 options.json);
   }
   return 0;

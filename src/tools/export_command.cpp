@@ -113,8 +113,8 @@ void write_gguf(const ExportOptions& asked) {
     export_gguf_adapter_file(run, asked.output, stream);
     return tell_written(asked, run, ": adapters in f32, for llama.cpp's --lora");
   }
-  if (run.config.lora.is_on() && !asked.merge)
-    throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
+  if (run.config.freezes() && !asked.merge)
+    throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
   const GgufExport written = export_gguf_file(run, asked.type, asked.output, stream);
   std::cerr << "wrote " << asked.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
@@ -245,8 +245,8 @@ int export_command(const std::vector<std::string>& arguments) {
     tell_written(asked, run, "");
     return 0;
   }
-  if (run.config.lora.is_on())
-    throw UsageError("export: the run has adapters (lora.rank); give --adapter or --merge");
+  if (run.config.freezes())
+    throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
   const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
   write_card(asked, CardKind::kModel);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");

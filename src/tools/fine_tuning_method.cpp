@@ -24,6 +24,14 @@ void check_name(const std::string& method) {
     throw UsageError(choice_problem("--method", method, fine_tuning_methods()));
 }
 
+/// Whether adapters are trained beside weights of few bits.
+bool has_quantized_base(const HybridTrainerConfig& config) {
+  if (config.lora.is_on()) return is_quantized_base(config.lora.base);
+  return std::ranges::any_of(config.parts, [&](const PartConfig& part) {
+    return part.is_adapted() && is_quantized_base(part.base.value_or(config.lora.base));
+  });
+}
+
 }  // namespace
 
 const std::vector<std::string>& fine_tuning_methods() {
@@ -43,23 +51,49 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   config.optimizer.learning_rate = 2e-5;
   config.optimizer.weight_decay = 0;
   config.phases.max_predict_steps = 0;  // no measurement shows that predicting pays here
+  const ModelFamily& family = find_family(config.model.family);
+  if (!family.is_of_language) config.data = DataConfig{.batch_size = 4};
+  if (!family.hugging_face.classifier.empty()) {
+    config.data.batch_size = 16;
+    config.optimizer.learning_rate = 5e-5;
+  }
   const bool hears = heard_seconds(config.model) > 0;
   if (hears) config.data.layout = "apart";
   if (hears) config.optimizer.learning_rate = 1e-5;
   if (method == "full") return config;
   config.optimizer.learning_rate = 2e-4;
-  config.lora.rank = 16;
-  config.lora.alpha = 32;
-  config.lora.base = method == "qlora" ? quantized_base(folder) : "bf16";
+  set_method(config, method, method == "qlora" ? quantized_base(folder) : "");
   return config;
+}
+
+void set_method(HybridTrainerConfig& config, const std::string& method,
+                const std::string& base_of_qlora) {
+  constexpr std::int64_t kRank = 16;
+  if (method.empty()) return;
+  check_name(method);
+  if (method == "full") return;
+  const std::string base = method == "qlora" ? base_of_qlora : "bf16";
+  config.lora.alpha = 2 * kRank;
+  const auto& patterns = find_family(config.model.family).adapted_parts;
+  if (patterns.empty()) {
+    config.lora.rank = kRank;
+    config.lora.base = base;
+  }
+  for (const std::string& pattern : patterns) {
+    if (std::ranges::count(config.parts, pattern, &PartConfig::pattern) > 0) continue;
+    config.parts.push_back({.pattern = pattern, .lora = kRank, .base = base});
+  }
+  for (const std::string& pattern : find_family(config.model.family).frozen_parts)
+    if (std::ranges::count(config.parts, pattern, &PartConfig::pattern) == 0)
+      config.parts.push_back({.pattern = pattern, .base = "bf16"});
 }
 
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run,
                          bool sets_base) {
   if (method.empty()) return;
   check_name(method);
-  const bool is_quantized = run.lora.is_on() && is_quantized_base(run.lora.base);
-  const std::string own = is_quantized ? "qlora" : run.lora.is_on() ? "lora" : "full";
+  const bool is_quantized = has_quantized_base(run);
+  const std::string own = is_quantized ? "qlora" : run.has_adapters() ? "lora" : "full";
   if (method == own || (method == "lora" && is_quantized && sets_base)) return;
   throw UsageError(concat("--method: got ", method, ", but the run trains ", own,
                           "; leave --method out to go on with the run, or begin another one"));
@@ -79,10 +113,10 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
   if (method == "full" && lora.is_on())
     throw UsageError(concat("--method full and --set lora.rank=", lora.rank,
                             ", which trains adapters alone; want --method lora or qlora"));
-  if (method != "full" && !lora.is_on())
+  if (method != "full" && !config.has_adapters())
     throw UsageError(concat("--method ", method, " and --set lora.rank=0, which trains no ",
                             "adapters; want a rank above 0, or --method full"));
-  if (method == "qlora" && !is_quantized_base(lora.base))
+  if (method == "qlora" && !has_quantized_base(config))
     throw UsageError(
         concat("--method qlora and --set lora.base=", lora.base,
                ", which is not quantized; want nf4, fp4, mxfp4, int8 or file, or --method lora"));

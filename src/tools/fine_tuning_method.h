@@ -16,6 +16,12 @@ const std::vector<std::string>& fine_tuning_methods();
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method);
 
+/// Makes adapters of rank 16 and alpha 32 of a method lora or qlora: on the parts that the family names
+/// for that, whose weights are held as `base`, or else on all linear maps, and all weights. Nothing with
+/// full or without a method. Throws UsageError of another one.
+void set_method(HybridTrainerConfig& config, const std::string& method,
+                const std::string& base_of_qlora = "nf4");
+
 /// Throws UsageError where settings have made another method of it, or want a base in another
 /// quantized form than the folder's.
 void check_method(const std::string& method, const HybridTrainerConfig& config,

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "hybrid_trainer/speech/clip_features.h"
+#include "hybrid_trainer/tasks/network_task.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/columns_option.h"
 #include "src/tools/commands.h"
@@ -107,7 +108,7 @@ void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
     throw UsageError("hybrid finetune: --beta goes with --objective dpo or orpo");
   if (config.prefers() && !asked.source.sets("optimizer.learning_rate"))
     config.optimizer.learning_rate =
-        config.lora.is_on() ? kPreferenceRateOfAdapters : kPreferenceRate;
+        config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
 }
 
 /// A run that goes on: its own configuration, data and model stand in for what the command line
@@ -191,9 +192,40 @@ void fit_to_clips(const FineTuning& asked, const ExampleFiles& files, HybridTrai
   config.data.sequence_length = std::min((longest + 7) / 8 * 8, config.model.context);
 }
 
+/// Of a run that begins, or whose number of steps is asked for anew.
+void set_phases(const FineTuning& asked, HybridTrainerConfig& config) {
+  scale_phases(config, asked.source);
+  if (!asked.source.sets("schedule.warmup_steps"))
+    config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
+}
+
+/// Of a network that is no language model.
+void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
+  const bool goes_on = goes_on_with_a_run(asked);
+  if ((goes_on && !asked.epochs) || asked.source.sets("training.steps")) return;
+  const std::int64_t examples = examples_in_epoch(settings);
+  if (examples == 0 && asked.epochs)
+    throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
+                            config.model.family,
+                            " draws its own without end; give --set training.steps=N"));
+  if (examples == 0) return;
+  const EpochLength length{examples, examples,
+                           config.data.batch_size * config.gradient_accumulation.micro_batches};
+  const std::int64_t enough = length.epochs();
+  config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
+  if (goes_on) return;
+  if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
+  set_phases(asked, config);
+}
+
 /// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
 void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
+  if (!find_family(config.model.family).is_of_language) {
+    set_steps_of_network(asked, settings);
+    return;
+  }
   ExampleFiles files{.examples = asked.data,
                      .validation = asked.validation,
                      .tokenizer = asked.model,
@@ -218,9 +250,7 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
     config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
     if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
   }
-  scale_phases(config, asked.source);
-  if (!asked.source.sets("schedule.warmup_steps"))
-    config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
+  set_phases(asked, config);
 }
 
 CommandSyntax finetune_syntax(FineTuning& asked) {
@@ -232,8 +262,9 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       .description =
           "Trains a Hugging Face folder's model on examples: text, prompt and completion, "
           "messages,\n"
-          "alpaca or sharegpt, in JSON, CSV or parquet. RUN gets what `hybrid train` leaves;\n"
-          "`hybrid export` makes a folder of it.",
+          "alpaca or sharegpt, clips with what is said in them, or pictures with labels, in JSON,\n"
+          "CSV or parquet. RUN gets what `hybrid train` leaves; `hybrid export` makes a folder of\n"
+          "it.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("model", model_value(asked.model),
@@ -302,7 +333,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
       .resume_command = resume_command("finetune", asked.run, asked.ranks, asked.export_to),
       .restart_command = restart_command("finetune", arguments),
       .explicit_keys = set_keys,
-      .quiet = keeps_quiet(asked.json)};
+      .quiet = keeps_quiet(asked.json),
+      .task = task_of_family};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);

@@ -102,7 +102,7 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, const Run
   return run;
 }
 
-DType compute_in(LanguageModel& model, const std::string& precision, const Stream& stream) {
+DType compute_in(Network& model, const std::string& precision, const Stream& stream) {
   const DType dtype = precision == "fp32" || precision == kFileBase ? DType::kF32 : DType::kBF16;
   model.visit_parameters([&](Parameter& parameter) { parameter.compute_in(dtype, stream); });
   return dtype;

@@ -23,7 +23,7 @@ void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
 /// Sets what the model computes in, which is returned: f32 by fp32, else bf16.
-DType compute_in(LanguageModel& model, const std::string& precision, const Stream& stream);
+DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
 /// Which weights of a run a command reads, as it was typed.
 struct RunWeightsOption {

@@ -63,21 +63,21 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 HybridTrainerConfig config_of(const Asked& asked) {
   if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
-  if (!asked.method.empty() && asked.model.empty())
-    throw UsageError("plan: --method goes with --model HF_DIR");
+  const bool fine_tunes = !asked.method.empty() && !asked.model.empty();
   HybridTrainerConfig config =
-      asked.method.empty()
-          ? build_config(asked.source)
-          : build_config(asked.source, fine_tuning_config(asked.model, asked.method));
-  if (!asked.method.empty()) check_method(asked.method, config, asked.model);
+      fine_tunes ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
+                 : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
+                     set_method(built, asked.method);
+                   });
+  if (fine_tunes) check_method(asked.method, config, asked.model);
   if (!asked.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model);
-  if (config.model.vocabulary == 0) {
-    for (const ModelPreset& preset : find_family(config.model.family).presets) {
-      if (preset.name == asked.source.preset) config.model.vocabulary = preset.vocabulary;
-    }
-  }
-  if (config.model.vocabulary == 0)
+  const ModelFamily& family = find_family(config.model.family);
+  const bool wants_vocabulary = config.model.vocabulary == 0 && family.is_of_language;
+  for (const ModelPreset& preset : family.presets)
+    if (wants_vocabulary && preset.name == asked.source.preset)
+      config.model.vocabulary = preset.vocabulary;
+  if (config.model.vocabulary == 0 && family.is_of_language)
     throw UsageError("plan: give --set model.vocabulary=N, the number of the tokenizer's tokens");
   if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
   if (!asked.device.empty()) config.device = checked_device_name(asked.device);
@@ -140,10 +140,12 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   };
   if (!asked.source.preset.empty()) add({"--preset", asked.source.preset});
   if (!asked.source.file.empty()) add({"--config", asked.source.file});
-  const bool tunes = !asked.method.empty();
+  const bool tunes = !asked.method.empty() && !asked.model.empty();
   if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
-  if (tunes) add({"--method", asked.method});
-  add({"--data", tunes ? "EXAMPLES" : "DATA", "--run", "RUN"});
+  if (!asked.method.empty()) add({"--method", asked.method});
+  if (tunes || find_family(plan.config.model.family).is_of_language)
+    add({"--data", tunes ? "EXAMPLES" : "DATA"});
+  add({"--run", "RUN"});
   if (!asked.device.empty()) add({"--device", asked.device});
   const auto is_planned = [&](std::string_view key) {
     return std::ranges::any_of(plan.options,
@@ -264,6 +266,8 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
   if (const std::string warning = margin_warning(given.device, device); !warning.empty())
     answer.notes.push_back(warning);
   const MemoryPlan& plan = answer.plan;
+  if (!find_family(config.model.family).is_of_language)
+    answer.parts = simulate_part_memory(plan.config, device);
   answer.command = training_command(asked, plan, budgets);
   if (const std::string why = why_no_predict_column(answer, device); !why.empty())
     answer.notes.push_back(why);
@@ -300,7 +304,9 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("model", model_value(asked.model),
       "Take the model from a Hugging Face folder, a GGUF file or ollama:NAME.");
   add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
-      "With --model: plan what `hybrid finetune` does, by full, lora or qlora.");
+      "With --model: plan what `hybrid finetune` does, by full, lora or qlora; else what `hybrid "
+      "train` "
+      "does.");
   add_device_option(syntax.options, asked.device);
   add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
       "Device memory that there is, for example 16GiB (memory.device_budget).");

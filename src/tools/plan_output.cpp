@@ -52,6 +52,45 @@ void print_placements(const MemoryPlan& plan) {
   }
 }
 
+/// The columns of the table of parts, and what each adds up.
+const std::vector<std::pair<const char*, std::vector<MemoryKind>>>& part_columns() {
+  static const std::vector<std::pair<const char*, std::vector<MemoryKind>>> columns{
+      {"weights", {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
+      {"gradients", {MemoryKind::kGradients}},
+      {"optimizer", {MemoryKind::kOptimizerState}},
+      {"activations", {MemoryKind::kActivations, MemoryKind::kLogits, MemoryKind::kWorkspace}}};
+  return columns;
+}
+
+std::size_t bytes_of(const PartMemory& part, const std::vector<MemoryKind>& kinds) {
+  std::size_t bytes = 0;
+  for (const MemoryKind kind : kinds) bytes += part.of(kind);
+  return bytes;
+}
+
+void print_parts(const std::vector<PartMemory>& parts) {
+  if (parts.empty()) return;
+  std::printf("%-18s", "on the device, of");
+  for (const auto& [name, kinds] : part_columns()) std::printf("%12s", name);
+  std::printf("\n");
+  for (const PartMemory& part : parts) {
+    std::printf("  %-16s", part.part.empty() ? "no part" : part.part.c_str());
+    for (const auto& [name, kinds] : part_columns())
+      std::printf("%12s", units::bytes(bytes_of(part, kinds)).c_str());
+    std::printf("\n");
+  }
+}
+
+json::object parts_of(const std::vector<PartMemory>& parts) {
+  json::object all;
+  for (const PartMemory& part : parts) {
+    json::object& columns = all[part.part].emplace_object();
+    for (const auto& [name, kinds] : part_columns())
+      columns[concat(name, "_bytes")] = bytes_of(part, kinds);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string as_json(const PlanAnswer& answer) {
@@ -60,21 +99,22 @@ std::string as_json(const PlanAnswer& answer) {
   for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
   const auto& machine = answer.budgets.both;
   const auto& margin = answer.device_margin;
-  return json::serialize(
-      json::object{{"fits", plan.fits},
-                   {"device_peak_bytes", plan.need.device_bytes},
-                   {"device_margin_bytes", margin ? json::value(*margin) : nullptr},
-                   {"host_peak_bytes", plan.need.host_bytes},
-                   {"disk_peak_bytes", plan.need.disk_bytes},
-                   {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
-                   {"phases", phases_of(plan.need)},
-                   {"placements", placements_of(plan)},
-                   {"options", options},
-                   {"expected_slowdown", plan.expected_slowdown},
-                   {"missing_bytes", plan.missing_bytes},
-                   {"largest_batch", plan.largest_batch},
-                   {"command", plan.fits ? json::value(answer.command) : nullptr},
-                   {"notes", json::value_from(answer.notes)}});
+  json::object found{{"fits", plan.fits},
+                     {"device_peak_bytes", plan.need.device_bytes},
+                     {"device_margin_bytes", margin ? json::value(*margin) : nullptr},
+                     {"host_peak_bytes", plan.need.host_bytes},
+                     {"disk_peak_bytes", plan.need.disk_bytes},
+                     {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
+                     {"phases", phases_of(plan.need)},
+                     {"placements", placements_of(plan)},
+                     {"options", options},
+                     {"expected_slowdown", plan.expected_slowdown},
+                     {"missing_bytes", plan.missing_bytes},
+                     {"largest_batch", plan.largest_batch},
+                     {"command", plan.fits ? json::value(answer.command) : nullptr},
+                     {"notes", json::value_from(answer.notes)}};
+  if (!answer.parts.empty()) found["parts"] = parts_of(answer.parts);
+  return json::serialize(found);
 }
 
 void print(const PlanAnswer& answer) {
@@ -97,6 +137,7 @@ void print(const PlanAnswer& answer) {
   if (!plan.fits) std::printf("missing           %s\n", units::bytes(plan.missing_bytes).c_str());
   print_phases(plan.need);
   print_placements(plan);
+  print_parts(answer.parts);
   if (plan.fits) {
     std::printf("a step takes      %s of its time with everything resident, as estimated\n",
                 units::fixed(plan.expected_slowdown, 2).c_str());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/planning/memory_plan.h"
+#include "hybrid_trainer/planning/part_memory.h"
 
 namespace hybrid_trainer {
 
@@ -15,6 +16,7 @@ struct PlanAnswer {
   std::string command;                         // that trains so
   std::vector<std::string> notes;              // what the figures do not say by themselves
   std::optional<std::size_t> device_margin{};  // kDeviceMargin, of a CUDA device
+  std::vector<PartMemory> parts{};             // of a network of parts
 };
 
 void print(const PlanAnswer& answer);

@@ -35,7 +35,7 @@ struct Prompts {
 /// All checked before anything is written. What some of them lose is said.
 Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
-  const std::int64_t vocabulary = model.run.model->config().vocabulary;
+  const std::int64_t vocabulary = model.run.model().config().vocabulary;
   const ContextWindow window(model.context(), file.generation.pinned);
   check_text(vocabulary, tokenizer, {});
   Prompts prompts{lines_of(file.path), {}, {}};
@@ -78,7 +78,7 @@ void print_written(const Prompts& prompts, std::size_t i, const WrittenText& wri
 /// What a prompt has in common with the one before is not computed again.
 void continue_in_turn(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Prompts& prompts, const Stream& stream) {
-  CachedDecoder decoder(*model.run.model, model.dtype, stream);
+  CachedDecoder decoder(model.run.model(), model.dtype, stream);
   GenerationSettings settings = file.generation;
   for (std::size_t i = 0; i < prompts.lines.size(); ++i, ++settings.sampling.seed) {
     WrittenText written;
@@ -110,7 +110,7 @@ void tell_of_common_beginning(const Prompts& prompts, std::int64_t made) {
 void continue_together(const PromptFile& file, const WritingModel& model, const Prompts& prompts,
                        const Stream& stream) {
   tell_of_common_beginning(prompts, file.generation.tokens);
-  const FittingRows rows{.model = *model.run.model,
+  const FittingRows rows{.model = model.run.model(),
                          .most = file.batch,
                          .dtype = model.dtype,
                          .stream = stream,

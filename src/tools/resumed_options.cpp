@@ -32,7 +32,7 @@ void check_is_there(const ResumedOptions& given, const char* option, const std::
 
 void check_resumed_options(const ResumedOptions& given, const HybridTrainerConfig& config) {
   const RunData before = data_of_run({given.run});
-  const bool may_move = config.lora.is_on() && !before.base.empty();
+  const bool may_move = config.freezes() && !before.base.empty();
   if (!may_move) check_began_with(given, given.model_option, given.model, before.base);
   check_began_with(given, "--adapter", given.adapter, before.adapter);
   check_is_there(given, "--data", given.data, before.folder);

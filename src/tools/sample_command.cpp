@@ -88,7 +88,7 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
   if (prompt.left_out > 0)
     std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
   std::string text;
-  CachedDecoder decoder(*model.run.model, model.dtype, stream);
+  CachedDecoder decoder(model.run.model(), model.dtype, stream);
   if (!options.json) print_now(options.prompt);
   const GenerationResult result = continue_text(decoder, draft, tokenizer, std::move(prompt.tokens),
                                                 settings, [&](std::string_view piece) {
@@ -205,11 +205,11 @@ int sample_command(const std::vector<std::string>& arguments) {
   const RunWeights weights = run_weights(options.weights);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
-  if (model.run.model->reads_sources())
+  if (model.run.model().reads_sources())
     throw DataError(concat(operands->front(),
                            " writes what it hears in a clip; want hybrid transcribe ",
                            operands->front(), " CLIP.wav"));
-  model.run.model->round_inputs(true);
+  model.run.model().round_inputs(true);
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
@@ -217,8 +217,8 @@ int sample_command(const std::vector<std::string>& arguments) {
     if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
                              ", so it cannot draft for it"));
-    small->run.model->round_inputs(true);
-    draft.emplace(*small->run.model, small->dtype, stream, options.draft_tokens);
+    small->run.model().round_inputs(true);
+    draft.emplace(small->run.model(), small->dtype, stream, options.draft_tokens);
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;
   const std::filesystem::path& folder = model.run.tokenizer_folder;

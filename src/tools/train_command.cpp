@@ -3,10 +3,12 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "hybrid_trainer/tasks/network_task.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/device_option.h"
+#include "src/tools/fine_tuning_method.h"
 #include "src/tools/model_path.h"
 #include "src/tools/resumed_options.h"
 #include "src/tools/train_output.h"
@@ -29,14 +31,19 @@ void take_from_run(ConfigArguments& source, std::string& data, const Given& give
   if (!source.names_a_source() && !given.init_from)
     throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
   if (data.empty() && given.resume) data = data_of_run(existing_run(given.run)).folder.string();
-  if (data.empty()) throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
+}
+
+/// Networks of some families learn from examples that they draw themselves.
+void check_data_option(const std::string& data, const HybridTrainerConfig& config) {
+  if (data.empty() && find_family(config.model.family).is_of_language)
+    throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
 }
 
 }  // namespace
 
 static int train(const std::vector<std::string>& arguments) {
   ConfigArguments source;
-  std::string data, run, init_from, adapter, device, export_to;
+  std::string data, run, init_from, adapter, device, export_to, method, columns;
   bool resume = false, json = false;
   std::optional<int> local_ranks;
   CommandSyntax syntax{
@@ -51,7 +58,12 @@ static int train(const std::vector<std::string>& arguments) {
   add_config_options(syntax.options, source);
   auto add = syntax.options.add_options();
   add("data", po::value(&data)->value_name("DATA"),
-      "Folder that `hybrid prepare` wrote; with --resume the run's own where left out.");
+      "Folder that `hybrid prepare` wrote; with --resume the run's own where left out. Families "
+      "that\n"
+      "draw their own examples have none.");
+  add("columns", po::value(&columns)->value_name("COLUMN,..."),
+      "Of a table of series, the measurements and the target: speed,height,target=fuel "
+      "(data.columns).");
   add("run", po::value(&run)->required()->value_name("RUN"), "Folder of the run.");
   add("resume", po::bool_switch(&resume),
       "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"
@@ -62,6 +74,10 @@ static int train(const std::vector<std::string>& arguments) {
       "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "
       "of\n"
       "PEFT.");
+  add("method", po::value(&method)->value_name("full|lora|qlora"),
+      "full (default): all weights. lora, qlora: adapters of rank 16, alpha 32 beside frozen "
+      "weights\n"
+      "in bf16 or nf4; of a network of parts on those that its family names (see --set parts).");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
       "Train as N processes of this machine, one for each CUDA device, or on processors by\n"
       "mpirun, unless a launcher started them.");
@@ -71,6 +87,7 @@ static int train(const std::vector<std::string>& arguments) {
   add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   resume = goes_on(resume);
+  if (!columns.empty()) source.settings.push_back("data.columns=" + columns);
   const std::vector<std::string> set_keys = explicit_keys(source);
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
@@ -78,9 +95,13 @@ static int train(const std::vector<std::string>& arguments) {
   HybridTrainerConfig of_folder;
   if (!init_from.empty() && !source.names_a_source())
     of_folder.model = read_hugging_face_model_config(init_from, 0);
-  HybridTrainerConfig config = build_config(source, of_folder);
   const bool is_there = resume && RunPaths{run}.hold_a_run();
+  HybridTrainerConfig config = build_config(source, of_folder, [&](HybridTrainerConfig& built) {
+    if (!is_there) set_method(built, method);
+  });
+  check_data_option(data, config);
   const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
+  if (begun) check_method_of_run(method, *begun, source.sets("lora.base"));
   if (begun)
     check_resumed_options({"hybrid train", run, "--init-from", init_from, adapter, data, {}},
                           *begun);
@@ -96,7 +117,8 @@ static int train(const std::vector<std::string>& arguments) {
       .resume_command = resume_command("train", run, local_ranks, export_to),
       .restart_command = restart_command("train", arguments),
       .explicit_keys = set_keys,
-      .quiet = keeps_quiet(json)};
+      .quiet = keeps_quiet(json),
+      .task = task_of_family};
   if (!init_from.empty()) settings.init_from = init_from;
   if (!adapter.empty()) take_adapter(settings, adapter, "train", source);
   if (!device.empty()) settings.config.device = checked_device_name(device);

@@ -37,10 +37,12 @@ std::string predictions_text(const RunSummary& summary) {
 
 /// Which step was the best, and how to export it.
 std::string best_text(const BestCheckpoint& best, const std::string& run) {
-  const bool has_adapters = config_of_run(RunPaths{run}).lora.is_on();
+  const HybridTrainerConfig config = config_of_run(RunPaths{run});
   return concat("\n  best: validation loss ", brief(best.validation_loss), " at step ", best.step,
                 "; hybrid export ", run, " --checkpoint best --output FOLDER",
-                has_adapters ? " --adapter" : "");
+                config.lora.is_on() ? " --adapter"
+                : config.freezes()  ? " --merge"
+                                    : "");
 }
 
 void print_end(const RunSummary& summary, const std::string& run) {

@@ -72,7 +72,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, run_weights(options.weights),
                            stream);
-  LanguageModel& network = *model.run.model;
+  LanguageModel& network = model.run.model("transcription");
   if (!network.reads_sources())
     throw DataError(concat(operands->front(), " is a ", network.config().family,
                            ", which hears nothing; want a Whisper model"));

@@ -17,8 +17,8 @@ struct WritingModel {
   WritingModel(const std::string& folder, const std::string& precision, const RunWeights& weights,
                const Stream& stream, const std::string& home = "device")
       : run(open_model(folder, stream, weights, precision, home)),
-        dtype(compute_in(*run.model, precision, stream)) {
-    if (run.model->config().two_way)
+        dtype(compute_in(run.model("writing text"), precision, stream)) {
+    if (run.model().config().two_way)
       throw DataError(concat(folder,
                              " is an encoder (model.two_way), so it cannot write text: each ",
                              "of its tokens depends on later ones; eval measures its loss"));
@@ -27,7 +27,7 @@ struct WritingModel {
           concat(folder, " has no tokenizer, so text cannot be made; a Hugging Face folder wants ",
                  "tokenizer.json beside config.json, a run data prepared with a tokenizer"));
   }
-  std::int64_t context() const { return run.model->config().context; }
+  std::int64_t context() const { return run.model().config().context; }
 };
 
 }  // namespace hybrid_trainer

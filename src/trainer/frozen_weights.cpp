@@ -72,7 +72,7 @@ std::string form_held(const std::filesystem::path& folder, const std::string& as
                          " or give the folder that they were made from"));
 }
 
-void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream& stream) {
+void hold_all_frozen(Network& model, const std::string& form, const Stream& stream) {
   model.visit_parameters([&](Parameter& parameter) {
     const Tensor values = wait_for_host(parameter.home_master(), stream);
     hold_frozen(parameter, values, form, stream);

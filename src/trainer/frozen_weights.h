@@ -4,7 +4,7 @@
 #include <string>
 
 #include "hybrid_trainer/hugging_face/folder_weight.h"
-#include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/nn/network.h"
 
 namespace hybrid_trainer {
 
@@ -14,7 +14,7 @@ void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& 
                  const Stream& home);
 
 /// The same for all weights of a model, which are in f32.
-void hold_all_frozen(LanguageModel& model, const std::string& form, const Stream& stream);
+void hold_all_frozen(Network& model, const std::string& form, const Stream& stream);
 
 /// The same of a weight in a folder, whose codes are taken as they are where they are of that form:
 /// beside them a matrix that the folder does not quantise stays in bf16.

@@ -23,9 +23,9 @@ PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
           .ramp_steps = config.schedule.warmup_steps};
 }
 
-const HybridTrainerConfig& validated(const HybridTrainerConfig& config) {
+HybridTrainerConfig validated(const HybridTrainerConfig& config) {
   config.validate({});
-  return config;
+  return config.with_parts();
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
     : HybridTrainer(
           model, config, stream,
           std::make_shared<MemoryPlaces>(
-              config.memory, stream,
+              config.with_parts().memory, stream,
               host_pool ? std::move(host_pool)
                         : make_host_pool(stream.device(), config.memory.host_budget.limit())),
           ranks) {}
@@ -50,7 +50,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
       stream_(stream),
       upload_(std::make_unique<BatchUpload>()),
       trainable_(std::make_unique<ModelTrainable>(
-          model, config, stream, places, [this](const std::string& text) { warn(text); }, ranks)),
+          model, config_, stream, places, [this](const std::string& text) { warn(text); }, ranks)),
       machine_(*trainable_, machine_setup(config)) {
   const auto told = [this](const std::string& text) { tell(text); };
   const auto warned = [this](const std::string& text) { warn(text); };

@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/io/json_fields.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -15,6 +16,19 @@ std::string groups_text(const OptimizerConfig& optimizer) {
     texts.push_back(concat(group.match, " by ", own.name, " at ", own.learning_rate));
   }
   return texts.empty() ? "" : "; " + join(texts);
+}
+
+/// "video.*: recompute 1; fusion.*: lora 16, base nf4".
+std::string parts_line(const HybridTrainerConfig& config) {
+  const FieldNode tree = field_tree(config);
+  std::vector<std::string> parts;
+  for (const FieldNode& part : field_at(tree, "parts")->elements) {
+    std::vector<std::string> keys;
+    for (const FieldNode& key : part.fields)
+      if (!key.left_out) keys.push_back(concat(key.name, " ", field_text(key)));
+    parts.push_back(concat(part.name, ": ", join(keys)));
+  }
+  return join(parts, "; ");
 }
 
 std::string phases_line(const PhaseConfig& phases) {
@@ -63,6 +77,7 @@ std::string settings_table(std::vector<std::pair<std::string, std::string>> rows
       {"machine",
        concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},
   };
+  if (!config.parts.empty()) rows.emplace_back("parts", parts_line(config));
   rows.insert(rows.end(), more.begin(), more.end());
   std::string text;
   for (const auto& [name, value] : rows)

@@ -157,6 +157,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
       {"schedule.batch_rule", {{"schedule.batch_rule", "none"}}},
       {"stretches", {{"stretches", R"([{"until": 0.5, "sequence_length": 8}])"}}},
+      {"parts", {{"parts.h.0.mlp.*.lora", "2"}}},
       {"learning_rate_finder.mode", {{"learning_rate_finder.mode", "warmup"}}},
       {"learning_rate_finder.interval", {{"learning_rate_finder.interval", "2"}}},
       {"learning_rate_finder.largest_factor", {{"learning_rate_finder.largest_factor", "2"}}},
@@ -317,8 +318,11 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore" ||
          path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
          path == "data.columns" ||  // in example_rows_test.cpp
-         path == "data.mask_frames" ||
+         path == "data.mask_frames" || path == "data.mirror_pictures" ||
+         path.starts_with("model.vision.") ||   // both in picture_run_test.cpp
          path.starts_with("model.encoder.") ||  // in speech_run_test.cpp
+         path.starts_with("model.trident.") ||  // in trident_run_test.cpp
+         path.starts_with("model.series.") ||   // in series_run_test.cpp
          path == "preference_beta" ||           // in preference_run_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "observability.answers" ||

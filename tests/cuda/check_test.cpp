@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/grid_loss.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
@@ -12,6 +13,7 @@
 #include "hybrid_trainer/kernels/product_rounding.h"
 #include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/kernels/regression_loss.h"
 #include "hybrid_trainer/kernels/shared_moment_update.h"
 #include "tests/cuda/check_case.h"
 
@@ -116,6 +118,22 @@ const std::vector<DeviceCase> kRows{
     {"softmax_cross_entropy",
      {{"losses", kRow}, {"logits", kMatrix}, {"targets", kRow, DType::kI32}},
      [](const Tensors& t, const Stream& s) { softmax_cross_entropy(t[0], t[1], t[2], 4, 1, s); }},
+    {"smoothed_cross_entropy",
+     {{"losses", kRow}, {"logits", kMatrix}, {"targets", kRow, DType::kI32}},
+     [](const Tensors& t, const Stream& s) {
+       smoothed_cross_entropy(t[0], t[1], t[2], {4, 0.1f}, 1, s);
+     }},
+    {"regression_loss",
+     {{"losses", kRow}, {"x", kRow}, {"targets", kRow}},
+     [](const Tensors& t, const Stream& s) {
+       regression_loss(t[0], t[1], t[2], Distance::kHuber, 1, 1, s);
+     }},
+    {"grid_loss",
+     {{"losses", kRow},
+      {"x", {kRow[0], 8}},
+      {"classes", kRow, DType::kI32},
+      {"boxes", {kRow[0], 4}}},
+     [](const Tensors& t, const Stream& s) { grid_loss(t[0], t[1], t[2], t[3], {}, 1, s); }},
     {"preference_loss",
      {{"losses", kMatrix},
       {"halves", kMatrix, DType::kI32},

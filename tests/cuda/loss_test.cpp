@@ -1,6 +1,8 @@
 #include "hybrid_trainer/kernels/loss.h"
-#include "hybrid_trainer/core/token_batch.h"
 
+#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/kernels/grid_loss.h"
+#include "hybrid_trainer/kernels/regression_loss.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {
@@ -42,6 +44,71 @@ TEST(CudaLoss, IsLikeTheProcessors) {
       }
     }
   }
+}
+
+TEST(CudaLoss, OfSmoothedTargetsIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (DType dtype : kRealTypes) {
+    for (const LossCase& c :
+         {LossCase{1, 1, 1}, {3, 5, 8}, {3, 251, 256}, {2, 300, 301}, {2, 5000, 5120}}) {
+      for (float gradient_scale : {0.0f, 0.25f}) {
+        for (float smoothing : {0.1f, 0.75f}) {
+          expect_like_cpu(tensors_of(c, dtype, host), loss_tolerance(dtype),
+                          concat(c.vocabulary, " of ", c.stride, " ", name_of(dtype), " scale ",
+                                 gradient_scale, " smoothing ", smoothing),
+                          [&](const Tensors& t, const Stream& s) {
+                            smoothed_cross_entropy(t[0], t[1], t[2], {c.vocabulary, smoothing},
+                                                   gradient_scale, s);
+                          });
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaLoss, OfRegressionsIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  for (const std::int64_t elements : {1, 3, 64, 1027}) {
+    for (const Distance distance : {Distance::kSquared, Distance::kHuber}) {
+      for (float gradient_scale : {0.0f, 0.25f}) {
+        const Tensors tensors{random_tensor({elements}, DType::kF32, 1, host),
+                              random_tensor({elements}, DType::kF32, 2, host, 3),
+                              random_tensor({elements}, DType::kF32, 3, host)};
+        expect_like_cpu(tensors, 1e-6, concat(elements, " scale ", gradient_scale),
+                        [&](const Tensors& t, const Stream& s) {
+                          regression_loss(t[0], t[1], t[2], distance, 0.75f, gradient_scale, s);
+                        });
+      }
+    }
+  }
+}
+
+TEST(CudaLoss, OfGridsIsLikeTheProcessors) {
+  const Stream host = cpu_stream();
+  const GridLossSpec spec{
+      .positive_weight = 3, .box_weight = 0.5f, .class_weight = 2, .beta = 0.25f};
+  for (const std::int64_t cells : {1, 5, 300}) {
+    for (const std::int64_t classes : {1, 4, 20}) {
+      for (float gradient_scale : {0.0f, 0.25f}) {
+        const Tensor wanted = random_ids({cells}, classes + 1, 4, host);
+        for (std::int64_t n = 0; n < cells; ++n)
+          wanted.data<std::int32_t>()[n] = wanted.data<std::int32_t>()[n] - 1;  // kNoTarget, too
+        const Tensors tensors{random_tensor({cells}, DType::kF32, 1, host),
+                              random_tensor({cells, 5 + classes}, DType::kF32, 2, host, 3), wanted,
+                              random_tensor({cells, 4}, DType::kF32, 3, host)};
+        expect_like_cpu(tensors, 1e-5, concat(cells, " cells, ", classes, " classes"),
+                        [&](const Tensors& t, const Stream& s) {
+                          grid_loss(t[0], t[1], t[2], t[3], spec, gradient_scale, s);
+                        });
+      }
+    }
+  }
+  const Tensor unknown = tensor_of({3, -2}, {2}, DType::kI32, host);
+  const float loss = first_on_cuda(
+      {random_tensor({2}, DType::kF32, 1, host), random_tensor({2, 8}, DType::kF32, 2, host),
+       unknown, random_tensor({2, 4}, DType::kF32, 3, host)},
+      0, [&](const Tensors& t, const Stream& s) { grid_loss(t[0], t[1], t[2], t[3], spec, 1, s); });
+  EXPECT_TRUE(std::isnan(loss)) << "of a class that there is not";
 }
 
 TEST(CudaLoss, GradientsKeepTheirPrecisionWhereTheyAreSmall) {

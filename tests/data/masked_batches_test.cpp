@@ -24,7 +24,7 @@ class Words final : public BatchSource {
  public:
   explicit Words(const BatchShape& shape) : shape_(shape) {}
   Batch empty_batch(const Stream& stream) const override {
-    return empty_token_batch(shape_, false, stream);
+    return empty_token_batch({shape_.batch_size, shape_.sequence_length}, false, stream);
   }
   Batch read(std::int64_t index, const Batch& memory) const override {
     for (std::int64_t i = 0; i < shape_.tokens(); ++i) {

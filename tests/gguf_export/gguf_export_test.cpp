@@ -79,14 +79,14 @@ TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
   model->visit_parameters(
       [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
   std::size_t read = 0;
-  visit_gguf_weights(
-      folder_ / "a/model.gguf", *other, [&](Parameter& parameter, const FolderWeight& weight) {
-        EXPECT_LT(
-            relative_error(values_of(weight.values()), values_of(wanted.at(parameter.name()))),
-            1e-6)  // 1 was added to some, and taken away
-            << parameter.name();
-        ++read;
-      });
+  visit_gguf_weights(folder_ / "a/model.gguf", *other, other->config(),
+                     [&](Parameter& parameter, const FolderWeight& weight) {
+                       EXPECT_LT(relative_error(values_of(weight.values()),
+                                                values_of(wanted.at(parameter.name()))),
+                                 1e-6)  // 1 was added to some, and taken away
+                           << parameter.name();
+                       ++read;
+                     });
   EXPECT_EQ(read, wanted.size());
 }
 

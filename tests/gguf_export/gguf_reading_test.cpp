@@ -249,16 +249,17 @@ class GgufInBlocks : public GgufReading {
 TEST_F(GgufInBlocks, HoldTheWeightsThatTheyStandFor) {
   const auto model = make_model(resolved_model_config(config_), 2, stream_);
   int in_blocks = 0;
-  visit_gguf_weights(path_, *model, [&](Parameter& parameter, const FolderWeight& weight) {
-    ASSERT_EQ(weight.is_quantized(), parameter.role() != Role::kVector) << parameter.name();
-    if (!weight.is_quantized()) return;
-    const Tensor wanted = weight.values();
-    parameter.set_storage(
-        std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(stream_)));
-    EXPECT_EQ(values_of(parameter.acquire_master(stream_).tensor()), values_of(wanted))
-        << parameter.name();
-    ++in_blocks;
-  });
+  visit_gguf_weights(
+      path_, *model, model->config(), [&](Parameter& parameter, const FolderWeight& weight) {
+        ASSERT_EQ(weight.is_quantized(), parameter.role() != Role::kVector) << parameter.name();
+        if (!weight.is_quantized()) return;
+        const Tensor wanted = weight.values();
+        parameter.set_storage(
+            std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(stream_)));
+        EXPECT_EQ(values_of(parameter.acquire_master(stream_).tensor()), values_of(wanted))
+            << parameter.name();
+        ++in_blocks;
+      });
   EXPECT_GT(in_blocks, 6);
 }
 
@@ -274,7 +275,8 @@ TEST_F(GgufInBlocks, OfAVectorAreReadAsNumbers) {
   std::ofstream(path_, std::ios::binary) << bytes;
   const TrainedRun held = load_hugging_face_folder(path_, "file", stream_);
   const Tensor tokens = random_tokens({1, 12}, 600, 3, stream_);
-  for (const double logit : values_of(held.model->logits(tokens, Pass{.training = false}, stream_)))
+  for (const double logit :
+       values_of(held.model().logits(tokens, Pass{.training = false}, stream_)))
     ASSERT_TRUE(std::isfinite(logit));
 }
 
@@ -288,8 +290,8 @@ TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {
                    held = load_hugging_face_folder(path_, "file", stream_);
   const Tensor tokens = random_tokens({1, 12}, 600, 3, stream_);
   const Pass pass{.training = false};
-  const auto wanted = values_of(exact.model->logits(tokens, pass, stream_)),
-             found = values_of(held.model->logits(tokens, pass, stream_));
+  const auto wanted = values_of(exact.model().logits(tokens, pass, stream_)),
+             found = values_of(held.model().logits(tokens, pass, stream_));
   EXPECT_LT(relative_error(found, wanted), 0.03);
   EXPECT_NE(found, wanted) << "the inputs of products have 8 bits";
 }

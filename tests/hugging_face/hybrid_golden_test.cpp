@@ -205,7 +205,7 @@ TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
 
 TEST_F(FolderOfImages, IsQuantizedButForWhatItCarries) {
   const TrainedRun opened = load_hugging_face_folder(folder_, "int8", stream_);
-  export_hugging_face(*opened.model, nullptr, scratch_ / "codes", stream_, model_families(),
+  export_hugging_face(opened.model(), nullptr, scratch_ / "codes", stream_, model_families(),
                       DType::kF32, "", folder_);
   const auto config = config_in(scratch_ / "codes").at("quantization_config");
   EXPECT_EQ(config.at("llm_int8_skip_modules"),

@@ -52,7 +52,7 @@ class MicroScalingFolder : public ::testing::Test {
 TEST_F(MicroScalingFolder, ExpertsStandForTheNumbersOfTransformersAndStayPacked) {
   const TrainedRun opened = load_hugging_face_folder(folder_, "mxfp4", stream_);
   std::size_t packed = 0;
-  opened.model->visit_parameters([&](Parameter& parameter) {
+  opened.model().visit_parameters([&](Parameter& parameter) {
     const bool is_packed = dynamic_cast<QuantizedWeight*>(&parameter.storage()) != nullptr;
     EXPECT_EQ(is_packed, parameter.role() == Role::kExpert) << parameter.name();
     if (!is_packed) return;
@@ -78,7 +78,7 @@ TEST_F(MicroScalingFolder, ExpertsStandForTheNumbersOfTransformersAndStayPacked)
 
 TEST_F(MicroScalingFolder, IsWrittenAgainAsItWas) {
   const TrainedRun opened = load_hugging_face_folder(folder_, "mxfp4", stream_);
-  export_hugging_face(*opened.model, nullptr, scratch_ / "out", stream_);
+  export_hugging_face(opened.model(), nullptr, scratch_ / "out", stream_);
   const SafetensorsFile again(scratch_ / "out/model.safetensors");
   ASSERT_EQ(again.entries().size(), file_.entries().size());
   for (const SafetensorsEntry& entry : file_.entries()) {

@@ -80,7 +80,7 @@ TEST_P(QuantizedFolder, LogitsAreOfWhatTheCodesStandFor) {
 TEST_P(QuantizedFolder, IsHeldAndWrittenWithTheSameCodes) {
   EXPECT_EQ(quantization_of_hugging_face(folder_), form_);
   const TrainedRun opened = load_hugging_face_folder(folder_, "fp32", stream_);
-  export_hugging_face(*opened.model, nullptr, scratch_ / "again", stream_);
+  export_hugging_face(opened.model(), nullptr, scratch_ / "again", stream_);
   EXPECT_EQ(quantization_of_hugging_face(scratch_ / "again"), form_);
   const SafetensorsFile again(scratch_ / "again/model.safetensors");
   ASSERT_EQ(again.entries().size(), file_.entries().size());
@@ -101,7 +101,7 @@ TEST_P(QuantizedFolder, IsHeldAndWrittenWithTheSameCodes) {
   const TrainedRun read_again = load_hugging_face_folder(scratch_ / "again", "bf16", stream_);
   const Tensor tokens = random_tokens({1, 9}, 61, 3, stream_);
   const auto logits = [&](const TrainedRun& run) {
-    return values_of(run.model->logits(tokens, Pass{.training = false}, stream_));
+    return values_of(run.model().logits(tokens, Pass{.training = false}, stream_));
   };
   EXPECT_EQ(logits(read_again), logits(opened));
 }

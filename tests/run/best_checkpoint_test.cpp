@@ -66,7 +66,7 @@ class BestCheckpointTest : public RunOverRanks {
     const Stream stream(MemoryPool::create("device"));
     const TokenDataset validation(data_, Split::kValidation, run.config.model.vocabulary);
     EvaluationWindows windows(validation, run.config.data.batch_size, 16, stream);
-    return evaluate(*run.model, windows, DType::kF32, stream).loss;
+    return evaluate(run.model(), windows, DType::kF32, stream).loss;
   }
   /// Trains until the run is asked to stop in a step; it ends with a checkpoint.
   void stop_after(const HybridTrainerConfig& config, const fs::path& run, std::int64_t last) const {

@@ -71,7 +71,7 @@ TEST_F(RunOverRanks, IsReadOutInPredictAsThatOfOne) {
     const TrainedRun read = load_trained_run(copy, stream);
     EXPECT_EQ(read.step, predicted->step);
     weights.emplace_back();
-    read.model->visit_parameters([&](Parameter& parameter) {
+    read.model().visit_parameters([&](Parameter& parameter) {
       const float* const values = parameter.home_master().data<float>();
       weights.back().insert(weights.back().end(), values, values + parameter.elements());
     });

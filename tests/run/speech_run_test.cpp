@@ -117,10 +117,10 @@ TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
   const Stream stream(MemoryPool::create("test"));
   const TrainedRun run = load_trained_run(scratch_ / "run", stream);
   const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
-  ClipFeatures features(run.model->config().encoder);
+  ClipFeatures features(run.model().config().encoder);
   for (const auto& [word, hertz] : kWords) {
     write_tone(scratch_ / (word + ".wav"), hertz, 99);
-    const Transcript heard = transcribe(*run.model, *run.tokenizer, tokens,
+    const Transcript heard = transcribe(run.model(), *run.tokenizer, tokens,
                                         features.of(scratch_ / (word + ".wav")), {}, stream);
     EXPECT_EQ(heard.text, word);
     EXPECT_EQ(heard.language, "en") << "of two, the one that it was taught";

@@ -233,7 +233,7 @@ TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
       load_trained_run(scratch_ / "run", stream, model_families(), RunWeights::kAverage);
   const TokenDataset validation(data_, Split::kValidation, average.config.model.vocabulary);
   EvaluationWindows windows(validation, 4, 16, stream);
-  EXPECT_NEAR(evaluate(*average.model, windows, DType::kF32, stream).loss, *last, 1e-9);
+  EXPECT_NEAR(evaluate(average.model(), windows, DType::kF32, stream).loss, *last, 1e-9);
   EXPECT_THROW(load_trained_run(scratch_ / "plain", stream, model_families(), RunWeights::kAverage),
                MissingInput);
 }
@@ -342,7 +342,7 @@ TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) 
   const State saved = load_checkpoint(
       *find_newest_checkpoint((scratch_ / "cut" / "checkpoints").string()).checkpoint, stream);
   std::int64_t moved = 0;
-  trained.model->visit_parameters([&](Parameter& parameter) {
+  trained.model().visit_parameters([&](Parameter& parameter) {
     const auto equals = [&](const std::string& name) {
       return testing::same_bits(testing::master_of(parameter), saved.tensor(name));
     };

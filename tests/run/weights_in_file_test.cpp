@@ -43,9 +43,9 @@ MappedBytes scratch_bytes() {
 }
 
 std::vector<float> logits_of_a_token(const TrainedRun& run, const Stream& stream) {
-  run.model->visit_parameters(
+  run.model().visit_parameters(
       [&](Parameter& parameter) { parameter.compute_in(DType::kBF16, stream); });
-  CachedDecoder decoder(*run.model, DType::kBF16, stream);
+  CachedDecoder decoder(run.model(), DType::kBF16, stream);
   const std::vector<std::int32_t> text{3};
   decoder.see(text);
   const auto logits = decoder.logits();

@@ -103,6 +103,8 @@ TEST(Answers, DoctorMeasuresTheMachine) {
   }
   EXPECT_FALSE(found.at("libraries").at("oneDNN").as_string().empty());
   EXPECT_TRUE(found.at("libraries").at("zstd").as_string().starts_with("1."));
+  EXPECT_TRUE(found.at("libraries").at("libpng").as_string().starts_with("1."));
+  EXPECT_TRUE(found.at("libraries").at("libjpeg-turbo").as_string().starts_with("2."));
 }
 
 std::string waiting(const TemporaryFolder& folder) {

@@ -70,7 +70,7 @@ TEST_F(FrozenWeightsTest, AQuantizedModelComputesWithWhatItsCodesStandFor) {
     hold_all_frozen(*held, form, stream_);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const std::vector<double> wanted = logits(*rounded_model(form), dtype);
-      EXPECT_EQ(logits(*opened.model, dtype), wanted) << form << ' ' << name_of(dtype);
+      EXPECT_EQ(logits(opened.model(), dtype), wanted) << form << ' ' << name_of(dtype);
       EXPECT_EQ(logits(*held, dtype), wanted) << form << ' ' << name_of(dtype);
       EXPECT_NE(logits(*plain_model(), dtype), wanted) << form << ' ' << name_of(dtype);
     }

@@ -63,7 +63,7 @@ class LoraRunTest : public ::testing::Test {
   }
   std::vector<double> logits(const TrainedRun& run) {
     const Tensor tokens = testing::random_tokens({1, 16}, 8, 3, stream_);
-    return testing::values_of(run.model->logits(tokens, Pass{.training = false}, stream_));
+    return testing::values_of(run.model().logits(tokens, Pass{.training = false}, stream_));
   }
   const Stream stream_ = Stream(MemoryPool::create("test"));
   const TemporaryFolder scratch_;
@@ -172,7 +172,7 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
     config.lora.base = form;
     const fs::path plain = base(5, DType::kF32, 32), quantized = scratch_ / ("in_" + form);
     const TrainedRun opened = load_hugging_face_folder(plain, form, stream_);
-    export_hugging_face(*opened.model, nullptr, quantized, stream_);
+    export_hugging_face(opened.model(), nullptr, quantized, stream_);
     EXPECT_EQ(SafetensorsFile(quantized / "model.safetensors").entry("model.norm.weight").dtype,
               "BF16")
         << "ones";

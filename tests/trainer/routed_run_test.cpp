@@ -98,12 +98,12 @@ TEST_F(RoutedRunTest, ABiasEvensLoadsAndIsReadWithTheWeights) {
   EXPECT_LT(uneven(0.02), 0.9 * uneven(0));
   const TrainedRun run = load_trained_run(scratch_ / "rate0.02", stream_);
   double largest = 0;
-  run.model->visit_routings([&](RoutedExperts& experts) {
+  run.model().visit_routings([&](RoutedExperts& experts) {
     for (const double bias : testing::values_of(experts.selection_bias()))
       largest = std::max(largest, bias);
   });
   EXPECT_GT(largest, 0.05);
-  EXPECT_THROW(export_hugging_face(*run.model, nullptr, scratch_ / "out", stream_), DataError);
+  EXPECT_THROW(export_hugging_face(run.model(), nullptr, scratch_ / "out", stream_), DataError);
 }
 
 TEST_F(RoutedRunTest, ABiasIsRefusedWhereItWouldBeLost) {

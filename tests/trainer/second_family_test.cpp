@@ -186,7 +186,7 @@ TEST_F(SecondFamily, GoesFromTextToARunAndIsLoadedFromIt) {
   EXPECT_EQ(run_training(settings, console).end, RunEnd::kFinished);
   EXPECT_NE(console.str().find("Twin, "), std::string::npos) << console.str();
   EXPECT_THROW(load_trained_run(scratch / "run", stream_), ConfigError);
-  EXPECT_EQ(load_trained_run(scratch / "run", stream_, registry()).model->config().family, "twin");
+  EXPECT_EQ(load_trained_run(scratch / "run", stream_, registry()).model().config().family, "twin");
 }
 
 TEST_F(SecondFamily, IsUnknownToASimulationWithoutTheRegistry) {

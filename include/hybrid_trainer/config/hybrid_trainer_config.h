@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/config/part_config.h"
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/data/masked_batches.h"
@@ -50,6 +51,7 @@ struct HybridTrainerConfig {
   ExportConfig exported;
   ObservabilityConfig observability;
   std::vector<StretchConfig> stretches;
+  std::vector<PartConfig> parts{};
   std::string device = "auto";
   std::string objective = "next_token";
   double mask_share = 0.15;
@@ -80,6 +82,11 @@ struct HybridTrainerConfig {
     visit(Field{"observability", self.observability, "What else the run writes about itself."});
     visit(Field{"stretches", self.stretches,
                 "Schedule stages: short sequences or small batches at the start of a run."});
+    visit(
+        Field{"parts", self.parts,
+              "Other settings for the parts of a model whose names match a pattern, such as "
+              "{\"video.*\": {\"recompute\": 1}}. A weight matches one pattern at most. With --set "
+              "parts.video.*.recompute=1."});
     visit(Field{"device", self.device,
                 "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
                 "takes CUDA if there is a device, else the CPU."});
@@ -116,6 +123,13 @@ struct HybridTrainerConfig {
   }
   /// Other names that keys are accepted by.
   static const std::vector<Spelling>& spellings();
+  /// Whether adapters are trained, on all of the model or on parts of it.
+  bool has_adapters() const;
+  /// Whether any weight is frozen.
+  bool freezes() const;
+  /// The config with places and optimizer settings of `parts` where they are read: in
+  /// memory.device_map and optimizer.groups. Of a config that has them already, itself.
+  HybridTrainerConfig with_parts() const;
   /// Whether the loss is of hidden tokens, not of next ones.
   bool masks() const { return objective == "masked"; }
   /// Whether the loss is of pairs of answers.

@@ -42,7 +42,8 @@ struct Range {
 /// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
 /// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), another
 /// struct with visit_fields, a std::vector of such structs of single values, or a std::optional of
-/// what is no struct, whose key may be left out.
+/// what is no struct, whose key may be left out. Of a vector whose structs have a member pointer kName,
+/// that member, which visit_fields leaves out, is the key of each in one JSON object.
 template <class T>
 struct Field {
   const char* name;
@@ -96,6 +97,21 @@ inline constexpr bool kIsFieldStructList = false;
 template <FieldStruct T>
 inline constexpr bool kIsFieldStructList<std::vector<T>> = true;
 
+/// The element of a named list, by its name.
+template <class T>
+concept NamedElement = FieldStruct<T> && requires {
+  T::kName;
+};
+/// Where an element of a list stands: "groups[0]", or of a named one "parts.video.*".
+template <class T>
+std::string path_of_element(const std::string& list, const T& element, std::size_t index) {
+  if constexpr (NamedElement<T>) {
+    return list + "." + element.*T::kName;
+  } else {
+    return list + "[" + std::to_string(index) + "]";
+  }
+}
+
 std::string range_problem(const std::string& path, double value, const Range& range);
 std::string choice_problem(const std::string& path, const std::string& value,
                            const std::vector<std::string>& choices);
@@ -137,7 +153,7 @@ void collect_value_problems(const std::string& at, const Value& value, const Ran
     collect_range_problems(value, at, problems);
   } else if constexpr (kIsFieldStructList<Value>) {
     for (std::size_t i = 0; i < value.size(); ++i)
-      collect_range_problems(value[i], at + "[" + std::to_string(i) + "]", problems);
+      collect_range_problems(value[i], path_of_element(at, value[i], i), problems);
   } else if constexpr (kIsOptional<Value>) {
     if (value) collect_value_problems(at, *value, range, choices, problems);
   } else if constexpr (std::is_same_v<Value, std::vector<double>>) {

@@ -19,4 +19,20 @@ inline Batch token_batch(Tensor tokens, Tensor targets, Tensor positions = {}) {
   return Batch(std::move(tensors), length);
 }
 
+/// A token_batch of `shape` (B, T), not initialised.
+inline Batch empty_token_batch(const Shape& shape, bool has_positions, const Stream& stream) {
+  const auto tensor = [&] { return Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream); };
+  return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
+}
+
+/// The same of packed rows, and of pairs of answers with each token's half and reference.
+inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& stream) {
+  const Batch batch = empty_token_batch(shape, true, stream);
+  if (!has_pairs) return batch;
+  std::vector<NamedTensor> tensors = batch.tensors();
+  tensors.push_back({"halves", Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)});
+  tensors.push_back({"references", Tensor::empty(shape, DType::kF32, MemoryKind::kData, stream)});
+  return Batch(std::move(tensors), batch.tokens_per_example());
+}
+
 }  // namespace hybrid_trainer

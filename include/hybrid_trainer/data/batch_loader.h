@@ -22,15 +22,12 @@ class BatchSource {
   virtual Batch read(std::int64_t batch_index, const Batch& memory) const = 0;
 };
 
-/// A token_batch, not initialised.
-Batch empty_token_batch(const BatchShape& shape, bool has_positions, const Stream& stream);
-
 /// Batches of windows of a dataset, which must outlive it; BatchOrder says what batch i holds.
 class WindowBatches final : public BatchSource {
  public:
   WindowBatches(const TokenDataset& dataset, const BatchSettings& settings);
   Batch empty_batch(const Stream& stream) const override {
-    return empty_token_batch(largest_, false, stream);
+    return empty_token_batch({largest_.batch_size, largest_.sequence_length}, false, stream);
   }
   Batch read(std::int64_t batch_index, const Batch& memory) const override;
   std::int64_t windows_per_epoch() const { return order_.windows_per_epoch(); }

@@ -27,6 +27,7 @@ struct DataConfig {
   std::string control_tokens = "tokens";
   std::string columns{};
   bool mask_frames = false;
+  bool mirror_pictures = false;
 
   /// Whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }
@@ -67,11 +68,14 @@ struct DataConfig {
     visit(Field{"columns", self.columns,
                 "Names by which examples are read, each with the column that has it: "
                 "prompt=question,completion=answer. NAME= without a column leaves NAME out. Empty "
-                "reads columns by their own names."});
+                "reads columns by their own names. Of tables of series: "
+                "speed,height,target=fuel, and series=COLUMN where another one begins."});
     visit(
         Field{"mask_frames", self.mask_frames,
               "Of clips of speech, silence about 5 % of the frames in training, other ones in each "
               "epoch (SpecAugment, as Whisper's apply_spec_augment does)."});
+    visit(Field{"mirror_pictures", self.mirror_pictures,
+                "Of pictures, mirror half of them in training, other ones in each epoch."});
   }
 };
 

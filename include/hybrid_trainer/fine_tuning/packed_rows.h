@@ -17,9 +17,6 @@ namespace hybrid_trainer {
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity);
 
-/// A batch of sequences of rows to write into; of pairs of answers also with "halves" and "references".
-Batch empty_row_batch(const BatchShape& shape, bool has_pairs, const Stream& stream);
-
 /// Log-likelihoods of the answers of a pair.
 struct PairReference {
   double chosen = 0, rejected = 0;

@@ -17,9 +17,14 @@ inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 /// Writes a folder that PEFT opens over `base`, a Hugging Face folder or name. The folder appears
 /// whole or not at all. `config`: of the model's adapters. Warns of modules over which PEFT opens none.
 /// Throws CannotCreate, IoError.
-void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
-                   const std::filesystem::path& folder, const Stream& stream,
-                   const ModelRegistry& registry = model_families());
+void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
+                   const std::string& base, const std::filesystem::path& folder,
+                   const Stream& stream, const ModelRegistry& registry = model_families());
+inline void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
+                          const std::filesystem::path& folder, const Stream& stream,
+                          const ModelRegistry& registry = model_families()) {
+  write_adapter(model, model.config(), config, base, folder, stream, registry);
+}
 
 /// Whether the folder holds an adapter.
 bool holds_adapter(const std::filesystem::path& folder);
@@ -47,11 +52,17 @@ using ValuesTaker = std::function<void(Parameter& parameter, const Tensor& value
 /// less than the config's rank are padded with zeros, which training leaves; B is scaled where an
 /// adapter's own scale is another one. Throws MissingInput, or DataError where a tensor is missing, is
 /// of another shape, or belongs to none, or there are weights_beside.
-void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
-                          const Stream& stream, const ModelRegistry& registry = model_families());
+void read_adapter_weights(const std::filesystem::path& folder, Network& network,
+                          const ModelConfig& model, const Stream& stream,
+                          const ModelRegistry& registry = model_families());
+inline void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
+                                 const Stream& stream,
+                                 const ModelRegistry& registry = model_families()) {
+  read_adapter_weights(folder, model, model.config(), stream, registry);
+}
 /// Reads the adapters, and gives `take` each weight that weights_beside change.
-void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
-                          const Stream& stream, const ModelRegistry& registry,
-                          const ValuesTaker& take);
+void read_adapter_weights(const std::filesystem::path& folder, Network& network,
+                          const ModelConfig& model, const Stream& stream,
+                          const ModelRegistry& registry, const ValuesTaker& take);
 
 }  // namespace hybrid_trainer

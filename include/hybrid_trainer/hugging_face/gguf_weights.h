@@ -11,7 +11,8 @@ namespace hybrid_trainer {
 /// Calls visit(parameter, weight) for each weight of a model that a GGUF file holds, whatever family the
 /// file's values tell of; adapters are left out. Throws DataError
 /// where a tensor is missing, of another shape, or belongs to no part of the model; IoError.
-void visit_gguf_weights(const std::filesystem::path& file, LanguageModel& model,
+void visit_gguf_weights(const std::filesystem::path& file, Network& network,
+                        const ModelConfig& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
 /// Whether a model's path is that of a GGUF file.

@@ -20,11 +20,19 @@ namespace hybrid_trainer {
 /// folder that the model began with, it takes over what the model has no part for: a vision model
 /// beside it with its configuration and processors. The folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
 /// or cannot be made, DataError where the tokenizer does not belong to the model, IoError.
-void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
+void export_hugging_face(Network& network, const ModelConfig& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
                          DType dtype = DType::kF32, const std::string& token_ids = "",
                          const std::filesystem::path& origin = {});
+inline void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
+                                const std::filesystem::path& folder, const Stream& stream,
+                                const ModelRegistry& registry = model_families(),
+                                DType dtype = DType::kF32, const std::string& token_ids = "",
+                                const std::filesystem::path& origin = {}) {
+  export_hugging_face(model, model.config(), tokenizer, folder, stream, registry, dtype, token_ids,
+                      origin);
+}
 
 /// Throws DataError where a folder cannot tell of such a model, as of a family of our own.
 void check_hugging_face_export(const ModelConfig& model,
@@ -44,16 +52,26 @@ ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, 
 /// ignored, an "lm_head.weight" must equal a tied token table. Throws MissingInput, or DataError
 /// that names what is missing, unknown or of another shape; the model may then hold some of the
 /// weights. Compute copies are the caller's to refresh.
-void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
-                               const Stream& stream,
+void read_hugging_face_weights(const std::filesystem::path& folder, Network& network,
+                               const ModelConfig& model, const Stream& stream,
                                const ModelRegistry& registry = model_families());
+inline void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
+                                      const Stream& stream,
+                                      const ModelRegistry& registry = model_families()) {
+  read_hugging_face_weights(folder, model, model.config(), stream, registry);
+}
 
 /// Takes one weight.
 using WeightTaker = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
 /// Reads one weight after the other, for a model whose own weights need no memory.
-void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
-                               const WeightTaker& take,
+void read_hugging_face_weights(const std::filesystem::path& folder, Network& network,
+                               const ModelConfig& model, const WeightTaker& take,
                                const ModelRegistry& registry = model_families());
+inline void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
+                                      const WeightTaker& take,
+                                      const ModelRegistry& registry = model_families()) {
+  read_hugging_face_weights(folder, model, model.config(), take, registry);
+}
 
 /// Where `name`, which is no folder here, may be a model's on the Hub, "OWNER/MODEL": the end of an
 /// error message that says how to get it; else "".

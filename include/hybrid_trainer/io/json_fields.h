@@ -34,10 +34,12 @@ struct FieldNode {
       assign;                     // writes a value of the same alternative into the struct
   std::vector<FieldNode> fields;  // of a group, or of an element of a list
   bool is_list = false;           // of groups
+  bool is_named = false;          // a list whose elements have names, by which JSON has them
   std::vector<FieldNode> elements;
-  std::function<void()> clear;        // the list
-  std::function<FieldNode()> append;  // a new element, to be written before the next one
-  std::vector<Spelling> spellings;    // of the root
+  std::function<void()> clear;  // the list
+  /// A new element, of this name where the list is named, to be written before the next one.
+  std::function<FieldNode(const std::string& name)> append;
+  std::vector<Spelling> spellings;  // of the root
 
   bool is_group() const { return std::holds_alternative<std::monostate>(value) && !is_list; }
 };
@@ -87,18 +89,29 @@ template <class List>
 void add_list(FieldNode& node, List& list) {
   using Element = typename List::value_type;
   node.is_list = true;
+  node.is_named = NamedElement<Element>;
   Element prototype;
   Element::visit_fields(prototype, []<class T>(const Field<T>&) {
     static_assert(!FieldStruct<T> && !kIsFieldStructList<T>, "an element holds no groups or lists");
   });
   add_fields(node, prototype);
   for (FieldNode& field : node.fields) field.assign = nullptr;
-  for (auto& element : list) add_fields(node.elements.emplace_back(), element);
+  for (auto& element : list) {
+    if constexpr (NamedElement<Element>) {
+      node.elements.emplace_back().name = element.*Element::kName;
+    } else {
+      node.elements.emplace_back();
+    }
+    add_fields(node.elements.back(), element);
+  }
   if constexpr (!std::is_const_v<List>) {
     node.clear = [target = &list] { target->clear(); };
-    node.append = [target = &list] {
+    node.append = [target = &list](const std::string& name) {
       FieldNode made;
-      add_fields(made, target->emplace_back());
+      made.name = name;
+      Element& element = target->emplace_back();
+      if constexpr (NamedElement<Element>) element.*Element::kName = name;
+      add_fields(made, element);
       return made;
     };
   }
@@ -169,7 +182,9 @@ std::string field_text(const FieldNode& field);
 std::string fields_schema(const FieldNode& root);
 /// The keys that `path` is another name of, or `path` itself.
 std::vector<std::string> keys_of(const FieldNode& root, const std::string& path);
-/// The field at "optimizer.name"; null where there is none.
+/// The element of a named list, and its key, of which `rest` is "NAME.KEY"; null where there is none.
+const FieldNode* named_element(const FieldNode& list, const std::string& rest);
+/// The field at "optimizer.name", or at "parts.video.*.recompute"; null where there is none.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
 /// Tables "key, default, allowed, meaning", one for each group.
 std::string fields_markdown(const FieldNode& root);

@@ -41,7 +41,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
   /// add, as causal attention's products (half of the full square).
   double flops_of(const Shape& targets) override;
-  double recomputed_flops(const Shape& targets, double share) override;
+  double recomputed_flops_of(const Shape& targets, double share) override;
   std::vector<std::string> parts() const override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,

@@ -82,14 +82,13 @@ class LanguageModel : public Network {
   /// Floating-point operations of forward and backward for a batch with targets of this shape.
   virtual double flops_of(const Shape& targets) = 0;
   double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }
-  /// Operations that backward adds where `share` of a batch's activations is computed again (see
-  /// Recomputation); activation functions and norms, which are bytes rather than operations, not
-  /// counted.
-  virtual double recomputed_flops(const Shape& /*targets*/, double /*share*/) { return 0; }
-  /// See WeightStorage::round_inputs.
-  void round_inputs(bool rounds) {
-    visit_parameters([&](Parameter& parameter) { parameter.storage().round_inputs(rounds); });
+  /// Network::recomputed_flops for a batch with targets of this shape.
+  virtual double recomputed_flops_of(const Shape& /*targets*/, double /*share*/) { return 0; }
+  double recomputed_flops(const Batch& batch, double share) final {
+    return recomputed_flops_of(batch.at("targets").shape(), share);
   }
+  /// Tokens, targets and, as the form says, positions and halves of pairs, with sources of zeros.
+  Batch empty_batch(const BatchForm& form, const Stream& stream) const final;
   virtual const ModelConfig& config() const = 0;
   /// Whether texts follow a source, which an encoder reads: batches then have its tensors.
   virtual bool reads_sources() const { return false; }

@@ -9,7 +9,10 @@
 #include "hybrid_trainer/models/encoder_config.h"
 #include "hybrid_trainer/models/expert_config.h"
 #include "hybrid_trainer/models/semiseparable_config.h"
+#include "hybrid_trainer/models/series_config.h"
 #include "hybrid_trainer/models/state_space_config.h"
+#include "hybrid_trainer/models/trident_config.h"
+#include "hybrid_trainer/models/vision_config.h"
 #include "hybrid_trainer/nn/rotary_table.h"
 
 namespace hybrid_trainer {
@@ -51,6 +54,9 @@ struct ModelConfig {
   double residual_scale = 1;
   double logit_scale = 1;
   EncoderConfig encoder{};
+  TridentConfig trident{};
+  SeriesConfig series{};
+  VisionConfig vision{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -58,7 +64,8 @@ struct ModelConfig {
         "family", self.family,
         "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
         "mamba2, granitemoehybrid, bamba or semiseparable; with experts mixtral, qwen2_moe, "
-        "qwen3_moe, olmoe or granitemoe."});
+        "qwen3_moe, olmoe or granitemoe; of pictures vit, of several sensors trident, of tables "
+        "series."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
@@ -154,6 +161,10 @@ struct ModelConfig {
     visit(Field{"logit_scale", self.logit_scale, "Factor of the logits.", Range::above(0)});
     visit(Field{"encoder", self.encoder,
                 "Sizes of the encoder that the decoder reads by cross attention (whisper)."});
+    visit(Field{"trident", self.trident,
+                "Sizes of the sensors and of the parts that read them (trident)."});
+    visit(Field{"series", self.series, "The table that a network of series learns from (series)."});
+    visit(Field{"vision", self.vision, "What a model of pictures sees and tells apart (vit)."});
   }
 };
 

@@ -135,13 +135,17 @@ struct HuggingFaceLayout {
   /// What names of tensors begin with that the model does not have and export takes over from the
   /// folder that the model began with.
   std::vector<std::string> carried{};
+  /// Of a model that tells pictures apart: what names of its head's tensors begin with. Where a folder
+  /// tells other classes apart than ours, or has no head, the head is new, of zeros. Its config.json tells
+  /// of image_size, patch_size and labels, and of no tokens.
+  std::string classifier{};
 
   std::string full_name(const FileTensor& tensor) const {
     return tensor.prefixed ? prefix + tensor.name : tensor.name;
   }
 };
 
-/// All that the rest of the project knows of a kind of language model.
+/// All that the rest of the project knows of a kind of network.
 struct ModelFamily {
   std::string name;   // of model.family
   std::string title;  // for people: "GPT-2"
@@ -153,11 +157,18 @@ struct ModelFamily {
   /// The config with the values that its zeros stand for; empty where none stands for another.
   std::function<ModelConfig(const ModelConfig& config)> resolved{};
   /// A model with weights drawn from the seed. Throws OutOfMemory.
-  std::function<std::unique_ptr<LanguageModel>(const ModelConfig& config, std::uint64_t seed,
-                                               const Stream& stream)>
+  std::function<std::unique_ptr<Network>(const ModelConfig& config, std::uint64_t seed,
+                                         const Stream& stream)>
       make;
   std::vector<ModelPreset> presets;
-  HuggingFaceLayout hugging_face;
+  HuggingFaceLayout hugging_face{};
+  /// Whether `make` makes LanguageModels. A family of other networks needs no model.vocabulary.
+  bool is_of_language = true;
+  /// Patterns of the weights that adapters go on where only a method (lora, qlora) is named; none: all
+  /// linear maps.
+  std::vector<std::string> adapted_parts{};
+  /// Of those that are then frozen without adapters.
+  std::vector<std::string> frozen_parts{};
 };
 
 /// Families by name. Everything that looks one up takes a registry, so that a program can bring its
@@ -175,10 +186,19 @@ const ModelFamily& find_family(const std::string& name,
 ModelConfig resolved_model_config(const ModelConfig& config,
                                   const ModelRegistry& registry = model_families());
 
-/// Of the config's family, whose config() is resolved. Throws ConfigError, OutOfMemory.
+/// Of the config's family, as it resolves the config. Throws ConfigError, OutOfMemory.
+std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
+                                      const Stream& stream,
+                                      const ModelRegistry& registry = model_families());
+/// The same of a family of language models. Throws ConfigError of another one.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream,
                                           const ModelRegistry& registry = model_families());
+
+/// Throws UsageError where the network, of this family, is no language model: `what` wants one, such as
+/// "writing text".
+LanguageModel& as_language_model(Network& network, const std::string& family,
+                                 const std::string& what);
 
 /// Each key of a config with its value as messages show it; those of groups as "rope_scaling.type".
 std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config);

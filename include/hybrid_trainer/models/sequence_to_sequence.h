@@ -28,7 +28,7 @@ class SequenceToSequence final : public LanguageModel {
   void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override { decoder_.visit_routings(visit); }
   double flops_of(const Shape& targets) override;
-  double recomputed_flops(const Shape& targets, double share) override;
+  double recomputed_flops_of(const Shape& targets, double share) override;
   std::vector<std::string> parts() const override;
   /// Of texts that follow the sources that were encoded last, as many.
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;

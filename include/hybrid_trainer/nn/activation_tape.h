@@ -86,6 +86,8 @@ class ActivationTape {
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}
   virtual ~ActivationTape() = default;
   const Pass& pass() const { return pass_; }
+  /// The pass of what runs next, forward and backward: a part of a network may have one of its own.
+  void set_pass(Pass pass) { pass_ = std::move(pass); }
   /// Pass::positions of what runs next, forward and backward.
   void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
   /// Pass::gradient_scale, from forward on.

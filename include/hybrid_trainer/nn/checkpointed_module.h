@@ -23,6 +23,7 @@ class CheckpointedModule final : public Module {
     return module_.backward(dy, inner, stream);
   }
   void visit_parameters(const ParameterVisitor& visit) override { module_.visit_parameters(visit); }
+  void visit_linears(const LinearVisitor& visit) override { module_.visit_linears(visit); }
 
  private:
   Module& module_;

@@ -25,6 +25,7 @@ class Convolution final : public Module {
   Convolution(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
   /// Uniform numbers up to 1/√(inputs of a window), as PyTorch's first ones.
   void initialize(std::uint64_t seed, const Stream& stream);
@@ -42,6 +43,7 @@ class Convolution final : public Module {
 
  private:
   void check_input(const Tensor& x) const;
+  Tensor backward(const Tensor& dy, bool wants_input, ActivationTape& tape, const Stream& stream);
   void write_parameter_gradients(GradientContribution& dweight, GradientContribution& dbias,
                                  const Tensor& dy, const Tensor& product_dy, const Tensor& x,
                                  const Pass& pass, const Stream& stream);

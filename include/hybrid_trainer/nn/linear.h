@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -45,6 +44,7 @@ class Linear final : public Module {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// The product alone, with nothing on the tape.
   Tensor product(const Tensor& x, const Tensor& residual, const Pass& pass, const Stream& stream);
   /// Whether y is one product: nothing is added to it, and nothing rounded.
@@ -52,6 +52,7 @@ class Linear final : public Module {
   /// What backward wants of x: nothing where there is no gradient that reads it.
   Tensor kept(const Tensor& x) const { return weight_.trainable() || adapter_ ? x : Tensor{}; }
   void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit) override { visit(*this); }
   Parameter& weight() { return weight_; }
   const Parameter& weight() const { return weight_; }
   /// Two for each weight and product, of which a frozen weight's gradient is none.
@@ -82,8 +83,6 @@ class Linear final : public Module {
   std::optional<Parameter> bias_;
   std::unique_ptr<LowRankAdapter> adapter_;
 };
-
-using LinearVisitor = std::function<void(Linear&)>;
 
 /// The gradients of weight, bias and adapter alone: written when this is made, and complete when it
 /// is destroyed, until when the weights may be read.

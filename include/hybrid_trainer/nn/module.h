@@ -1,9 +1,14 @@
 #pragma once
 
+#include <functional>
+
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
+
+class Linear;
+using LinearVisitor = std::function<void(Linear&)>;
 
 /// A differentiable function with parameters and an explicit backward. Forward saves on the tape
 /// what backward takes.
@@ -13,7 +18,13 @@ class Module {
   virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
   /// Returns the gradient of x; parameters' gradients are handed over as GradientContributions.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
+  /// Goes backward where nobody asks for the gradient of x, as of data.
+  virtual void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+    backward(dy, tape, stream);
+  }
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  /// The linear maps that may get adapters; by default none.
+  virtual void visit_linears(const LinearVisitor&) {}
 };
 
 /// A normalisation at the entry of a branch.

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,9 @@ struct FileTensor {
   std::int64_t part = 0, parts = 1;
   /// Of a convolution: (outputs, channels, taps...) there, and here a row's taps before its channels.
   bool channels_first = false;
-  std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
+  /// Its rows come behind a first dimension of 1 there.
+  bool has_outer = false;
+  std::int64_t rows() const { return shape[transposed || has_outer ? 1 : 0]; }  // here
   /// Of the whole tensor there.
   Shape whole_shape() const;
 };
@@ -109,6 +112,8 @@ class Parameter {
   void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
   void compute_in(DType dtype, const Stream& stream);
+  /// From the next call of compute_in on, products read it in this dtype, if any, whatever that says.
+  void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
   /// See WeightStorage.
@@ -146,6 +151,7 @@ class Parameter {
   std::int64_t blocks_;
   std::int64_t first_element_ = 0, whole_elements_;  // of the weight that this is a part of, or is
   bool trainable_ = true;
+  std::optional<DType> own_dtype_{};
   std::unique_ptr<WeightStorage> storage_;
   GradientSink* sink_ = nullptr;
   std::int64_t contributors_ = 1;

@@ -19,6 +19,7 @@ class PatchEmbedding final : public Module {
   PatchEmbedding(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override {
     projection_.visit_parameters(visit);
   }

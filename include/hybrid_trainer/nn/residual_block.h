@@ -56,7 +56,7 @@ class ResidualBlock final : public Module {
   TokenFlops flops(std::int64_t time) const;
   BlockKept kept() const;
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit);
+  void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit);
 
  private:

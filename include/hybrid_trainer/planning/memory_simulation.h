@@ -57,11 +57,12 @@ struct SimulatedRank {
 /// config allows, which is kept and which is reverted. `device` is cpu or cuda; in a build without
 /// CUDA, the latter throws Error. What Predict finds no room for within memory.host_budget stays on
 /// the device; OutOfMemory where the budget does not hold what must be on the host. Neither data nor a folder is touched. Not included: the CUDA
-/// context, libraries, and what checkpoints and the final sample take of the host.
+/// context, libraries, and what checkpoints and the final sample take of the host. `listener` is told of the blocks
+/// on the device; null: nobody is.
 MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device,
                            SimulatedPhases phases = SimulatedPhases::kAll,
                            const ModelRegistry& registry = model_families(),
-                           SimulatedRank rank = {});
+                           SimulatedRank rank = {}, MemoryListener* listener = nullptr);
 
 /// The most of each that any of several ranks takes.
 MemoryNeed simulate_ranks(const HybridTrainerConfig& config, Device device, int ranks,

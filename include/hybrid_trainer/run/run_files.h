@@ -11,7 +11,7 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 
@@ -55,17 +55,23 @@ std::string end_of_run(const RunPaths& paths);
 
 /// A trained model as `eval`, `sample` and `export` use it.
 struct TrainedRun {
+  std::filesystem::path folder{};  // of the run, or of the model that is no run's
   HybridTrainerConfig config;
   std::int64_t step = 0;                   // of the checkpoint that the weights are from
   std::filesystem::path data;              // where the run's data was
   std::unique_ptr<Tokenizer> tokenizer;    // null where the data had none
   std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
   std::shared_ptr<MemoryPlaces> places;    // where weights lie that are not on the device
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Network> network;
   std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
   std::filesystem::path origin;       // the Hugging Face folder that all began with, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
+  /// The network as the language model that it is. Throws UsageError where it is none; see
+  /// as_language_model for `what`.
+  LanguageModel& model(const std::string& what = "the command") const {
+    return as_language_model(*network, config.model.family, what);
+  }
 };
 
 /// Which weights of a run are read.

@@ -78,6 +78,11 @@ class Task {
                                               const Stream& /*stream*/) const {
     return {};
   }
+  /// What the user should know of the trained model once the run is finished, such as how good it is.
+  virtual std::vector<std::string> closing(const HybridTrainerConfig& /*config*/,
+                                           LossModel& /*model*/, const Stream& /*stream*/) const {
+    return {};
+  }
   /// By which config.model is simulated, so that memory is planned and compared with the machine's
   /// before it is taken; null: this model is not.
   virtual const ModelRegistry* simulated_by() const { return nullptr; }

@@ -11,6 +11,7 @@ namespace hybrid_trainer {
 /// The last one is our own. With experts: Mixtral (Jiang et al. 2024), Qwen1.5-MoE and Qwen2 (Qwen Team
 /// 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et al. 2024), Granite 3 (IBM 2024),
 /// gpt-oss (OpenAI 2025). With an encoder: Whisper (Radford et al. 2022).
+/// Of pictures: ViT (Dosovitskiy et al. 2021).
 ModelFamily gpt2_family();
 ModelFamily llama_family();
 ModelFamily mistral_family();
@@ -31,5 +32,8 @@ ModelFamily olmoe_family();
 ModelFamily granite_moe_family();
 ModelFamily gpt_oss_family();
 ModelFamily whisper_family();
+ModelFamily trident_family();
+ModelFamily series_family();
+ModelFamily vit_family();
 
 }  // namespace hybrid_trainer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "hybrid_trainer/images/picture.h"
+#include "hybrid_trainer/images/picture_steps.h"
+
+namespace hybrid_trainer {
+
+/// Makes a model's pixel values of pictures, to the bit as transformers' processor does with PIL. Serves
+/// several threads at once.
+class PictureProcessor {
+ public:
+  /// A model that sees `height` x `width` pixels. Throws DataError where these steps do not end there.
+  PictureProcessor(const PictureSteps& steps, std::int64_t height, std::int64_t width);
+
+  const PictureSteps& steps() const { return steps_; }
+  std::int64_t height() const { return height_; }
+  std::int64_t width() const { return width_; }
+  /// Numbers of a picture.
+  std::int64_t values() const { return height_ * width_ * kColors; }
+
+  /// Throws DataError where read_picture_form does, or the file is an array (3, height, width) of
+  /// floats of another size, or a picture whose size the steps leave and that is not the model's.
+  void check(const std::filesystem::path& path) const;
+  /// Pixel values (height, width, 3) of a file. An array of floats (3, height, width) of the model's size
+  /// holds pixel values already, which are taken as they are. Throws what read_picture throws.
+  void write(const std::filesystem::path& path, std::span<float> to, bool mirrors = false) const;
+  /// Of a picture in memory.
+  void write(const Picture& picture, std::span<float> to) const;
+
+ private:
+  Picture shaped(const Picture& picture) const;
+  PictureSteps steps_;
+  std::int64_t height_, width_;
+  std::array<std::array<float, 256>, kColors> values_{};  // of each color
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/memory_block.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
+
+namespace hybrid_trainer {
+
+/// Device memory that one part of a model takes in updates: of each kind the highest, not all at the
+/// same moment.
+struct PartMemory {
+  std::string part;  // the first word of its weights' names, as "video"; "" of what belongs to none
+  std::array<std::size_t, kMemoryKinds> by_kind{};
+  std::size_t of(MemoryKind kind) const { return by_kind[static_cast<std::size_t>(kind)]; }
+};
+
+/// Of each part of the config's model, in the order in which they take memory first. What is allocated
+/// under no label, or another one than a part's, belongs to none.
+std::vector<PartMemory> simulate_part_memory(const HybridTrainerConfig& config, Device device,
+                                             const ModelRegistry& registry = model_families());
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hybrid_trainer {
+
+/// Which columns of a table are the measurements of a series, and which one is to be predicted.
+struct SeriesColumns {
+  std::vector<std::string> inputs;
+  std::string target;
+  std::string series;  // column that changes where another series begins; empty: all is one
+
+  SeriesColumns() = default;
+  /// Of "speed,height,target=fuel,series=flight". Throws ConfigError, which names `key`, where there is
+  /// no input or no target, or a column stands there twice.
+  explicit SeriesColumns(const std::string& text, const std::string& key = "data.columns");
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/synthetic/moving_blob.h"
+#include "hybrid_trainer/synthetic/plume_scene.h"
+#include "hybrid_trainer/synthetic/synthetic_set.h"
+
+namespace hybrid_trainer {
+
+struct TridentShape {
+  VideoShape video{};
+  std::int64_t visible_channels = 3;
+  PlumeShape plumes{};  // of the infrared image; the visible one has as many pixels
+  std::int64_t kinematic_steps = 32, kinematic_channels = 4;
+  std::int64_t cooling_samples = 16;
+  std::int64_t geo_numbers = 4;  // at least 2
+  std::int64_t events = 8;       // of a sequence
+  double event_noise = 0.2;
+  double cooling_deviation = 0.2;
+};
+
+/// A scene that several sensors see. No sensor alone tells what happens:
+///
+/// | tensor | holds |
+/// | --- | --- |
+/// | video (B, frames, H, W, C) | a blob that moves in one of 4 directions, and one that is still |
+/// | visible (B, S, S, C) | brightness that rises to the right or downward |
+/// | infrared (B, S, S, 1) | two plumes, both narrow or both broad |
+/// | kinematics (B, T, C) | a slow or a fast swing, of random phase, and drifts |
+/// | cooling (B, samples) | a curve that cools slowly or fast |
+/// | geo (B, numbers) | a place, of which two signs tell the region of 4 |
+/// | event_tokens, event_targets (B, N) i32 | tokens before and to be said; kStart is before the first |
+/// | plume_boxes (B, G, G, 4), plume_kinds (B, G, G) i32 | see PlumeScene |
+/// | cooling_constant (B, 1) | what a fit to the curve gives, with noise |
+///
+/// Event n of 8 kinds is by n mod 4: the motion and the swing; the region and the plumes' kind; cooling,
+/// brightness and swing; the token said three before. With probability `event_noise` another one is
+/// said. All of this follows from what is seen, with all of its noise, without doubt: the noise of sensors
+/// is bounded. So the best losses are those of what is said: noisy_label_entropy(8, event_noise) of an
+/// event, cooling_deviation² of the constant, and best_plume_loss of a cell of the grid.
+class TridentSet final : public SyntheticSet {
+ public:
+  static constexpr std::int64_t kEventKinds = 8;
+  static constexpr std::int32_t kStart = 8;  // token
+  static constexpr std::int64_t kVocabulary = 9;
+
+  /// Throws ConfigError where the shape cannot be drawn.
+  TridentSet(const TridentShape& shape, std::uint64_t seed);
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
+  void write(const Batch& memory, std::uint64_t first) const override;
+  /// Of "events.loss", "plumes.loss" and "constant.loss".
+  std::vector<BestLoss> best_losses() const override;
+
+ private:
+  TridentShape shape_;
+  std::uint64_t seed_;
+};
+
+}  // namespace hybrid_trainer

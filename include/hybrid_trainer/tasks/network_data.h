@@ -1,0 +1,76 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/data/batch_loader.h"
+
+namespace hybrid_trainer {
+
+/// What a network learns from and is measured on: batches with the tensors that its family reads, as
+/// Network::empty_batch has them.
+class NetworkData {
+ public:
+  virtual ~NetworkData() = default;
+  /// For people: "drawn from the seed: falling bodies, 16 frames each".
+  virtual std::string description() const = 0;
+  /// Of data.batch_size · gradient_accumulation.micro_batches examples each. What batch i holds
+  /// follows from i and the config alone, so that a resumed run reads what one never stopped reads.
+  virtual std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const = 0;
+  /// Examples that no training batch has.
+  virtual std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                        const Stream& stream) const = 0;
+  /// The lowest mean loss that any network can reach on examples such as `evaluation` has, where it can
+  /// be computed.
+  virtual std::optional<double> best_loss(const HybridTrainerConfig& /*config*/) const {
+    return {};
+  }
+  /// The config with what the data say of the model, such as the number of classes; by default as it
+  /// is. Throws ConfigError, DataError where both do not go together.
+  virtual HybridTrainerConfig completed(HybridTrainerConfig config) const { return config; }
+  /// Of the content of files, which a resumed run compares; empty where data are drawn from the seed.
+  virtual std::string checksum() const { return ""; }
+  /// Examples in an epoch; 0 where data are drawn from the seed.
+  virtual std::int64_t examples() const { return 0; }
+  /// What the user should know of the data before the first step.
+  virtual std::vector<std::string> notes() const { return {}; }
+  /// Writes what the run's folder shall hold of the data, so that it can be used without the folder that it
+  /// began with. Throws IoError.
+  virtual void write_files(const std::filesystem::path& /*run*/) const {}
+};
+
+/// What data are opened for.
+struct NetworkDataSource {
+  const HybridTrainerConfig& config;
+  std::filesystem::path data{};        // what --data gave, or empty
+  std::filesystem::path validation{};  // likewise; empty: some of `data` is held back
+  std::filesystem::path model{};  // folder of what lies beside the weights: of a run or a model
+  bool is_trained = false;        // the model is a run's: what it tells apart stays
+  bool is_measured = false;       // on all of `data`
+};
+
+/// Where the data of a family's networks come from.
+struct NetworkDataKind {
+  std::string family;  // a ModelFamily's name
+  /// `data`: what --data gave, or empty. Throws UsageError where the family wants a file and there is
+  /// none, or makes its own data and there is one; MissingInput, DataError.
+  std::function<std::unique_ptr<NetworkData>(const HybridTrainerConfig& config,
+                                             const std::filesystem::path& data)>
+      open;
+  /// In place of `open`, of data that need more.
+  std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open_source{};
+};
+using NetworkDataKinds = std::vector<NetworkDataKind>;
+
+/// Those of this build's families that are no language models.
+const NetworkDataKinds& network_data_kinds();
+
+/// Throws UsageError where `data` is given to a family that makes its own.
+void refuse_data_file(const std::string& family, const std::filesystem::path& data);
+
+}  // namespace hybrid_trainer

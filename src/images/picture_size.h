@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace hybrid_trainer {
+
+/// Pixels of the largest picture that is read: what PIL takes for an attack beyond.
+inline constexpr std::int64_t kMostPixels = 178'956'970;
+
+/// Throws DataError where a picture has no pixels or more than that.
+void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,184 @@
+#include "hybrid_trainer/images/picture_steps.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <string>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/strict_json.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::int64_t kLongestSide = 16'384;
+
+/// Reads the keys of one preprocessor_config.json.
+class StepsReader {
+ public:
+  StepsReader(const json::object& keys, const std::filesystem::path& path)
+      : keys_(keys), path_(path) {}
+
+  PictureSteps read() {
+    PictureSteps steps = defaults();
+    read_flag("do_resize", steps.resizes);
+    read_flag("do_center_crop", steps.crops);
+    read_flag("do_rescale", steps.rescales);
+    read_flag("do_normalize", steps.normalizes);
+    refuse_pad();
+    read_size(steps);
+    read_crop(steps);
+    read_filter(steps);
+    read_number("rescale_factor", steps.scale);
+    read_colors("image_mean", steps.mean);
+    read_colors("image_std", steps.deviation);
+    if (steps.normalizes && std::ranges::any_of(steps.deviation, [](double x) { return !(x > 0); }))
+      refuse("image_std", "numbers above 0");
+    return steps;
+  }
+
+ private:
+  [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
+    const json::value* got = find(key);
+    throw DataError(concat(path_.native(), ": ", key, ": got ",
+                           got == nullptr ? "nothing" : json::serialize(*got), ", want ", wanted));
+  }
+  const json::value* find(const char* key) const {
+    const json::value* value = keys_.if_contains(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  /// What the class that is named has where a key is missing.
+  PictureSteps defaults() const {
+    const char* key =
+        find("image_processor_type") ? "image_processor_type" : "feature_extractor_type";
+    const json::value* type = find(key);
+    if (type == nullptr) return {};
+    if (type->is_string()) {
+      const std::string_view name = type->get_string();
+      if (name.starts_with("ViTImageProcessor") || name == "ViTFeatureExtractor") return {};
+      if (name.starts_with("DeiTImageProcessor") || name == "DeiTFeatureExtractor")
+        return {.height = 256,
+                .width = 256,
+                .filter = PictureFilter::kBicubic,
+                .crops = true,
+                .mean = {0.485, 0.456, 0.406},
+                .deviation = {0.229, 0.224, 0.225}};
+    }
+    refuse(key, "ViTImageProcessor or DeiTImageProcessor");
+  }
+
+  void read_flag(const char* key, bool& to) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_bool()) refuse(key, "true or false");
+    to = value->get_bool();
+  }
+  void read_number(const char* key, double& to) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_number()) refuse(key, "a number");
+    to = value->to_number<double>();
+  }
+  void refuse_pad() const {
+    bool pads = false;
+    read_flag("do_pad", pads);
+    if (pads) refuse("do_pad", "false: pictures are resized or cropped here");
+  }
+
+  std::int64_t side(const char* key, const json::value& value) const {
+    const bool is_side =
+        value.is_int64() && value.get_int64() >= 1 && value.get_int64() <= kLongestSide;
+    if (!is_side) refuse(key, concat("sides of 1 to ", kLongestSide, " pixels"));
+    return value.get_int64();
+  }
+  /// A number for both sides, a list of height and width, or an object that names them.
+  void read_sides(const char* key, std::int64_t& height, std::int64_t& width) const {
+    const json::value& value = *find(key);
+    if (value.is_array() && value.get_array().size() == 2) {
+      height = side(key, value.get_array()[0]);
+      width = side(key, value.get_array()[1]);
+    } else if (value.is_object() && value.get_object().contains("height") &&
+               value.get_object().contains("width")) {
+      height = side(key, value.at("height"));
+      width = side(key, value.at("width"));
+    } else if (value.is_number()) {
+      height = width = side(key, value);
+    } else {
+      refuse(key, R"(a number or {"height": 224, "width": 224})");
+    }
+  }
+  void read_size(PictureSteps& steps) const {
+    const json::value* size = find("size");
+    if (size == nullptr) return;
+    const json::object* sides = size->if_object();
+    const json::value* shortest = sides ? sides->if_contains("shortest_edge") : nullptr;
+    if (shortest == nullptr) return read_sides("size", steps.height, steps.width);
+    if (sides->size() > 1) refuse("size", R"("shortest_edge" alone, or "height" and "width")");
+    steps.shortest_side = side("size", *shortest);
+  }
+  void read_crop(PictureSteps& steps) const {
+    if (find("crop_size") != nullptr) read_sides("crop_size", steps.crop_height, steps.crop_width);
+  }
+  void read_filter(PictureSteps& steps) const {
+    const json::value* value = find("resample");
+    if (value == nullptr) return;
+    if (!value->is_int64() || value->get_int64() < 0 || value->get_int64() > 5)
+      refuse("resample", "a number of PIL's filters, 0 to 5; 2 is bilinear, 3 bicubic");
+    steps.filter = static_cast<PictureFilter>(value->get_int64());
+  }
+  void read_colors(const char* key, std::array<double, 3>& to) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return;
+    const json::array* list = value->if_array();
+    if (value->is_number()) {
+      to.fill(value->to_number<double>());
+      return;
+    }
+    if (list == nullptr || list->size() != 3 ||
+        !std::ranges::all_of(*list, [](const json::value& x) { return x.is_number(); }))
+      refuse(key, "three numbers, one of each color");
+    for (std::size_t c = 0; c < 3; ++c) to[c] = (*list)[c].to_number<double>();
+  }
+
+  const json::object& keys_;
+  const std::filesystem::path& path_;
+};
+
+}  // namespace
+
+std::string PictureSteps::json() const {
+  const auto sides = [](std::int64_t high, std::int64_t wide) {
+    return json::object{{"height", high}, {"width", wide}};
+  };
+  json::object keys{{"image_processor_type", "ViTImageProcessor"},
+                    {"do_resize", resizes},
+                    {"size", sides(height, width)},
+                    {"resample", static_cast<int>(filter)},
+                    {"do_center_crop", crops},
+                    {"do_rescale", rescales},
+                    {"rescale_factor", scale},
+                    {"do_normalize", normalizes},
+                    {"image_mean", json::array(mean.begin(), mean.end())},
+                    {"image_std", json::array(deviation.begin(), deviation.end())}};
+  if (shortest_side > 0) keys["size"] = json::object{{"shortest_edge", shortest_side}};
+  if (crops) keys["crop_size"] = sides(crop_height, crop_width);
+  return pretty_json(keys) + "\n";
+}
+
+PictureSteps read_picture_steps(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "preprocessor_config.json";
+  if (!std::filesystem::exists(path))
+    throw MissingInput(
+        concat(path.native(),
+               ": is missing: it says how pictures become the numbers that the model "
+               "sees; transformers writes it with ViTImageProcessor().save_pretrained"));
+  const json::value keys = read_json(path);
+  if (!keys.is_object()) throw DataError(concat(path.native(), ": is no JSON object"));
+  return StepsReader(keys.get_object(), path).read();
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,47 @@
+#include "hybrid_trainer/series/series_columns.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// The next part of a list with commas, from `begin` on, which it moves behind it.
+std::string next_part(const std::string& text, std::size_t& begin) {
+  const std::string part = text.substr(begin, text.find(',', begin) - begin);
+  begin += part.size() + 1;
+  return part;
+}
+
+}  // namespace
+
+SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
+  const auto refuse = [&](const std::string& problem) {
+    throw ConfigError({concat(key, ": got \"", text, "\", ", problem,
+                              "; want COLUMN,COLUMN,…,target=COLUMN and where rows are of several "
+                              "series also series=COLUMN, such as speed,height,target=fuel")});
+  };
+  const auto set = [&](std::string& member, const char* name, const std::string& column) {
+    if (!member.empty()) refuse(concat("which names ", name, " twice"));
+    if (column.empty()) refuse(concat("in which ", name, "= has no column"));
+    member = column;
+  };
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::string part = next_part(text, begin);
+    if (part.empty()) refuse("in which a column has no name");
+    if (part.starts_with("target=")) {
+      set(target, "target", part.substr(7));
+    } else if (part.starts_with("series=")) {
+      set(series, "series", part.substr(7));
+    } else if (std::ranges::find(inputs, part) != inputs.end()) {
+      refuse(concat("which names the column ", part, " twice"));
+    } else {
+      inputs.push_back(part);
+    }
+  }
+  if (inputs.empty()) refuse("which names no column of measurements");
+  if (target.empty()) refuse("which names no target");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,104 @@
+#include "hybrid_trainer/series/series_table.h"
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <optional>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/tables/row_files.h"
+#include "hybrid_trainer/tables/table_reader.h"
+#include "src/series/plain_number.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+std::optional<double> number_of(const json::value& cell) {
+  if (const json::string* text = cell.if_string()) return plain_number(std::string(*text));
+  if (const double* number = cell.if_double()) return *number;
+  if (const std::int64_t* number = cell.if_int64()) return static_cast<double>(*number);
+  if (const std::uint64_t* number = cell.if_uint64()) return static_cast<double>(*number);
+  if (const bool* truth = cell.if_bool()) return *truth ? 1 : 0;
+  return std::nullopt;
+}
+
+/// Takes the rows of files one behind the other.
+class SeriesReader {
+ public:
+  explicit SeriesReader(const SeriesColumns& columns) : columns_(columns) {
+    table_.columns = columns.inputs;
+    table_.columns.push_back(columns.target);
+  }
+
+  void read(const std::filesystem::path& path) {
+    label_.reset();
+    begins_ = true;
+    TableReading reading;
+    reading.wanted = table_.columns;
+    if (!columns_.series.empty()) reading.wanted.push_back(columns_.series);
+    const auto refuse = [&](std::int64_t number, const std::string& reason) {
+      throw DataError(concat(path.string(), ":", number, ": ", reason));
+    };
+    visit_rows(path, reading,
+               {[&](std::int64_t number, const json::object& row, const WideIntegers&) {
+                  try {
+                    add(row);
+                  } catch (const DataError& error) {
+                    refuse(number, error.what());
+                  }
+                },
+                refuse});
+  }
+
+  SeriesTable take() { return std::move(table_); }
+
+ private:
+  void add(const json::object& row) {
+    if (!columns_.series.empty()) {
+      const json::value label = cell(row, columns_.series);
+      if (!label_ || *label_ != label) begins_ = true;
+      label_ = label;
+    }
+    for (const std::string& column : table_.columns) add_number(cell(row, column), column);
+    if (begins_) table_.starts.push_back(table_.rows() - 1);
+    begins_ = false;
+  }
+
+  void add_number(const json::value& cell, const std::string& column) {
+    const std::optional<double> number = number_of(cell);
+    if (!number || !std::isfinite(*number))
+      throw DataError(concat("column ", column, ": got ", json::serialize(cell),
+                             ", want a finite number; fill in or leave out such rows"));
+    table_.values.push_back(*number);
+  }
+
+  static const json::value& cell(const json::object& row, const std::string& column) {
+    const json::value* found = row.if_contains(column);
+    if (found != nullptr && !found->is_null()) return *found;
+    std::string there;
+    for (const auto& [name, value] : row)
+      there += concat(there.empty() ? "" : ", ", std::string_view(name));
+    throw DataError(found != nullptr
+                        ? concat("column ", column, " is empty; fill in or leave out such rows")
+                        : concat("there is no column ", column, "; there are ", there));
+  }
+
+  SeriesColumns columns_;
+  SeriesTable table_;
+  std::optional<json::value> label_;  // of the row before
+  bool begins_ = true;
+};
+
+}  // namespace
+
+SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns) {
+  SeriesReader reader(columns);
+  for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  SeriesTable table = reader.take();
+  if (table.values.empty()) throw DataError(concat(path.string(), ": has no row"));
+  return table;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,87 @@
+#include "hybrid_trainer/series/series_windows.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+
+namespace hybrid_trainer {
+
+SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out) {
+  SeriesWindows windows;
+  windows.training_rows.resize(static_cast<std::size_t>(table.rows()));
+  std::int64_t longest = 0;
+  for (std::size_t i = 0; i < table.starts.size(); ++i) {
+    const std::int64_t begin = table.starts[i];
+    const std::int64_t end = i + 1 < table.starts.size() ? table.starts[i + 1] : table.rows();
+    longest = std::max(longest, end - begin);
+    const std::int64_t border =
+        end - static_cast<std::int64_t>(held_out * static_cast<double>(end - begin));
+    std::fill(windows.training_rows.begin() + begin, windows.training_rows.begin() + border, true);
+    for (std::int64_t row = begin; row + length <= border; ++row) windows.training.push_back(row);
+    for (std::int64_t row = border; row + length <= end; row += length)
+      windows.validation.push_back(row);
+  }
+  const auto refuse = [&](const char* what) {
+    throw DataError(concat("no window of ", length, " rows for ", what, ": the longest series has ",
+                           longest, " rows, of which the last ", 100 * held_out,
+                           " % are for validation; want longer series, or a shorter window by "
+                           "data.sequence_length"));
+  };
+  if (windows.training.empty() && held_out < 1) refuse("training");
+  if (windows.validation.empty() && held_out > 0) refuse("validation");
+  return windows;
+}
+
+Batch WindowReader::empty_batch(std::int64_t examples, const Stream& stream) const {
+  const auto tensor = [&](const Shape& shape) {
+    return Tensor::empty(shape, DType::kF32, MemoryKind::kData, stream);
+  };
+  return Batch({{"kinematics", tensor({examples, length_, table_->width() - 1})},
+                {"value", tensor({examples, 1})}});
+}
+
+void WindowReader::write(const Batch& memory, std::int64_t example, std::int64_t row) const {
+  const std::int64_t inputs = table_->width() - 1;
+  const auto scaled = [&](std::int64_t from, std::int64_t column) {
+    return static_cast<float>(
+        scale_.scaled(static_cast<std::size_t>(column), table_->row(from)[column]));
+  };
+  float* value = memory.at("kinematics").data<float>() + example * length_ * inputs;
+  for (std::int64_t t = 0; t < length_; ++t)
+    for (std::int64_t c = 0; c < inputs; ++c) *value++ = scaled(row + t, c);
+  memory.at("value").data<float>()[example] = scaled(row + length_ - 1, inputs);
+}
+
+Batch SeriesBatches::read(std::int64_t batch_index, const Batch& memory) const {
+  const auto count = static_cast<std::uint64_t>(windows_.size());
+  for (std::int64_t i = 0; i < batch_size_; ++i) {
+    const auto example = static_cast<std::uint64_t>(batch_index * batch_size_ + i);
+    const std::uint64_t window =
+        random_permuted({seed_, example / count, 0}, example % count, count);
+    reader_.write(memory, i, windows_[window]);
+  }
+  return memory;
+}
+
+SeriesEvaluation::SeriesEvaluation(const WindowReader& reader, std::vector<std::int64_t> windows,
+                                   std::int64_t batch_size, const Stream& stream)
+    : reader_(reader),
+      windows_(std::move(windows)),
+      memory_(reader.empty_batch(std::min(batch_size, static_cast<std::int64_t>(windows_.size())),
+                                 stream)) {}
+
+std::int64_t SeriesEvaluation::batches() const {
+  return (static_cast<std::int64_t>(windows_.size()) + memory_.size() - 1) / memory_.size();
+}
+
+Batch SeriesEvaluation::batch(std::int64_t index) {
+  const std::int64_t first = index * memory_.size();
+  const std::int64_t count =
+      std::min(memory_.size(), static_cast<std::int64_t>(windows_.size()) - first);
+  for (std::int64_t i = 0; i < count; ++i)
+    reader_.write(memory_, i, windows_[static_cast<std::size_t>(first + i)]);
+  return memory_.examples(0, count);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,201 @@
+#include "src/tasks/array_data.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/images/npy_file.h"
+#include "hybrid_trainer/io/checksum.h"
+
+namespace hybrid_trainer {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += concat(text.empty() ? "(" : ", ", size);
+  return text.empty() ? "()" : text + ")";
+}
+
+/// The examples of one tensor.
+class ExampleArray {
+ public:
+  /// `one`: that of a batch of one example.
+  ExampleArray(const std::filesystem::path& file, const Tensor& one)
+      : file_(file), elements_(one.elements()), is_whole_(one.dtype() == DType::kI32) {
+    NpyArray array = read_npy(file);
+    const std::vector<std::int64_t>& shape = array.form.shape;
+    std::vector<std::int64_t> wanted{shape.empty() ? 0 : shape.front()};
+    for (int i = 1; i < one.shape().rank(); ++i) wanted.push_back(one.size(i));
+    if (shape != wanted || shape.front() == 0)
+      throw DataError(concat(file.string(), ": is ", shape_text(shape),
+                             ", want (examples, …) with ", one.shape().text(),
+                             " for one; change the array, or the sizes of the model"));
+    values_ = std::move(array.values);
+    check();
+  }
+  std::int64_t examples() const { return std::ssize(values_) / elements_; }
+  const std::vector<float>& values() const { return values_; }
+  void write(const Tensor& batch, std::int64_t place, std::int64_t example) const {
+    const float* const from = values_.data() + example * elements_;
+    if (is_whole_)
+      std::transform(from, from + elements_, batch.data<std::int32_t>() + place * elements_,
+                     [](float value) { return static_cast<std::int32_t>(value); });
+    else
+      std::copy(from, from + elements_, batch.data<float>() + place * elements_);
+  }
+
+ private:
+  void check() const {
+    constexpr float kMostWhole = 1 << 24;  // beyond, an f32 skips numbers
+    const auto bad = std::ranges::find_if(values_, [&](float value) {
+      return !std::isfinite(value) ||
+             (is_whole_ && (value != std::floor(value) || std::fabs(value) > kMostWhole));
+    });
+    if (bad == values_.end()) return;
+    throw DataError(concat(file_.string(), ": example ", (bad - values_.begin()) / elements_,
+                           " has ", *bad, ", want ", is_whole_ ? "whole" : "finite", " numbers"));
+  }
+  std::filesystem::path file_;
+  std::int64_t elements_;
+  bool is_whole_;
+  std::vector<float> values_;
+};
+
+/// The arrays, in the order of the batch's tensors.
+class Arrays {
+ public:
+  Arrays(const std::filesystem::path& folder, const Batch& form) : form_(form) {
+    for (const auto& [name, tensor] : form.tensors()) {
+      arrays_.emplace_back(folder / (name + ".npy"), tensor);
+      if (arrays_.back().examples() != arrays_.front().examples())
+        throw DataError(concat(folder.string(), ": ", name, ".npy has ", arrays_.back().examples(),
+                               " examples, but ", form.tensors().front().name, ".npy ",
+                               arrays_.front().examples(), "; want as many"));
+    }
+  }
+  std::int64_t examples() const { return arrays_.front().examples(); }
+  Batch empty_batch(std::int64_t size, const Stream& stream) const {
+    return form_.with([&](const Tensor& one) {
+      Shape shape{size};
+      for (int i = 1; i < one.shape().rank(); ++i) shape.append(one.size(i));
+      return Tensor::empty(shape, one.dtype(), MemoryKind::kData, stream);
+    });
+  }
+  void write(const Batch& batch, std::int64_t place, std::int64_t example) const {
+    for (std::size_t i = 0; i < arrays_.size(); ++i)
+      arrays_[i].write(batch.tensors()[i].tensor, place, example);
+  }
+  std::string checksum() const {
+    std::string all;
+    for (const ExampleArray& array : arrays_)
+      all += checksum_of({reinterpret_cast<const char*>(array.values().data()),
+                          array.values().size() * sizeof(float)});
+    return checksum_of(all);
+  }
+
+ private:
+  Batch form_;
+  std::vector<ExampleArray> arrays_;
+};
+
+class ArrayBatches final : public BatchSource {
+ public:
+  ArrayBatches(std::shared_ptr<const Arrays> arrays, std::int64_t size, std::int64_t examples,
+               std::uint64_t seed)
+      : arrays_(std::move(arrays)), size_(size), examples_(examples), seed_(seed) {}
+  Batch empty_batch(const Stream& stream) const override {
+    return arrays_->empty_batch(size_, stream);
+  }
+  std::int64_t epochs_in(std::int64_t batches) const override {
+    return batches * size_ / examples_;
+  }
+  Batch read(std::int64_t batch_index, const Batch& memory) const override {
+    const auto count = static_cast<std::uint64_t>(examples_);
+    for (std::int64_t i = 0; i < size_; ++i) {
+      const auto number = static_cast<std::uint64_t>(batch_index * size_ + i);
+      const std::uint64_t example =
+          random_permuted({seed_, number / count, 0}, number % count, count);
+      arrays_->write(memory, i, static_cast<std::int64_t>(example));
+    }
+    return memory;
+  }
+
+ private:
+  std::shared_ptr<const Arrays> arrays_;
+  std::int64_t size_, examples_;
+  std::uint64_t seed_;
+};
+
+class ArrayEvaluation final : public EvaluationBatches {
+ public:
+  ArrayEvaluation(std::shared_ptr<const Arrays> arrays, std::int64_t size, std::int64_t first,
+                  const Stream& stream)
+      : arrays_(std::move(arrays)),
+        first_(first),
+        memory_(arrays_->empty_batch(std::min(size, arrays_->examples() - first), stream)) {}
+  std::int64_t batches() const override {
+    return (arrays_->examples() - first_ + memory_.size() - 1) / memory_.size();
+  }
+  Batch batch(std::int64_t index) override {
+    const std::int64_t begin = first_ + index * memory_.size();
+    const std::int64_t count = std::min(memory_.size(), arrays_->examples() - begin);
+    for (std::int64_t i = 0; i < count; ++i) arrays_->write(memory_, i, begin + i);
+    return memory_.examples(0, count);
+  }
+
+ private:
+  std::shared_ptr<const Arrays> arrays_;
+  std::int64_t first_;
+  Batch memory_;
+};
+
+class ArrayData final : public NetworkData {
+ public:
+  ArrayData(const NetworkDataSource& source, const Batch& form)
+      : folder_(source.data),
+        arrays_(std::make_shared<Arrays>(folder_, form)),
+        is_measured_(source.is_measured) {}
+  std::string description() const override {
+    return concat(folder_.string(), ": ", arrays_->examples(), " examples");
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<ArrayBatches>(arrays_, config.effective_batch(), trained(config),
+                                          static_cast<std::uint64_t>(config.training.seed));
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    const bool holds_out = !is_measured_ && trained(config) < arrays_->examples();
+    return std::make_unique<ArrayEvaluation>(arrays_, config.data.batch_size,
+                                             holds_out ? trained(config) : 0, stream);
+  }
+  std::string checksum() const override { return arrays_->checksum(); }
+
+ private:
+  /// How many come before those of validation, which are the last ones.
+  std::int64_t trained(const HybridTrainerConfig& config) const {
+    const std::int64_t all = arrays_->examples();
+    const double share = config.data.validation_fraction;
+    if (share == 0 || all == 1) return all;
+    const auto held_out = static_cast<std::int64_t>(share * static_cast<double>(all));
+    return all - std::clamp<std::int64_t>(held_out, 1, all - 1);
+  }
+  std::filesystem::path folder_;
+  std::shared_ptr<const Arrays> arrays_;
+  bool is_measured_;  // on all examples
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const Batch& form) {
+  const std::filesystem::path& folder = source.data;
+  for (const auto& [name, tensor] : form.tensors()) {
+    if (std::filesystem::exists(folder / (name + ".npy"))) continue;
+    throw MissingInput(concat(folder.string(), ": has no ", name, ".npy; want a folder with ",
+                              join(names_of(form.tensors()), ".npy, "), ".npy"));
+  }
+  return std::make_unique<ArrayData>(source, form);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,24 @@
+#include "hybrid_trainer/tasks/network_data.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "src/tasks/picture_data.h"
+#include "src/tasks/series_data.h"
+#include "src/tasks/synthetic_data.h"
+
+namespace hybrid_trainer {
+
+const NetworkDataKinds& network_data_kinds() {
+  static const NetworkDataKinds kinds{
+      {.family = "vit", .open = {}, .open_source = open_pictures},
+      {.family = "trident", .open = {}, .open_source = trident_data},
+      {.family = "series", .open = {}, .open_source = series_data}};
+  return kinds;
+}
+
+void refuse_data_file(const std::string& family, const std::filesystem::path& data) {
+  if (data.empty()) return;
+  throw UsageError(concat("--data: got ", data.string(), ", but a ", family,
+                          " learns from examples that it draws itself; leave --data out"));
+}
+
+}  // namespace hybrid_trainer

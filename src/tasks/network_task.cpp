@@ -1,0 +1,191 @@
+#include "hybrid_trainer/tasks/network_task.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/config/phase_precision.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/models/lora.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/run/run_export.h"
+#include "src/run/run_base.h"
+#include "src/tasks/opened_data.h"
+#include "src/trainer/run_model.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// "trident: 1.20 M parameters, of which 0.30 M are trained".
+std::string network_line(const ModelFamily& family, LossModel& network) {
+  std::int64_t trained = 0;
+  for (const Parameter* parameter : trainable_parameters(network)) trained += parameter->elements();
+  const std::int64_t all = network.parameter_count();
+  return concat(
+      family.title, ": ", units::millions(all), " parameters",
+      trained < all ? concat(", of which ", units::millions(trained), " are trained") : "");
+}
+
+std::string network_batch_line(const HybridTrainerConfig& config) {
+  const std::int64_t parts = config.gradient_accumulation.micro_batches;
+  return concat(
+      config.effective_batch(), " examples a step",
+      parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
+}
+
+void refuse_settings_of_language(const HybridTrainerConfig& config) {
+  std::vector<std::string> problems;
+  const std::string why = concat(", but a ", config.model.family, " is no language model; ");
+  if (config.objective != "next_token")
+    problems.push_back(concat("objective: got ", config.objective, why, "leave it out"));
+  if (!config.stretches.empty())
+    problems.push_back(concat("stretches: got some", why,
+                              "its examples have one form, so leave "
+                              "them out"));
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+/// Throws ConfigError where parts, groups or targets do not fit the network, which is made without
+/// memory.
+void check_network(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
+  const auto network = make_run_model(config, {}, nowhere, registry);
+  make_optimizer(config.optimizer, trainable_parameters(*network), nowhere);
+}
+
+/// A network that is no language model, on the data of its family.
+class NetworkTask final : public Task {
+ public:
+  NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds)
+      : settings_(with_base(settings)), data_(opened_data(source_of(settings_), kinds)) {}
+
+  HybridTrainerConfig completed(HybridTrainerConfig config) override {
+    if (settings_.init_from)
+      config.model = with_training_of(
+          read_hugging_face_model_config(*settings_.init_from, 0, registry()), config.model);
+    if (config.exported.dtype == "auto") config.exported.dtype = "fp32";
+    config = data_->completed(std::move(config));
+    config.validate(registry());
+    refuse_settings_of_language(config);
+    if (!settings_.export_to.empty()) check_hugging_face_export(config.model, registry());
+    check_network(config, registry());
+    return config;
+  }
+  std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
+                                        MemoryPlaces& places) override {
+    base_ = base_of_run(run(), settings_.init_from);
+    return make_run_model(config, base_, places, registry());
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return data_->batches(config);
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return data_->evaluation(config, stream);
+  }
+  void write_export(const RunPaths& run, const std::filesystem::path& output) const override {
+    const Stream stream(MemoryPool::create("device"));
+    const bool freezes = config_of_run(run).freezes();
+    const TrainedRun trained =
+        load_trained_run(run.root, stream, registry(), {},
+                         freezes ? std::optional<std::string>("fp32") : std::nullopt);
+    merge_adapters(*trained.network, stream);
+    export_model(trained, output, {}, stream);
+  }
+  std::vector<NamedText> facts() const override {
+    const auto base = base_of_run(run(), settings_.init_from);
+    return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
+            {"the data's checksum", data_->checksum()}};
+  }
+  void check_same(const RunPaths& run) const override {
+    const std::string before = data_of_run(run).checksum;
+    if (before == data_->checksum()) return;
+    throw DataError(
+        concat(settings_.data.string(), " holds other data than the run was trained ",
+               "on, where its position means another place; give --data the run's own, ",
+               data_of_run(run).folder.string()));
+  }
+  void write_files(const RunPaths& own, const RunPaths& run, const HybridTrainerConfig& config,
+                   bool resumes) const override {
+    if (config.freezes() && base_) write_run_base(own, *base_);
+    RunData data{.folder = settings_.data,
+                 .checksum = data_->checksum(),
+                 .validation = validation_of(settings_)};
+    if (base_) data.base = *base_;
+    if (!base_ && resumes) data.base = data_of_run(run).base;
+    write_run_files(own, config, data);
+    data_->write_files(own.root);
+  }
+  std::vector<std::string> notes(bool /*begins*/) const override { return data_->notes(); }
+  std::vector<NamedText> settings(const HybridTrainerConfig& config,
+                                  LossModel& model) const override {
+    return {{"model", network_line(find_family(config.model.family, registry()), model)},
+            {"data", data_->description()},
+            {"batch", network_batch_line(config)}};
+  }
+  std::vector<std::string> closing(const HybridTrainerConfig& config, LossModel& model,
+                                   const Stream& stream) const override {
+    const PhasePrecision precision(config.mixed_precision, config.model.width, stream.device());
+    return {score(static_cast<Network&>(model), *data_, config, precision.of(Phase::kCorrect).dtype,
+                  stream)
+                .text()};
+  }
+  const ModelRegistry* simulated_by() const override { return settings_.registry; }
+
+  static NetworkDataSource source_of(const TrainingRunSettings& settings) {
+    const bool is_trained = goes_on(settings);
+    const std::filesystem::path model =
+        is_trained ? settings.run : settings.init_from.value_or(std::filesystem::path());
+    return {.config = settings.config,
+            .data = settings.data,
+            .validation = validation_of(settings),
+            .model = model,
+            .is_trained = is_trained};
+  }
+
+ private:
+  static bool goes_on(const TrainingRunSettings& settings) {
+    return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+  }
+  /// A run that goes on has its own.
+  static std::filesystem::path validation_of(const TrainingRunSettings& settings) {
+    if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
+    return data_of_run(RunPaths{settings.run.string()}).validation;
+  }
+  RunPaths run() const { return RunPaths{settings_.run.string()}; }
+  const ModelRegistry& registry() const { return *settings_.registry; }
+  TrainingRunSettings settings_;
+  std::unique_ptr<NetworkData> data_;
+  std::optional<std::filesystem::path> base_;  // of the weights that the network began with
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
+                                         const NetworkDataKinds& kinds) {
+  const std::string& family = source.config.model.family;
+  const auto kind = std::ranges::find(kinds, family, &NetworkDataKind::family);
+  if (kind != kinds.end() && kind->open_source) return kind->open_source(source);
+  if (kind != kinds.end()) return kind->open(source.config, source.data);
+  throw UsageError(concat("model.family: got ", family,
+                          ", a network of which no data are known here; train it with a task of "
+                          "your own (docs/ARCHITECTURE.md)"));
+}
+
+std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
+                                   const NetworkDataKinds& kinds) {
+  return std::make_unique<NetworkTask>(settings, kinds);
+}
+
+std::int64_t examples_in_epoch(const TrainingRunSettings& settings) {
+  return opened_data(NetworkTask::source_of(settings))->examples();
+}
+
+std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings) {
+  return find_family(settings.config.model.family, *settings.registry).is_of_language
+             ? language_task(settings)
+             : network_task(settings);
+}
+
+}  // namespace hybrid_trainer

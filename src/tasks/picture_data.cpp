@@ -1,0 +1,191 @@
+#include "src/tasks/picture_data.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/images/picture_processor.h"
+#include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "src/tasks/picture_batches.h"
+#include "src/tasks/picture_labels.h"
+#include "src/tasks/picture_rows.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::uint64_t kHeldPicturesKey = 0x68656C64;  // "held"
+constexpr const char* kProcessorFile = "preprocessor_config.json";
+
+/// Of a model that begins without a folder: as ViTImageProcessor is by default, at the model's size.
+PictureSteps steps_of(const std::filesystem::path& model, std::int64_t size) {
+  if (!model.empty()) return read_picture_steps(model);
+  return {.height = size, .width = size};
+}
+
+PictureProcessor processor_of(const NetworkDataSource& source) {
+  const std::int64_t size = resolved_model_config(source.config.model).vision.image_size;
+  try {
+    return PictureProcessor(steps_of(source.model, size), size, size);
+  } catch (const DataError& error) {
+    throw DataError(concat(source.model.string(), ": ", error.what()));
+  }
+}
+
+/// Rows of one --data or --validation.
+PictureRows rows_in(const std::filesystem::path& path, const HybridTrainerConfig& config,
+                    const PictureProcessor& processor) {
+  return read_picture_rows(path, ColumnNames(config.data.columns),
+                           [&](const std::filesystem::path& file) { processor.check(file); });
+}
+
+/// Each one's class; those of none are refused.
+void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
+  std::vector<PictureRow> known;
+  for (PictureRow& row : read.rows) {
+    try {
+      row.target = class_of(row.label, classes);
+      known.push_back(std::move(row));
+    } catch (const DataError& error) {
+      read.refuse(row.file, row.line, error.what());
+    }
+  }
+  read.rows = std::move(known);
+}
+
+void require_rows(const PictureRows& read) {
+  if (read.rows.empty())
+    throw DataError(
+        concat(read.files.front().path.string(), ": every row is refused; ", read.refused.front()));
+}
+
+class Pictures final : public NetworkData {
+ public:
+  explicit Pictures(const NetworkDataSource& source)
+      : model_(source.model), processor_(processor_of(source)) {
+    PictureRows read = rows_in(source.data, source.config, processor_);
+    std::optional<PictureRows> apart;
+    if (!source.validation.empty()) apart = rows_in(source.validation, source.config, processor_);
+    choose_classes(source, read, apart);
+    set_targets(read, classes_);
+    take(read);
+    if (apart) {
+      set_targets(*apart, classes_);
+      take(*apart);
+      validation_ = std::move(apart->rows);
+      train_ = std::move(read.rows);
+    } else {
+      divide(std::move(read.rows), source.is_measured ? 0 : source.config.data.validation_fraction);
+    }
+  }
+
+  std::string description() const override {
+    return concat(train_.size(), " pictures to train on, ", validation_.size(), " to measure on, ",
+                  classes_.size(), " classes");
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<PictureBatches>(
+        train_, processor_,
+        PictureBatches::Settings{.batch_size = config.effective_batch(),
+                                 .shuffle = config.data.shuffle,
+                                 .mirrors = config.data.mirror_pictures,
+                                 .seed = static_cast<std::uint64_t>(config.training.seed)});
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return std::make_unique<EvaluationPictures>(validation_, processor_, config.data.batch_size,
+                                                stream);
+  }
+  HybridTrainerConfig completed(HybridTrainerConfig config) const override {
+    config.model.vision.labels = classes_;
+    return config;
+  }
+  std::string checksum() const override { return checksum_; }
+  std::int64_t examples() const override { return std::ssize(train_); }
+  std::vector<std::string> notes() const override { return notes_; }
+  /// The processor's file, so that the run is whole without the folder that it began with.
+  void write_files(const std::filesystem::path& run) const override {
+    constexpr std::size_t kMostBytes = 1 << 20;
+    const std::filesystem::path to = run / kProcessorFile;
+    if (std::filesystem::exists(to)) return;
+    replace_file(to, model_.empty() ? processor_.steps().json()
+                                    : read_file(model_ / kProcessorFile, kMostBytes));
+  }
+
+ private:
+  /// Those of the model where its classes are fixed or all labels are among them, else the data's.
+  void choose_classes(const NetworkDataSource& source, const PictureRows& read,
+                      const std::optional<PictureRows>& apart) {
+    const std::vector<ClassLabel>& of_model = source.config.model.vision.labels;
+    std::vector<PictureRow> all = read.rows;
+    if (apart) all.insert(all.end(), apart->rows.begin(), apart->rows.end());
+    const auto is_known = [&](const PictureRow& row) {
+      try {
+        class_of(row.label, of_model);
+        return true;
+      } catch (const DataError&) {
+        return false;
+      }
+    };
+    const bool are_known = !of_model.empty() && std::ranges::all_of(all, is_known);
+    classes_ = of_model;
+    if (source.is_trained || are_known || all.empty()) return;
+    try {
+      classes_ = classes_in(all);
+    } catch (const DataError& error) {
+      throw DataError(concat(source.data.string(), ": ", error.what()));
+    }
+    if (!of_model.empty())
+      notes_.push_back(concat("the data has ", classes_.size(), " classes, and the folder's model ",
+                              of_model.size(), " others: the head is new, of zeros"));
+  }
+
+  void take(const PictureRows& read) {
+    constexpr std::size_t kShown = 5;
+    for (std::size_t i = 0; i < std::min(kShown, read.refused.size()); ++i)
+      notes_.push_back(read.refused[i]);
+    if (read.refused.size() > kShown)
+      notes_.push_back(concat(read.refused.size() - kShown, " more rows are refused"));
+    require_rows(read);
+    for (const PictureRows::File& file : read.files) checksum_ += checksum_of_file(file.path);
+  }
+
+  /// Holds back a share of the rows, at least one, by a draw that depends on their number alone; of a
+  /// single row, or a share of 0, all are in both.
+  void divide(std::vector<PictureRow> rows, double fraction) {
+    const auto count = static_cast<std::uint64_t>(rows.size());
+    if (count == 1 || fraction == 0) {
+      validation_ = rows;
+      train_ = std::move(rows);
+      return;
+    }
+    const auto held = static_cast<std::uint64_t>(std::clamp(
+        std::round(static_cast<double>(count) * fraction), 1.0, static_cast<double>(count - 1)));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const bool is_held = random_permuted({0, 0, kHeldPicturesKey}, i, count) < held;
+      (is_held ? validation_ : train_).push_back(std::move(rows[i]));
+    }
+  }
+
+  std::filesystem::path model_;
+  PictureProcessor processor_;
+  std::vector<ClassLabel> classes_;
+  std::vector<PictureRow> train_, validation_;
+  std::vector<std::string> notes_;
+  std::string checksum_;
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkData> open_pictures(const NetworkDataSource& source) {
+  if (source.data.empty())
+    throw UsageError(concat("--data is missing: a ", source.config.model.family, " learns from a ",
+                            R"(file of rows such as {"image": "a.png", "label": "cat"})"));
+  return std::make_unique<Pictures>(source);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/models/vision_config.h"
+#include "src/tasks/picture_rows.h"
+
+namespace hybrid_trainer {
+
+/// The number of the class that a row's label means, by its name or number. Throws DataError where it is
+/// none of them, or the name of several.
+std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes);
+
+/// The classes of rows that a model does not know: names in their order, or numbers up to the largest,
+/// called as transformers calls them. Throws DataError where some are names and others numbers, or all
+/// are one.
+std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows);
+
+}  // namespace hybrid_trainer

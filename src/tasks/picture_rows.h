@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/tables/table_reader.h"
+
+namespace hybrid_trainer {
+
+/// What a row says of its picture's class: a name, or a number.
+struct PictureLabel {
+  std::string text{};
+  std::optional<std::int64_t> number{};
+};
+
+/// A picture in a file, and what it shows.
+struct PictureRow {
+  std::filesystem::path path{};
+  PictureLabel label{};
+  std::int32_t target = 0;  // the number of its class, once that is known
+  std::size_t file = 0;     // in PictureRows::files
+  std::int64_t line = 0;    // of its file, from 1; of an array its place, of a table its row
+};
+
+/// Contents of files of pictures' rows: each of their lines is in one of the lists, in order.
+struct PictureRows {
+  struct File {
+    std::filesystem::path path;
+    TableForm form;
+  };
+  std::vector<PictureRow> rows;
+  std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
+  std::vector<File> files;
+
+  /// "line 3 of FILE".
+  std::string place(std::size_t file, std::int64_t line) const;
+  void refuse(std::size_t file, std::int64_t line, const std::string& reason) {
+    refused.push_back(place(file, line) + " is refused: " + reason);
+  }
+};
+
+/// Reads a file of pictures, or the files of a folder (row_files, visit_rows):
+///   {"image": "a.png", "label": "cat"}
+/// Paths are relative to the file of rows. An object with a "path", as data sets of Hugging Face have it,
+/// is as good as the path, and so is "file_name" in place of "image". A label is a name or a number from 0
+/// on. A row is refused where `check` throws DataError or MissingInput for its picture, or a key is
+/// missing. Warns once of keys that are not read. Throws MissingInput, DataError where a file holds no
+/// rows or its first 1,000 are all refused, IoError.
+PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
+                              const std::function<void(const std::filesystem::path&)>& check);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,79 @@
+#include "src/tasks/series_data.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/series/series_windows.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class SeriesData final : public NetworkData {
+ public:
+  explicit SeriesData(const NetworkDataSource& source)
+      : path_(source.data),
+        table_(read_series(path_, SeriesColumns(source.config.data.columns))),
+        is_measured_(source.is_measured) {}
+
+  std::string description() const override {
+    return concat(path_.string(), ": ", table_.rows(), " rows of ", table_.width() - 1,
+                  " measurements in ", table_.starts.size(), " series; the target is ",
+                  table_.columns.back());
+  }
+  HybridTrainerConfig completed(HybridTrainerConfig config) const override {
+    SeriesConfig& series = config.model.series;
+    const std::int64_t channels = table_.width() - 1;
+    if (series.channels != 0 && series.channels != channels)
+      throw ConfigError({concat("model.series.channels: got ", series.channels,
+                                ", but data.columns names ", channels, " columns; leave it out")});
+    series.channels = channels;
+    config.model.context = config.data.sequence_length;
+    if (series.scale.empty())
+      series.scale = text_of(scale_of(table_, windows(config).training_rows));
+    scale(config);  // or throws
+    return config;
+  }
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    return std::make_unique<SeriesBatches>(reader(config), windows(config).training,
+                                           config.effective_batch(),
+                                           static_cast<std::uint64_t>(config.training.seed));
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    SeriesWindows all = windows(config);
+    const bool holds_out = is_measured_ || config.data.validation_fraction > 0;
+    return std::make_unique<SeriesEvaluation>(reader(config),
+                                              std::move(holds_out ? all.validation : all.training),
+                                              config.data.batch_size, stream);
+  }
+  std::string checksum() const override {
+    return checksum_of({reinterpret_cast<const char*>(table_.values.data()),
+                        table_.values.size() * sizeof(double)});
+  }
+
+ private:
+  SeriesWindows windows(const HybridTrainerConfig& config) const {
+    const double held_out = is_measured_ ? 1 : config.data.validation_fraction;
+    return windows_of(table_, config.data.sequence_length, held_out);
+  }
+  SeriesScale scale(const HybridTrainerConfig& config) const {
+    return scale_from(config.model.series.scale, table_.width(), "model.series.scale");
+  }
+  WindowReader reader(const HybridTrainerConfig& config) const {
+    return {table_, scale(config), config.data.sequence_length};
+  }
+  std::filesystem::path path_;
+  SeriesTable table_;
+  bool is_measured_;  // on all rows
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkData> series_data(const NetworkDataSource& source) {
+  if (source.data.empty())
+    throw UsageError(
+        "--data is missing: a table (CSV, JSON lines or parquet), of which --columns names the "
+        "measurements and the target");
+  return std::make_unique<SeriesData>(source);
+}
+
+}  // namespace hybrid_trainer

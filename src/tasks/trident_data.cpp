@@ -1,0 +1,57 @@
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/synthetic/trident_set.h"
+#include "src/tasks/array_data.h"
+#include "src/tasks/synthetic_data.h"
+
+namespace hybrid_trainer {
+namespace {
+
+constexpr std::int64_t kHeldOut = 4096;
+static_assert(TridentConfig::kEventKinds == TridentSet::kEventKinds);
+static_assert(TridentConfig::kPlumeKinds == kPlumeKinds);
+
+/// What the net of this config reads.
+TridentShape trident_shape(const ModelConfig& model) {
+  const TridentConfig& sizes = model.trident;
+  return {.video = {.frames = sizes.frames,
+                    .height = sizes.video_size,
+                    .width = sizes.video_size,
+                    .channels = sizes.video_channels},
+          .visible_channels = sizes.visible_channels,
+          .plumes = {.size = sizes.image_size, .grid = sizes.grid},
+          .kinematic_steps = sizes.kinematic_steps,
+          .kinematic_channels = sizes.kinematic_channels,
+          .cooling_samples = sizes.cooling_samples,
+          .geo_numbers = sizes.geo_numbers,
+          .events = model.context};
+}
+
+/// "events.loss 0.889, plumes.loss 0.0969, constant.loss 0.04".
+std::string best_text(const SyntheticSet& set) {
+  std::string text;
+  for (const BestLoss& best : set.best_losses())
+    text += concat(text.empty() ? "" : ", ", best.name, " ", brief(best.value));
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
+  const HybridTrainerConfig& config = source.config;
+  if (!source.data.empty()) {
+    const Stream host(MemoryPool::create("host")), nowhere(make_device_pool({.simulated = true}));
+    const Batch form = make_network(config.model, 0, nowhere)->empty_batch({.examples = 1}, host);
+    return array_data(source, form);
+  }
+  const TridentConfig& sizes = config.model.trident;
+  auto set = std::make_unique<TridentSet>(trident_shape(config.model),
+                                          static_cast<std::uint64_t>(config.training.seed));
+  std::string text = concat("scenes that the seed draws; the best losses are ", best_text(*set));
+  return std::make_unique<SyntheticData>(std::move(set), std::move(text),
+                                         std::vector{1.0, sizes.plume_weight, sizes.cooling_weight},
+                                         kHeldOut);
+}
+
+}  // namespace hybrid_trainer

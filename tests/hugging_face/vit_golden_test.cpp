@@ -1,0 +1,196 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <map>
+
+#include "hybrid_trainer/hugging_face/file_layout.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+#include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/nn/module_graph.h"
+#include "support/parameters.h"
+#include "trainer/temporary_folder.h"
+
+// ViT folders that transformers wrote, against what transformers computes from them
+// (tests/golden/make_vit_golden.py).
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr double kOfTransformers = 1e-4;
+
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no DataError was thrown";
+  return {};
+}
+
+void expect_words(const std::string& message, std::initializer_list<const char*> words) {
+  for (const char* word : words)
+    EXPECT_NE(message.find(word), std::string::npos) << "no \"" << word << "\" in: " << message;
+}
+
+class VitGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  VitGolden() { read_hugging_face_weights(folder_, *network_, config_, stream_); }
+  Tensor load(const std::string& name) const {
+    return expected_.load(name, MemoryKind::kData, stream_);
+  }
+  Batch batch() const { return Batch({{"pixels", load("pixels")}, {"label", load("label")}}); }
+  std::vector<double> logits(Network& network) const {
+    return values_of(static_cast<ModuleGraph&>(network).result_of(
+        "classifier", batch(), Pass{.training = false}, stream_));
+  }
+  /// What transformers has of a parameter's parts, in their order here.
+  std::vector<double> wanted_gradient(const Parameter& parameter) const {
+    std::vector<double> wanted;
+    const HuggingFaceLayout& layout = find_family("vit").hugging_face;
+    for (const FileTensor& part : parameter.in_files()) {
+      const Tensor there = load("grad." + layout.full_name(part));
+      const Tensor here = Tensor::empty({part.rows(), part.shape.elements() / part.rows()},
+                                        DType::kF32, MemoryKind::kData, stream_);
+      take_from_file(here, there.view(part.shape), part);
+      const auto values = values_of(here);
+      wanted.insert(wanted.end(), values.begin(), values.end());
+    }
+    return wanted;
+  }
+
+  const Stream stream_ = test_stream();
+  const std::string folder_ = concat(HT_TEST_DATA_DIR, "/", GetParam());
+  const SafetensorsFile expected_{folder_ + "/expected.safetensors"};
+  const ModelConfig config_ = read_hugging_face_model_config(folder_, 0);
+  const std::unique_ptr<Network> network_ = make_network(config_, 1, stream_);
+};
+
+TEST_P(VitGolden, ReadsTheClassesByTheirNames) {
+  ASSERT_EQ(config_.vision.labels.size(), 5u);
+  EXPECT_EQ(config_.vision.labels[0].name, "cat");
+  EXPECT_EQ(config_.vision.labels[4].name, "tench, Tinca tinca");
+}
+
+TEST_P(VitGolden, LogitsMatch) {
+  EXPECT_LT(relative_error(logits(*network_), values_of(load("logits"))), kOfTransformers);
+}
+
+TEST_P(VitGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
+  StepGradients gradients(
+      [this](const ParameterVisitor& visit) { network_->visit_parameters(visit); }, stream_);
+  std::map<std::string, std::vector<double>> first;
+  for (const double share : {0.0, 0.5, 1.0}) {
+    gradients.begin();
+    Pass pass;
+    pass.recompute = share;
+    PlainTape tape{pass};
+    const double loss =
+        kernels::wait_for_value(network_->forward(batch(), 1, tape, stream_), stream_);
+    network_->backward(batch(), tape, stream_);
+    EXPECT_TRUE(tape.empty());
+    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfTransformers * loss);
+    network_->visit_parameters([&](Parameter& parameter) {
+      const std::vector<double> values = values_of(parameter.gradient());
+      if (share == 0) {
+        EXPECT_LT(relative_error(values, wanted_gradient(parameter)), kOfTransformers)
+            << parameter.name();
+        first[parameter.name()] = values;
+      } else {
+        EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
+      }
+    });
+  }
+}
+
+TEST_P(VitGolden, ExportIsReadAgainToTheSameLogitsAndNames) {
+  const TemporaryFolder scratch;
+  export_hugging_face(*network_, config_, nullptr, scratch / "out", stream_, model_families(),
+                      DType::kF32, "", folder_);
+  const ModelConfig config = read_hugging_face_model_config(scratch / "out", 0);
+  EXPECT_EQ(config_json(config), config_json(config_));
+  const auto again = make_network(config, 2, stream_);
+  read_hugging_face_weights(scratch / "out", *again, config, stream_);
+  EXPECT_EQ(logits(*again), logits(*network_));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "out/generation_config.json"));
+  EXPECT_EQ(read_text(scratch / "out/preprocessor_config.json"),
+            read_text(folder_ + "/preprocessor_config.json"));
+  const SafetensorsFile before(folder_ + "/model.safetensors"),
+      after((scratch / "out/model.safetensors").string());
+  for (const SafetensorsEntry& entry : before.entries())
+    EXPECT_EQ(after.entry(entry.name).shape, entry.shape) << entry.name;
+  EXPECT_EQ(after.entries().size(), before.entries().size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, VitGolden, ::testing::Values("vit_a", "vit_b"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class VitFolder : public ::testing::Test {
+ protected:
+  std::filesystem::path with_config(const std::function<void(boost::json::object&)>& change) {
+    boost::json::object config = boost::json::parse(read_text(from_ / "config.json")).as_object();
+    change(config);
+    write_text(scratch_ / "config.json", boost::json::serialize(config));
+    std::filesystem::copy_file(from_ / "model.safetensors", scratch_ / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    return scratch_.path();
+  }
+  std::string refusal(const std::function<void(boost::json::object&)>& change) {
+    return refusal_of([&] { read_hugging_face_model_config(with_config(change), 0); });
+  }
+  const std::filesystem::path from_ = concat(HT_TEST_DATA_DIR, "/vit_a");
+  const TemporaryFolder scratch_;
+};
+
+TEST_F(VitFolder, OtherClassesHaveANewHeadOfZeros) {
+  const Stream stream = test_stream();
+  ModelConfig config = read_hugging_face_model_config(from_, 0);
+  config.vision.labels = {{"rose"}, {"tulip"}, {"daisy"}};
+  const auto network = make_network(config, 1, stream);
+  read_hugging_face_weights(from_, *network, config, stream);
+  network->visit_parameters([&](Parameter& parameter) {
+    const auto values = values_of(parameter.home_master());
+    const bool is_zero = std::ranges::all_of(values, [](double x) { return x == 0; });
+    EXPECT_EQ(is_zero, parameter.name().starts_with("classifier.")) << parameter.name();
+  });
+}
+
+TEST_F(VitFolder, ReadsOtherFormsOfTheKeys) {
+  const ModelConfig config = read_hugging_face_model_config(with_config([](auto& keys) {
+                                                              keys["image_size"] = {16, 16};
+                                                              keys.erase("id2label");
+                                                              keys["num_labels"] = 7;
+                                                            }),
+                                                            0);
+  EXPECT_EQ(config.vision.image_size, 16);
+  ASSERT_EQ(config.vision.labels.size(), 7u);
+  EXPECT_EQ(config.vision.labels[6].name, "LABEL_6");
+}
+
+TEST_F(VitFolder, RefusesWhatItDoesNotCompute) {
+  expect_words(refusal([](auto& keys) { keys["image_size"] = {16, 20}; }), {"image_size", "both"});
+  expect_words(refusal([](auto& keys) { keys["patch_size"] = 5; }), {"patch_size", "divide"});
+  expect_words(refusal([](auto& keys) { keys["hidden_act"] = "relu"; }), {"hidden_act", "gelu"});
+  expect_words(refusal([](auto& keys) { keys["num_channels"] = 1; }), {"num_channels", "3"});
+  expect_words(refusal([](auto& keys) { keys["qkv_bias"] = false; }), {"qkv_bias"});
+  expect_words(refusal([](auto& keys) {
+                 keys["id2label"] = {{"0", "a"}, {"7", "b"}};
+               }),
+               {"id2label", "each of 0 to 1"});
+  expect_words(refusal([](auto& keys) { keys["num_attention_heads"] = 3; }), {"heads", "divide"});
+}
+
+TEST_F(VitFolder, OtherSizesThanTheWeightsAreNamed) {
+  const std::filesystem::path folder = with_config([](auto& keys) { keys["image_size"] = 32; });
+  const Stream stream = test_stream();
+  const ModelConfig config = read_hugging_face_model_config(folder, 0);
+  const auto network = make_network(config, 1, stream);
+  expect_words(refusal_of([&] { read_hugging_face_weights(folder, *network, config, stream); }),
+               {"position_embeddings"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

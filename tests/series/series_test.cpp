@@ -1,0 +1,135 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/series/series_windows.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class Series : public ::testing::Test {
+ protected:
+  std::filesystem::path written(const std::string& name, const std::string& text) const {
+    write_file(scratch_ / name, text);
+    return scratch_ / name;
+  }
+  std::string refusal(const std::filesystem::path& path, const std::string& columns) const {
+    try {
+      read_series(path, SeriesColumns(columns));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+  /// Two series of `rows` rows: x counts on, y is its double, z always 3.
+  std::filesystem::path counting(int rows) const {
+    std::string text = "flight,x,note,z,y\n";
+    for (int row = 0; row < 2 * rows; ++row)
+      text += concat(row < rows ? "a" : "b", ",", row, ",\"n, m\",3,", 2 * row, "\n");
+    return written("counting.csv", text);
+  }
+  static bool has(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  }
+  const TemporaryFolder scratch_;
+  const Stream stream_{MemoryPool::create("test")};
+};
+
+TEST_F(Series, ReadsColumnsOfCsvAndJsonLinesAlike) {
+  const SeriesTable csv = read_series(counting(10), SeriesColumns("x,z,target=y,series=flight"));
+  std::string lines;
+  for (int row = 0; row < 20; ++row)
+    lines += concat(R"({"y":)", 2 * row, R"(,"x":)", row, R"(.0,"flight":)", row / 10, R"(,"z":3})",
+                    "\n");
+  const SeriesTable json =
+      read_series(written("a.jsonl", lines), SeriesColumns("x,z,target=y,series=flight"));
+  EXPECT_EQ(csv.values, json.values);
+  EXPECT_EQ(csv.starts, (std::vector<std::int64_t>{0, 10}));
+  EXPECT_EQ(json.starts, csv.starts);
+  EXPECT_EQ(csv.rows(), 20);
+  EXPECT_EQ(csv.row(7)[0], 7);
+  EXPECT_EQ(csv.row(7)[2], 14);
+}
+
+TEST_F(Series, NamesTheLineOfWhatIsNoNumber) {
+  EXPECT_TRUE(has(refusal(written("a.csv", "x,y\n1,2\n,4\n"), "x,target=y"), "a.csv:2: column x"));
+  EXPECT_TRUE(has(refusal(written("b.csv", "x,y\n1,2\n3,4\nfour,5\n"), "x,target=y"),
+                  "b.csv:3: column x: got \"four\""));
+  EXPECT_TRUE(
+      has(refusal(written("c.csv", "x,y\n1,nan\n"), "x,target=y"), "column y: got \"nan\""));
+  EXPECT_TRUE(has(refusal(written("d.csv", "x,y\n1,2\n"), "x,target=w"), "column w"));
+  EXPECT_TRUE(has(refusal(written("e.jsonl", "{\"x\":1,\"y\":2}\n{\"x\":1}\n"), "x,target=y"),
+                  "e.jsonl:2: there is no column y; there are x"));
+  EXPECT_TRUE(has(refusal(written("f.jsonl", "{\"x\":[1],\"y\":2}\n"), "x,target=y"), "got [1]"));
+  EXPECT_TRUE(has(refusal(written("g.csv", "x,y\n"), "x,target=y"), "no row"));
+  EXPECT_TRUE(has(refusal(scratch_ / "none.csv", "x,target=y"), "none.csv"));
+}
+
+TEST_F(Series, RefusesColumnsThatAreNoInputs) {
+  const auto path = counting(4);
+  EXPECT_TRUE(has(refusal(path, "x,z"), "names no target"));
+  EXPECT_TRUE(has(refusal(path, "target=y"), "no column of measurements"));
+  EXPECT_TRUE(has(refusal(path, "x,x,target=y"), "column x twice"));
+  EXPECT_TRUE(has(refusal(path, "x,target=y,target=z"), "target twice"));
+  EXPECT_TRUE(has(refusal(path, "x,,target=y"), "no name"));
+}
+
+TEST_F(Series, WindowsKeepToTheirSeries) {
+  const SeriesTable table = read_series(counting(10), SeriesColumns("x,target=y,series=flight"));
+  const SeriesWindows windows = windows_of(table, 3, 0.3);
+  EXPECT_EQ(windows.training, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}));
+  EXPECT_EQ(windows.validation, (std::vector<std::int64_t>{7, 17}));
+  EXPECT_THROW(windows_of(table, 8, 0.3), DataError);
+  EXPECT_THROW(windows_of(table, 4, 0.3), DataError) << "validation has 3 rows of each";
+}
+
+TEST_F(Series, AreScaledByTrainingRowsAlone) {
+  const SeriesTable table = read_series(counting(10), SeriesColumns("x,z,target=y,series=flight"));
+  const SeriesWindows windows = windows_of(table, 3, 0.3);
+  const SeriesScale scale = scale_of(table, windows.training_rows);
+  EXPECT_NEAR(scale.columns[0].mean, 8, 1e-12) << "of 0 to 6 and 10 to 16";
+  EXPECT_NEAR(scale.columns[2].deviation, 2 * std::sqrt(29.0), 1e-12);
+  EXPECT_EQ(scale.columns[1].deviation, 1) << "which would be 0";
+  EXPECT_EQ(scale_from(text_of(scale), 3, "scale"), scale);
+  for (const char* text : {"1/2", "1/2,3/0,5/6", "1/2,3,5/6", "1/2,x/4,5/6", "1/2,3/4,5/6,7/8"})
+    EXPECT_THROW(scale_from(text, 3, "scale"), ConfigError) << text;
+  const WindowReader reader(table, scale, 3);
+  const Batch batch = reader.empty_batch(2, stream_);
+  reader.write(batch, 1, 4);
+  EXPECT_EQ(batch.at("kinematics").shape(), (Shape{2, 3, 2}));
+  const float* values = batch.at("kinematics").data<float>() + 6;
+  EXPECT_FLOAT_EQ(values[2], static_cast<float>((5 - 8) / std::sqrt(29.0)));
+  EXPECT_EQ(values[3], 0);
+  EXPECT_FLOAT_EQ(batch.at("value").data<float>()[1],
+                  static_cast<float>((12 - 16) / (2 * std::sqrt(29.0))));
+}
+
+TEST_F(Series, EpochsHaveEachWindowOnceInOrdersOfTheirOwn) {
+  const SeriesTable table = read_series(counting(10), SeriesColumns("x,target=y"));
+  SeriesScale plain;
+  plain.columns.resize(2);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < 12; ++row) rows.push_back(row);
+  const SeriesBatches batches({table, plain, 1}, rows, 4, 3);
+  const Batch memory = batches.empty_batch(stream_);
+  std::vector<std::vector<float>> epochs(2);
+  for (std::int64_t index = 0; index < 6; ++index)
+    for (std::int64_t i = 0; i < 4; ++i)
+      epochs[static_cast<std::size_t>(index / 3)].push_back(
+          batches.read(index, memory).at("kinematics").data<float>()[i]);
+  for (const auto& epoch : epochs)
+    EXPECT_EQ(std::set<float>(epoch.begin(), epoch.end()).size(), 12u);
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_EQ(batches.epochs_in(6), 2);
+  SeriesEvaluation evaluation({table, plain, 1}, {1, 5, 9}, 2, stream_);
+  EXPECT_EQ(evaluation.batches(), 2);
+  EXPECT_EQ(evaluation.batch(1).size(), 1);
+  EXPECT_EQ(evaluation.batch(1).at("value").data<float>()[0], 18);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,143 @@
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "hybrid_trainer/synthetic/trident_set.h"
+#include "hybrid_trainer/tasks/network_data.h"
+#include "tests/tasks/trident_runs.h"
+
+namespace hybrid_trainer {
+namespace {
+
+class TridentRun : public TridentRuns {
+ protected:
+  std::string trained_over(int count, const HybridTrainerConfig& config, const std::string& run) {
+    const Interruption interruption;
+    run_thread_ranks(count, [&](Communicator& ranks) {
+      std::ostringstream console;
+      TrainingRunSettings all = settings(config, run);
+      all.interruption = &interruption;
+      all.ranks = &ranks;
+      run_training(all, console);
+    });
+    return newest_checkpoint_digest(scratch_ / run);
+  }
+  void expect_resumes(HybridTrainerConfig config, const std::string& name) {
+    config.checkpoint.every_steps = 1;
+    config.checkpoint.keep = 100;
+    const std::string whole = trained(config, name);
+    for (const std::int64_t step : {5, 10, 17, 26, 33}) {
+      const std::string run = concat(name, "-cut", step);
+      copy_up_to(scratch_ / name, scratch_ / run, step, config.training.steps);
+      train(config, run, true);
+      EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), whole)
+          << name << " stopped after step " << step;
+    }
+  }
+};
+
+/// Whether each loss alone is learnt, too, the preset's run of docs/RESULTS.md shows.
+TEST_F(TridentRun, LearnsOfAllSensorsTogether) {
+  HybridTrainerConfig config = preset();
+  config.training.steps = 300;
+  train(config, "run");
+  const Stream stream(MemoryPool::create("test"));
+  const TrainedRun run = load_trained_run(scratch_ / "run", stream);
+  const NetworkScore found = score(run, {}, DType::kF32, stream);
+  // Who sees the video alone knows a seventh of what a movement is called: 1.38 of 0.89 nats.
+  EXPECT_LT(found.loss, 1.3 * *found.best_loss) << found.text();
+}
+
+TEST_F(TridentRun, GoesThroughAllPhases) {
+  const TrainingRunResult result = train(small_config(), "run");
+  for (const Phase phase : kAllPhases)
+    EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
+  EXPECT_NE(console_.str().find("the best losses are events.loss 0.88"), std::string::npos)
+      << console_.str();
+}
+
+TEST_F(TridentRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
+  expect_resumes(small_config(), "skip-backward");
+  HybridTrainerConfig late = small_config();
+  late.phases = {};
+  late.phases.warmup_steps = 8;
+  late.phases.method = "asynchronous_optimizer";
+  expect_resumes(late, "late");
+}
+
+TEST_F(TridentRun, OverRanksHasTheBitsOfOne) {
+  HybridTrainerConfig config = small_config();
+  const std::string one = trained(config, "one");
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    config.distributed.zero = zero;
+    EXPECT_EQ(trained_over(2, config, concat("zero", zero)), one) << "zero " << zero;
+  }
+}
+
+TEST_F(TridentRun, MemoryOptionsChangeNoBit) {
+  const HybridTrainerConfig plain = small_config();
+  const std::string whole = trained(plain, "plain");
+  const auto expect_same = [&](const char* what, const auto& change) {
+    HybridTrainerConfig config = plain;
+    change(config);
+    EXPECT_EQ(trained(config, what), whole) << what;
+  };
+  expect_same("recomputed", [](auto& config) { config.memory.recompute = 1; });
+  expect_same("recomputed-in-part", [](auto& config) {
+    config.memory.recompute = 0.4;
+    config.parts = {{.pattern = "video.*", .recompute = 1}, {.pattern = "plume.*", .recompute = 0}};
+  });
+  expect_same("activations", [](auto& config) { config.memory.activations = "host"; });
+  expect_same("weights", [](auto& config) { config.memory.weights = "host"; });
+  expect_same("state", [](auto& config) { config.memory.optimizer_state = "file"; });
+  expect_same("gradients", [](auto& config) { config.memory.gradients = "consume"; });
+  expect_same("paged", [](auto& config) { config.optimizer.paged = true; });
+  expect_same("places", [](auto& config) {
+    config.parts = {{.pattern = "fusion.*", .place = "file"},
+                    {.pattern = "video.*", .place = "host"}};
+  });
+}
+
+TEST_F(TridentRun, ThePresetsReadWhatTheSetDraws) {
+  for (const char* name : {"trident-tiny", "trident"}) {
+    const HybridTrainerConfig config = preset_config(name);
+    const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
+    const auto network = make_network(config.model, 0, nowhere);
+    const auto data = std::ranges::find(network_data_kinds(), "trident", &NetworkDataKind::family);
+    const Batch drawn =
+        data->open_source({.config = config})->batches(config)->empty_batch(nowhere);
+    const Batch wanted = network->empty_batch({.examples = config.effective_batch()}, nowhere);
+    ASSERT_EQ(drawn.tensors().size(), wanted.tensors().size());
+    for (const NamedTensor& one : wanted.tensors()) {
+      EXPECT_EQ(drawn.at(one.name).shape(), one.tensor.shape()) << one.name;
+      EXPECT_EQ(drawn.at(one.name).dtype(), one.tensor.dtype()) << one.name;
+    }
+  }
+}
+
+TEST_F(TridentRun, RefusesSizesThatDoNotMeet) {
+  const auto refusal = [&](const auto& change) {
+    HybridTrainerConfig config = small_config();
+    change(config);
+    try {
+      train(config, "refused");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  const auto expect = [&](const auto& change, const char* told) {
+    const std::string text = refusal(change);
+    EXPECT_NE(text.find(told), std::string::npos) << text;
+  };
+  expect([](auto& config) { config.model.heads = 3; }, "which does not divide model.width");
+  expect([](auto& config) { config.model.trident.fragment_frames = 3; },
+         "model.trident.fragment_frames: got 3");
+  expect([](auto& config) { config.model.trident.grid = 5; }, "model.trident.grid: got 5");
+  expect([](auto& config) { config.model.vocabulary = 100; }, "model.vocabulary: got 100");
+  expect([](auto& config) { config.parts = {{.pattern = "fusoin.*", .recompute = 1}}; },
+         "fusoin.* matches no part");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

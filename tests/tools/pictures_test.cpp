@@ -1,0 +1,91 @@
+// A ViT is fine-tuned on pictures, measured and exported as a user does it.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <string>
+
+#include "tests/tools/hybrid_process.h"
+#include "tests/trainer/temporary_folder.h"
+
+namespace hybrid_trainer {
+namespace {
+
+namespace json = boost::json;
+
+class Pictures : public ::testing::Test {
+ protected:
+  Pictures() {
+    std::string rows;
+    for (const char* name : {"rgb.png", "grey.png", "rgb.jpg", "turned_6.jpg", "palette.png"})
+      for (const char* label : {"bird", "fish"})
+        rows += row(golden("images/" + std::string(name)), label);
+    write_text(scratch_ / "rows.jsonl", rows);
+  }
+  static std::string golden(const std::string& name) {
+    return std::string(HT_TEST_DATA_DIR) + "/" + name;
+  }
+  static std::string row(const std::string& image, const std::string& label) {
+    return json::serialize(json::object{{"image", image}, {"label", label}}) + "\n";
+  }
+  std::string at(const std::string& name) const { return (scratch_ / name).string(); }
+  static void expect_in(const std::string& text, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(text.find(part), text.npos) << part << " in\n" << text;
+  }
+  const TemporaryFolder scratch_;
+};
+
+TEST_F(Pictures, AreLearnedMeasuredAndExported) {
+  const ProcessResult trained = run_hybrid(
+      scratch_.path(), {"finetune", "--model", golden("vit_a"), "--data", at("rows.jsonl"), "--run",
+                        at("run"), "--set", "training.threads=1", "--epochs", "2"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+  expect_in(trained.output + trained.errors,
+            {"the head is new", "2 classes", "labels.accuracy", "pictures to train on"});
+
+  const ProcessResult measured =
+      run_hybrid(scratch_.path(), {"eval", at("run"), "--data", at("rows.jsonl"), "--json"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.errors;
+  const json::object found = json::parse(measured.output).as_object();
+  EXPECT_EQ(found.at("examples"), 10);
+  EXPECT_EQ(found.at("labels.accuracy_interval").as_array().size(), 2u);
+
+  ASSERT_EQ(run_hybrid(scratch_.path(), {"export", at("run"), "--output", at("out")}).exit_code, 0);
+  expect_in(read_text(scratch_ / "out/config.json"), {"\"1\": \"fish\"", "\"bird\": 0"});
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "out/preprocessor_config.json"));
+  const ProcessResult again =
+      run_hybrid(scratch_.path(), {"eval", at("out"), "--data", at("rows.jsonl"), "--json"});
+  ASSERT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_EQ(json::parse(again.output).as_object().at("loss"), found.at("loss"));
+
+  const ProcessResult seen = run_hybrid(scratch_.path(), {"inspect", at("out")});
+  ASSERT_EQ(seen.exit_code, 0) << seen.errors;
+  expect_in(seen.output, {"vit", "bird"});
+  const ProcessResult planned =
+      run_hybrid(scratch_.path(), {"plan", "--model", at("out"), "--method", "qlora"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.errors;
+}
+
+TEST_F(Pictures, AreNamedWhereTheyCannotBeRead) {
+  write_text(scratch_ / "none.jsonl", row("none.png", "bird"));
+  const ProcessResult missing =
+      run_hybrid(scratch_.path(), {"eval", golden("vit_a"), "--data", at("none.jsonl")});
+  EXPECT_EQ(missing.exit_code, 65);
+  expect_in(missing.errors, {"line 1", "none.png"});
+  const std::string jpeg = read_text(golden("images/rgb.jpg"));
+  write_text(scratch_ / "cut.jpg", jpeg.substr(0, jpeg.size() / 2));
+  write_text(scratch_ / "cut.jsonl", row("cut.jpg", "cat"));
+  expect_in(
+      run_hybrid(scratch_.path(), {"eval", golden("vit_a"), "--data", at("cut.jsonl")}).errors,
+      {"cut.jpg", "truncated"});
+  write_text(scratch_ / "twice.jsonl", row(golden("images/rgb.jpg"), "crane"));
+  expect_in(
+      run_hybrid(scratch_.path(), {"eval", golden("vit_a"), "--data", at("twice.jsonl")}).errors,
+      {"crane is the name of the classes 2 and 3"});
+  expect_in(run_hybrid(scratch_.path(), {"eval", golden("vit_a")}).errors, {"--data is missing"});
+  const ProcessResult spoken = run_hybrid(scratch_.path(), {"sample", golden("vit_a")});
+  EXPECT_NE(spoken.exit_code, 0);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
