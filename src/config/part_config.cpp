@@ -53,13 +53,14 @@ HybridTrainerConfig HybridTrainerConfig::with_parts() const {
   HybridTrainerConfig config = *this;
   const std::string places = places_of(parts);
   std::string& map = config.memory.device_map;
-  if (map != places && !map.starts_with(places + ",") && !places.empty())
+  const bool is_there = map == places || map.starts_with(places + ",");
+  if (!is_there && !places.empty() && map != "auto")  // which is refused beside places
     map = map.empty() ? places : concat(places, ",", map);
   auto& groups = config.optimizer.groups;
   for (const PartConfig& part : parts) {
-    const bool is_there =
+    const bool has_group =
         std::ranges::count(groups, part.pattern, &OptimizerGroupConfig::match) > 0;
-    if (part.has_optimizer() && !is_there) groups.push_back(group_of(part));
+    if (part.has_optimizer() && !has_group) groups.push_back(group_of(part));
   }
   return config;
 }
