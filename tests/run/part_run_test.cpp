@@ -74,7 +74,8 @@ TEST_F(PartRun, ResumedHasTheSameBits) {
     const std::string run = concat("cut", step);
     copy_up_to(scratch_ / "whole", scratch_ / run, step, 40);
     train(config(), run, true);
-    EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), newest_checkpoint_digest(scratch_ / "whole"));
+    EXPECT_EQ(newest_checkpoint_digest(scratch_ / run),
+              newest_checkpoint_digest(scratch_ / "whole"));
   }
 }
 

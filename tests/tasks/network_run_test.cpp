@@ -286,7 +286,8 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
          "parts.head.*.lora: got 4, but adapters are for linear");
   expect({{.pattern = "left.*"}}, "parts.left.*: got {}, which changes nothing");
   expect({{.pattern = "left.*", .lora = 0}}, "parts.left.*.lora: got 0, but lora.rank is 0");
-  expect({{.pattern = "left.*", .recompute = 2}}, "parts.left.*.recompute: got 2, want a number in [0, 1]");
+  expect({{.pattern = "left.*", .recompute = 2}},
+         "parts.left.*.recompute: got 2, want a number in [0, 1]");
   expect({{.pattern = "left.*", .precision = "fp8"}}, "parts.left.*.precision: got");
   expect({{.pattern = "left.*", .place = "moon"}}, "parts.left.*.place");
 }
