@@ -39,6 +39,15 @@ ModuleMaker over_places(const Arguments&... arguments) {
   };
 }
 
+ModuleMaker position_table(PositionTable::Rows rows) {
+  return [=](const ModuleName& name, const Shape& input,
+             const Stream& stream) -> std::unique_ptr<Module> {
+    want_rank(name, input, 3, 5, "places or tokens, and channels");
+    const std::int64_t width = channels_of(input);
+    return std::make_unique<PositionTable>(name, input.elements() / width, width, rows, stream);
+  };
+}
+
 ModuleMaker modules_of(std::vector<ModuleMaker> modules, bool adds_input) {
   return
       [modules = std::move(modules), adds_input](const ModuleName& name, const Shape& input,
@@ -130,14 +139,8 @@ ModuleMaker embedding(std::int64_t vocabulary, std::int64_t width) {
   };
 }
 
-ModuleMaker positions() {
-  return [](const ModuleName& name, const Shape& input,
-            const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "places or tokens, and channels");
-    const std::int64_t width = channels_of(input);
-    return std::make_unique<LearntPositions>(name, input.elements() / width, width, stream);
-  };
-}
+ModuleMaker positions() { return position_table(PositionTable::Rows::kLearnt); }
+ModuleMaker sinusoids() { return position_table(PositionTable::Rows::kSinusoids); }
 
 ModuleMaker class_tokens(std::int64_t count) {
   return [=](const ModuleName& name, const Shape& input,

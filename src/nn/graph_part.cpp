@@ -16,7 +16,7 @@ void first_matrices(const std::function<void(const ParameterVisitor&)>& visit_pa
                     std::uint64_t seed, const Stream& stream) {
   constexpr double kOfTables = 0.02;
   visit_parameters([&](Parameter& parameter) {
-    if (parameter.role() == Role::kVector) return;
+    if (parameter.role() == Role::kVector || !parameter.trainable()) return;
     const Shape& shape = parameter.shape();
     const auto inputs = static_cast<double>(shape[shape.rank() - 1]);
     const bool is_table = parameter.role() == Role::kEmbedding;

@@ -66,6 +66,23 @@ void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stre
   });
 }
 
+void initialize_sinusoids(Parameter& parameter, const Stream& stream) {
+  const std::int64_t places = parameter.shape()[0], width = parameter.shape()[1], half = width / 2;
+  if (width % 2 != 0)
+    throw ShapeMismatch(concat(parameter.name(), " is ", parameter.shape().text(),
+                               ", and sines and cosines want an even width"));
+  const double step = std::log(1e4) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t) {
+    for (std::int64_t place = 0; place < places; ++place) {
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(place) * std::exp(-step * static_cast<double>(i));
+        values[place * width + i] = static_cast<float>(std::sin(angle));
+        values[place * width + half + i] = static_cast<float>(std::cos(angle));
+      }
+    }
+  });
+}
+
 void initialize_constant(Parameter& parameter, float value, const Stream& stream) {
   fill_from_host(parameter, stream,
                  [&](float* values, std::int64_t count) { std::fill_n(values, count, value); });

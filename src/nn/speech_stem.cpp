@@ -1,8 +1,5 @@
 #include "hybrid_trainer/nn/speech_stem.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
@@ -15,20 +12,6 @@ Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::i
           .inputs = inputs,
           .outputs = outputs,
           .window = {.kernel = {3}, .stride = {stride}, .padding = {1}}};
-}
-
-/// The sines of a channel's first half, then the cosines, with wavelengths from 2π to 10,000·2π.
-void fill_sinusoids(const Tensor& positions) {
-  const std::int64_t places = positions.size(0), half = positions.size(1) / 2;
-  const double step = std::log(1e4) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
-  float* const to = positions.data<float>();
-  for (std::int64_t place = 0; place < places; ++place) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(place) * std::exp(-step * static_cast<double>(i));
-      to[place * 2 * half + i] = static_cast<float>(std::sin(angle));
-      to[place * 2 * half + half + i] = static_cast<float>(std::cos(angle));
-    }
-  }
 }
 
 }  // namespace
@@ -83,12 +66,7 @@ void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t see
                             const Stream& stream) {
   for (Convolution* convolution : {&first_, &second_})
     initialize_normal(convolution->weight(), deviations.matrix, seed, stream);
-  if (stream.device().simulated) return;
-  const Stream host(MemoryPool::create("host"));
-  const Tensor positions =
-      Tensor::empty(positions_.shape(), DType::kF32, MemoryKind::kWorkspace, host);
-  fill_sinusoids(positions);
-  wait_for_copy(positions_.home_master(), positions, stream);
+  initialize_sinusoids(positions_, stream);
 }
 
 TokenFlops SpeechStem::flops() const {

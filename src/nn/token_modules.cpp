@@ -4,6 +4,7 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/nn/initialization.h"
 
 namespace hybrid_trainer::graph {
 namespace {
@@ -69,11 +70,15 @@ Tensor ClassTokens::backward(const Tensor& dy, ActivationTape&, const Stream& st
   return dx;
 }
 
-LearntPositions::LearntPositions(const ModuleName& name, std::int64_t places, std::int64_t width,
-                                 const Stream& stream)
-    : rows_(name / "weight", {places, width}, Role::kEmbedding, stream) {}
+PositionTable::PositionTable(const ModuleName& name, std::int64_t places, std::int64_t width,
+                             Rows rows, const Stream& stream)
+    : rows_(name / "weight", {places, width}, Role::kEmbedding, stream) {
+  if (rows == Rows::kLearnt) return;
+  rows_.freeze();
+  initialize_sinusoids(rows_, stream);
+}
 
-Tensor LearntPositions::forward(const Tensor& x, ActivationTape&, const Stream& stream) {
+Tensor PositionTable::forward(const Tensor& x, ActivationTape&, const Stream& stream) {
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   const Weight held = rows_.acquire(x.dtype(), stream);
   for (std::int64_t i = 0; i < x.size(0); ++i) {
@@ -83,7 +88,7 @@ Tensor LearntPositions::forward(const Tensor& x, ActivationTape&, const Stream& 
   return y;
 }
 
-Tensor LearntPositions::backward(const Tensor& dy, ActivationTape&, const Stream& stream) {
+Tensor PositionTable::backward(const Tensor& dy, ActivationTape&, const Stream& stream) {
   GradientContribution drows(rows_, stream);
   if (drows.wanted())
     kernels::bias_backward(drows.gradient().view({rows_.elements()}), example_rows(dy),

@@ -42,11 +42,13 @@ class ClassTokens final : public Module {
   Parameter tokens_;
 };
 
-/// (B, places, C) plus a learnt row for each place, "<name>.weight" (places, C).
-class LearntPositions final : public Module {
+/// (B, places, C) plus a row for each place, "<name>.weight" (places, C), which is learnt or a frozen one
+/// of sines and cosines.
+class PositionTable final : public Module {
  public:
-  LearntPositions(const ModuleName& name, std::int64_t places, std::int64_t width,
-                  const Stream& stream);
+  enum class Rows { kLearnt, kSinusoids };
+  PositionTable(const ModuleName& name, std::int64_t places, std::int64_t width, Rows rows,
+                const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override { visit(rows_); }

@@ -17,8 +17,7 @@ Step step_of(const Pass& pass, const Stream& stream, const Stream& host) {
   ModuleGraph network(graph::mixed_nodes(0.2f), 3, stream);
   const Batch on_host = graph::mixed_batch(2, host);
   const Batch batch = on_host.with([&](const Tensor& tensor) { return copy_to(tensor, stream); });
-  const std::vector<Parameter*> parameters = all_parameters(network);
-  for (Parameter* parameter : parameters) parameter->compute_in(pass.dtype, stream);
+  const std::vector<Parameter*> parameters = trainable_parameters(network);
   ResidentGradients sink;
   sink.allocate(parameters, stream);
   begin_gradients(parameters, sink, 1);

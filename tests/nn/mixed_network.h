@@ -21,7 +21,7 @@ inline std::vector<Node> mixed_nodes(float dropout = 0) {
            sequence({convolution({.outputs = 6, .window = around(3)}), group_norm(2), silu,
                      convolution({.outputs = 8, .window = around(3, {2, 2, 2})})})),
       part("video.tokens", "video.cnn", sequence({tokens(), positions(), class_tokens(2)})),
-      part("series.embed", "series", linear(8)),
+      part("series.embed", "series", sequence({linear(8), sinusoids()})),
       transformer("series.blocks", "series.embed",
                   {.layers = 3, .heads = 2, .inner_width = 12, .dropout = dropout}),
       concatenate("seen", {"video.tokens", "series.blocks"}),

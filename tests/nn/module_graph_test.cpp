@@ -69,7 +69,9 @@ TEST_F(MixedNetwork, HasTheGradientsOfItsLosses) {
   ModuleGraph network = make(0.2f);
   Differentiable f;
   f.pass.seed = 5;
-  f.visit_parameters = parameters_of(network);
+  f.visit_parameters = [&](const ParameterVisitor& visit) {
+    for (Parameter* parameter : trainable_parameters(network)) visit(*parameter);
+  };
   f.forward = [&](ActivationTape& tape) {
     return kernels::wait_for_value(network.forward(batch_, 1, tape, stream_), stream_);
   };
@@ -78,7 +80,7 @@ TEST_F(MixedNetwork, HasTheGradientsOfItsLosses) {
     return Tensor{};
   };
   randomize(f.visit_parameters, stream_);
-  expect_gradients_match(f, stream_, {.step = 3e-3, .relative = 3e-3, .directions = 2});
+  expect_gradients_match(f, stream_, {.step = 1e-2, .relative = 5e-3, .directions = 2});
 }
 
 TEST_F(MixedNetwork, DrawsItsWeightsFromTheSeedAndNamesThemByParts) {
@@ -91,8 +93,9 @@ TEST_F(MixedNetwork, DrawsItsWeightsFromTheSeedAndNamesThemByParts) {
   for (const char* name :
        {"video.cnn.0.weight", "video.tokens.2.weight", "series.blocks.h.2.attn.c_attn.weight",
         "text.blocks.h.0.cross.c_kv.bias", "text.blocks.ln_f.weight", "text.words.0.weight",
-        "speed.mean.1.0.bias", "grid.head.weight"})
+        "speed.mean.1.0.bias", "series.embed.1.weight", "grid.head.weight"})
     EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_EQ(all_parameters(one).size(), trainable_parameters(one).size() + 1) << "the sinusoids";
 }
 
 TEST_F(MixedNetwork, ComputesAgainToTheSameBits) {
@@ -152,8 +155,8 @@ TEST_F(MixedNetwork, ComputesPartsInTheDtypeThatSettingsName) {
   EXPECT_NE(mixed.loss, exact.loss);
   EXPECT_NEAR(mixed.loss, exact.loss, 0.02 * exact.loss);
   for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
-    EXPECT_LT(relative_error(mixed.gradients[i], exact.gradients[i]), 0.1)
-        << all_parameters(network)[i]->name();
+    EXPECT_LT(relative_error(mixed.gradients[i], exact.gradients[i]), 0.2)
+        << trainable_parameters(network)[i]->name();
   }
   network.set_parts({});
   EXPECT_EQ(step(network, batch_), exact);
@@ -171,7 +174,8 @@ TEST_F(MixedNetwork, OfMicroBatchesHasTheMeanOfTheirLossesAndDropsWhatTheWholeDo
   for (std::size_t i = 0; i < whole.gradients.size(); ++i) {
     std::vector<double> sum = halves[0].gradients[i];
     for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += halves[1].gradients[i][k];
-    EXPECT_LT(relative_error(sum, whole.gradients[i]), 1e-5) << all_parameters(network)[i]->name();
+    EXPECT_LT(relative_error(sum, whole.gradients[i]), 1e-5)
+        << trainable_parameters(network)[i]->name();
   }
 }
 
@@ -180,7 +184,7 @@ TEST_F(MixedNetwork, OfFrozenPartsKeepsNothing) {
   const Step all = step(network, batch_);
   std::vector<std::vector<double>> wanted;
   std::size_t i = 0;
-  for (Parameter* parameter : all_parameters(network)) {
+  for (Parameter* parameter : trainable_parameters(network)) {
     const std::vector<double>& gradient = all.gradients[i++];
     if (parameter->name().starts_with("text.")) {
       wanted.push_back(gradient);

@@ -115,6 +115,8 @@ ModuleMaker patches(std::int64_t width, const kernels::SpatialSizes& patch);
 ModuleMaker embedding(std::int64_t vocabulary, std::int64_t width);
 /// Adds a learnt row to each token, of "<name>.weight" (N, C).
 ModuleMaker positions();
+/// Adds sines and cosines of its place to each token, which are not trained: a frozen "<name>.weight".
+ModuleMaker sinusoids();
 /// Puts `count` learnt tokens before the others, "<name>.weight" (count, C).
 ModuleMaker class_tokens(std::int64_t count = 1);
 /// (D1, …, C) as tokens (N, C).

@@ -19,7 +19,9 @@ struct PartInput {
 };
 using PartInputs = std::span<const PartInput>;
 
-/// A differentiable function of one tensor or several: what one entry of a network's list computes.
+/// A differentiable function of one tensor or several: what one entry of a network's list computes. It
+/// leaves its inputs as they are, also those that backward takes from the tape: other parts may read
+/// them.
 class Part {
  public:
   virtual ~Part() = default;
@@ -60,7 +62,7 @@ using ModuleMaker = std::function<std::unique_ptr<Module>(
     const ModuleName& name, const Shape& input, const Stream& stream)>;
 
 /// Fills matrices with normally distributed values of deviation 1/√inputs, and tables with those of
-/// deviation 0.02; vectors stay.
+/// deviation 0.02; vectors stay, and what is not trained.
 void first_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                     std::uint64_t seed, const Stream& stream);
 

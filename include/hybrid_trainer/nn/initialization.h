@@ -24,6 +24,9 @@ void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
 void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream& stream);
 /// Biases b with softplus(b) log-uniform in [0.001, 0.1), as Mamba-2's "dt_bias".
 void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream);
+/// Positions of a table (places, width): sines in a row's first half, cosines in its second, with
+/// wavelengths from 2π to 10,000·2π. Throws ShapeMismatch where the width is odd.
+void initialize_sinusoids(Parameter& parameter, const Stream& stream);
 void initialize_constant(Parameter& parameter, float value, const Stream& stream);
 
 /// FNV-1a: a name's hash is the same in every run and build.
