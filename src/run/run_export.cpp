@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kProbeTokens = 64;
 
 void require_adapters(const TrainedRun& run) {
-  if (!run.config.has_adapters())
+  if (!run.config.freezes())
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
 }
 

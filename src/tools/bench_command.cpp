@@ -224,10 +224,11 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   HybridTrainerConfig config = build_config(options.source, of_folder);
   if (!options.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(options.model, 0), config.model);
-  for (const ModelPreset& one : find_family(config.model.family).presets)
-    if (one.name == options.source.preset && config.model.vocabulary == 0)
+  const ModelFamily& family = find_family(config.model.family);
+  for (const ModelPreset& one : family.presets)
+    if (one.name == options.source.preset && config.model.vocabulary == 0 && family.is_of_language)
       config.model.vocabulary = one.vocabulary;
-  if (config.model.vocabulary == 0)
+  if (config.model.vocabulary == 0 && family.is_of_language)
     throw UsageError("bench: give --set model.vocabulary=N, the number of the tokenizer's tokens");
   if (!options.optimizer.empty()) config.optimizer.name = options.optimizer;
   return config;
@@ -245,6 +246,8 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
   if (room < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want less than ", context,
                             ", the model's context"));
+  if (options.sequence < 0 && !find_family(config.model.family).is_of_language)
+    return config.data.sequence_length;
   if (options.sequence < 0)
     return std::min(room, configured(options, "data.sequence_length", config.data.sequence_length,
                                      kUsualSequence));

@@ -72,12 +72,12 @@ HybridTrainerConfig config_of(const Asked& asked) {
   if (fine_tunes) check_method(asked.method, config, asked.model);
   if (!asked.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model);
-  if (config.model.vocabulary == 0) {
-    for (const ModelPreset& preset : find_family(config.model.family).presets) {
-      if (preset.name == asked.source.preset) config.model.vocabulary = preset.vocabulary;
-    }
-  }
-  if (config.model.vocabulary == 0 && find_family(config.model.family).is_of_language)
+  const ModelFamily& family = find_family(config.model.family);
+  const bool wants_vocabulary = config.model.vocabulary == 0 && family.is_of_language;
+  for (const ModelPreset& preset : family.presets)
+    if (wants_vocabulary && preset.name == asked.source.preset)
+      config.model.vocabulary = preset.vocabulary;
+  if (config.model.vocabulary == 0 && family.is_of_language)
     throw UsageError("plan: give --set model.vocabulary=N, the number of the tokenizer's tokens");
   if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
   if (!asked.device.empty()) config.device = checked_device_name(asked.device);

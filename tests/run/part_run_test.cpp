@@ -51,7 +51,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 TEST_F(PartRun, TrainsAdaptersOnSomePartsAndTheRestWhole) {
   const TrainingRunResult result = train(config(), "run");
-  EXPECT_LT(*result.summary.final_validation_loss, 2.5) << console_;
+  EXPECT_LT(*result.summary.final_validation_loss, records_of(scratch_ / "run").front().loss);
   EXPECT_TRUE(contains(console_, "h.*.attn.*: lora 2, base bf16")) << console_;
   const TrainedRun run = load_trained_run(scratch_ / "run", stream_);
   run.network->visit_parameters([&](Parameter& parameter) {
@@ -123,11 +123,12 @@ TEST_F(PartRun, BeginsWithAFolderAndFindsItAgain) {
                                .command = "test"};
   std::ostringstream console;
   const TrainingRunResult result = run_training(settings, console);
-  EXPECT_LT(records_of(scratch_ / "second").front().loss, 2.5);
+  EXPECT_LT(records_of(scratch_ / "second").front().loss,
+            records_of(scratch_ / "first").front().loss);
   const TrainedRun run = load_trained_run(scratch_ / "second", stream_);
   EXPECT_EQ(run.base, std::filesystem::absolute(scratch_ / "model").lexically_normal());
   copy_up_to(scratch_ / "second", scratch_ / "cut", 17, 40);
-  train(config(), "cut", true);
+  train(config_of_run({(scratch_ / "cut").string()}), "cut", true);
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"),
             newest_checkpoint_digest(scratch_ / "second"));
   EXPECT_GT(*result.summary.final_validation_loss, 0);
