@@ -18,7 +18,8 @@ struct Variant {
 };
 
 void recompute_parts(HybridTrainerConfig& config) {
-  for (const char* part : {"video.*", "vision.*", "plume.*", "kinematics.*", "fusion.*"})
+  for (const char* part : {"video.*", "plume.*", "vision.*.layers.*", "kinematics.layers.*",
+                           "fusion.layers.*", "events.layers.*"})
     config.parts.push_back({.pattern = part, .recompute = 1});
 }
 
@@ -44,9 +45,8 @@ const std::vector<Variant>& variants() {
        [](auto& config) {
          recompute_parts(config);
          for (PartConfig& part : config.parts) {
-           if (part.pattern == "fusion.*") part.lora = 4, part.base = "nf4";
+           if (part.pattern.ends_with(".layers.*")) part.lora = 4, part.base = "nf4";
          }
-         config.parts.push_back({.pattern = "events.layers.*", .lora = 4, .base = "nf4"});
        }},
       {"paged-8-bit",
        [](auto& config) {
@@ -65,6 +65,7 @@ class TridentVariants : public TridentRuns {
     config.training.steps = kSteps;
     config.phases.warmup_steps = 10;
     config.data.batch_size = 8;
+    config.model.trident.held_out = 16;
     config.training.threads = 2;
     variant.change(config);
     return config;

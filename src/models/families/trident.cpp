@@ -203,7 +203,8 @@ std::vector<ModelPreset> trident_presets() {
                    .kinematic_layers = 6,
                    .cooling_samples = 64,
                    .geo_numbers = 8,
-                   .fusion_layers = 6};
+                   .fusion_layers = 6,
+                   .held_out = 256};
   return {{"trident-tiny", tiny, 32, tiny.context, "adamw", 2e-3, kEventKinds + 1},
           {"trident", large, 64, large.context, "adamw", 1e-4, kEventKinds + 1}};
 }
