@@ -87,7 +87,7 @@ int main() try {
                           .phase_config({.warmup_steps = 40,
                                          .full_steps = 20,
                                          .max_predict_steps = 10,
-                                         .skip_backward = {.trial_share = 0.05}})
+                                         .skip_backward = {.trial_share = 0.1}})
                           .optimizer_config({.name = "adamw", .learning_rate = 3e-3})
                           .schedule_config({.warmup_steps = 20})
                           .mixed_precision_config(MixedPrecisionConfig::conservative())

@@ -172,8 +172,7 @@ BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stre
   result.memory = subject.memory();
   result.forward_only_seconds = subject.forward_only(settings.steps / 2 + 1);
 
-  result.tokens_per_second =
-      static_cast<double>(subject.tokens()) / result.step_seconds;
+  result.tokens_per_second = static_cast<double>(subject.tokens()) / result.step_seconds;
   result.model_flops_per_second = subject.flops() / result.step_seconds;
   result.product_flops_per_second =
       std::max(rate_before, kernels::measure_product_rate(dtype, stream));

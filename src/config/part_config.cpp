@@ -25,6 +25,14 @@ OptimizerGroupConfig group_of(const PartConfig& part) {
           .state_bits = part.state_bits};
 }
 
+/// Whether a group says what the part says, and nothing else.
+bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
+  const OptimizerGroupConfig own = group_of(part);
+  return group.name == own.name && group.learning_rate == own.learning_rate &&
+         group.weight_decay == own.weight_decay && group.state_bits == own.state_bits &&
+         !group.betas && !group.epsilon && !group.momentum;
+}
+
 }  // namespace
 
 const std::vector<std::string>& part_precision_names() {
@@ -53,13 +61,14 @@ HybridTrainerConfig HybridTrainerConfig::with_parts() const {
   HybridTrainerConfig config = *this;
   const std::string places = places_of(parts);
   std::string& map = config.memory.device_map;
-  if (map != places && !map.starts_with(places + ",") && !places.empty())
+  const bool is_there = map == places || map.starts_with(places + ",");
+  if (!is_there && !places.empty() && map != "auto")  // which is refused beside places
     map = map.empty() ? places : concat(places, ",", map);
   auto& groups = config.optimizer.groups;
   for (const PartConfig& part : parts) {
-    const bool is_there =
+    const bool has_group =
         std::ranges::count(groups, part.pattern, &OptimizerGroupConfig::match) > 0;
-    if (part.has_optimizer() && !is_there) groups.push_back(group_of(part));
+    if (part.has_optimizer() && !has_group) groups.push_back(group_of(part));
   }
   return config;
 }
@@ -84,6 +93,10 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
       refuse(part, concat(".place: got ", *part.place,
                           ", but memory.device_map is auto, which chooses the places; want one of "
                           "them"));
+    for (const OptimizerGroupConfig& group : config.optimizer.groups)
+      if (part.has_optimizer() && group.match == part.pattern && !is_of_part(group, part))
+        refuse(part,
+               ": optimizer.groups has this pattern too, with other settings; want one of them");
     for (std::size_t k = 0; k < i; ++k)
       if (config.parts[k].pattern == part.pattern) refuse(part, ": the pattern stands there twice");
   }

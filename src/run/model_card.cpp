@@ -64,10 +64,26 @@ std::string license_of(const fs::path& model) {
   return "";
 }
 
-std::string front_matter(const fs::path& base, CardKind kind) {
+/// What the Hub calls what such a model does, and what people call it.
+struct ModelPurpose {
+  const char *tag, *name;
+};
+
+/// Of a run, by its family.
+ModelPurpose purpose_of(const RunPaths& run) {
+  const json::object config = run.hold_a_run() ? object_in_file(run.config()) : json::object();
+  const json::value* model = config.if_contains("model");
+  const std::string family =
+      model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
+  if (family == "whisper") return {"automatic-speech-recognition", "A model of speech"};
+  if (family == "vit") return {"image-classification", "A model of pictures"};
+  return {"text-generation", "A language model"};
+}
+
+std::string front_matter(const fs::path& base, CardKind kind, const char* tag) {
   const bool is_adapter = kind == CardKind::kAdapter;
   std::string text = concat("---\nlibrary_name: ", is_adapter ? "peft" : "transformers",
-                            "\npipeline_tag: text-generation\n");
+                            "\npipeline_tag: ", tag, "\n");
   if (const std::string name = base.empty() ? "" : hub_name_of(base); !name.empty())
     text += concat("base_model: ", name,
                    "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");
@@ -113,13 +129,14 @@ std::string model_card(const fs::path& source, CardKind kind) {
   const fs::path base = is_run ? fs::path(data.base) : source;
   const std::string name =
       (source.has_filename() ? source.filename() : source.parent_path().filename()).string();
-  std::string text = front_matter(base, kind) + concat("\n# ", name, "\n\n");
+  const ModelPurpose purpose = purpose_of(run);
+  std::string text = front_matter(base, kind, purpose.tag) + concat("\n# ", name, "\n\n");
   switch (kind) {
     case CardKind::kModel:
-      text += "A language model as a folder of Hugging Face transformers.\n";
+      text += concat(purpose.name, " as a folder of Hugging Face transformers.\n");
       break;
     case CardKind::kMergedModel:
-      text += "A language model whose adapters are merged into its weights.\n";
+      text += concat(purpose.name, " whose adapters are merged into its weights.\n");
       break;
     case CardKind::kAdapter:
       text += "Adapters (LoRA) as PEFT opens them over their base.\n";

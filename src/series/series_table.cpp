@@ -38,18 +38,23 @@ class SeriesReader {
     TableReading reading;
     reading.wanted = table_.columns;
     if (!columns_.series.empty()) reading.wanted.push_back(columns_.series);
+    std::optional<std::pair<std::int64_t, std::string>> refused;  // the first one
     const auto refuse = [&](std::int64_t number, const std::string& reason) {
-      throw DataError(concat(path.string(), ":", number, ": ", reason));
+      if (!refused) refused = {number, reason};
     };
-    visit_rows(path, reading,
-               {[&](std::int64_t number, const json::object& row, const WideIntegers&) {
-                  try {
-                    add(row);
-                  } catch (const DataError& error) {
-                    refuse(number, error.what());
-                  }
-                },
-                refuse});
+    const TableForm form =
+        visit_rows(path, reading,
+                   {[&](std::int64_t number, const json::object& row, const WideIntegers&) {
+                      try {
+                        if (!refused) add(row);
+                      } catch (const DataError& error) {
+                        refuse(number, error.what());
+                      }
+                    },
+                    refuse});
+    if (refused)
+      throw DataError(
+          concat(path.string(), ": ", form.unit(), " ", refused->first, ": ", refused->second));
   }
 
   SeriesTable take() { return std::move(table_); }

@@ -11,10 +11,13 @@ double RandomDraws::normal() {
 }
 
 void add_uniform_noise(std::span<float> values, float most, const RandomKey& key) {
-  for (std::size_t i = 0; i < values.size(); i += 4) {
-    const auto words = philox(key, i / 4);
-    for (std::size_t j = 0; j < 4 && i + j < values.size(); ++j)
-      values[i + j] += most * (2 * to_unit_float(words[j]) - 1);
+  const float step = most * 0x1p-15f;
+  for (std::size_t i = 0; i < values.size(); i += 8) {
+    const auto words = philox(key, i / 8);
+    for (std::size_t j = 0; j < 8 && i + j < values.size(); ++j) {
+      const std::uint32_t half = words[j / 2] >> (j % 2 * 16) & 0xFFFFu;
+      values[i + j] += step * static_cast<float>(static_cast<std::int32_t>(half) - 0x8000);
+    }
   }
 }
 

@@ -75,7 +75,10 @@ bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"
 std::string NetworkScore::text() const {
   std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
   if (best_loss) text += concat(", the best that can be reached is ", brief(*best_loss));
+  const auto is_loss = [](const Measure& measure) { return measure.name.ends_with(".loss"); };
+  const bool has_one_loss = std::ranges::count_if(measures, is_loss) == 1;
   for (const Measure& measure : measures) {
+    if (has_one_loss && is_loss(measure)) continue;  // said already
     text += concat("; ", measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
     if (!is_share(measure)) continue;
     const Interval interval = interval_of_share(measure);

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/images/picture_processor.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/run/run_files.h"
 #include "src/tasks/picture_batches.h"
 #include "src/tasks/picture_labels.h"
 #include "src/tasks/picture_rows.h"
@@ -120,7 +121,10 @@ class Pictures final : public NetworkData {
   /// Those of the model where its classes are fixed or all labels are among them, else the data's.
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
-    const std::vector<ClassLabel>& of_model = source.config.model.vision.labels;
+    const RunPaths run{source.model.string()};
+    const std::vector<ClassLabel> of_model = run.hold_a_run()
+                                                 ? config_of_run(run).model.vision.labels
+                                                 : source.config.model.vision.labels;
     std::vector<PictureRow> all = read.rows;
     if (apart) all.insert(all.end(), apart->rows.begin(), apart->rows.end());
     const auto is_known = [&](const PictureRow& row) {

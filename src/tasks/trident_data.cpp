@@ -8,7 +8,6 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kHeldOut = 4096;
 static_assert(TridentConfig::kEventKinds == TridentSet::kEventKinds);
 static_assert(TridentConfig::kPlumeKinds == kPlumeKinds);
 
@@ -51,7 +50,7 @@ std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
   std::string text = concat("scenes that the seed draws; the best losses are ", best_text(*set));
   return std::make_unique<SyntheticData>(std::move(set), std::move(text),
                                          std::vector{1.0, sizes.plume_weight, sizes.cooling_weight},
-                                         kHeldOut);
+                                         sizes.held_out);
 }
 
 }  // namespace hybrid_trainer

@@ -82,9 +82,11 @@ void write_merged(const ExportOptions& asked) {
   std::cerr << "wrote " << asked.output;
   if (merged.step > 0) std::cerr << " from step " << merged.step;  // else a folder's
   std::cerr << ", adapters merged in f32 and "
-            << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
-            << "; logits changed by at most " << brief(merged.largest_change) << ", the largest is "
-            << brief(merged.largest_logit) << "\n";
+            << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32");
+  if (merged.largest_logit > 0)  // of a language model
+    std::cerr << "; logits changed by at most " << brief(merged.largest_change)
+              << ", the largest is " << brief(merged.largest_logit);
+  std::cerr << "\n";
   tell_of_better_step(asked.folder, merged.step, asked);
 }
 
@@ -250,6 +252,7 @@ int export_command(const std::vector<std::string>& arguments) {
   const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
   write_card(asked, CardKind::kModel);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
+  if (!find_family(run.config.model.family).is_of_language) return 0;
   if (!run.tokenizer) {
     std::cerr << "without tokenizer files: " << asked.folder << " has none\n";
   } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {

@@ -89,6 +89,7 @@ static int train(const std::vector<std::string>& arguments) {
   resume = goes_on(resume);
   if (!columns.empty()) source.settings.push_back("data.columns=" + columns);
   const std::vector<std::string> set_keys = explicit_keys(source);
+  const bool sets_base = source.sets("lora.base");
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
   if (!init_from.empty()) check_model_is_not_set("train", source.settings);
@@ -101,7 +102,7 @@ static int train(const std::vector<std::string>& arguments) {
   });
   check_data_option(data, config);
   const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
-  if (begun) check_method_of_run(method, *begun, source.sets("lora.base"));
+  if (begun) check_method_of_run(method, *begun, sets_base);
   if (begun)
     check_resumed_options({"hybrid train", run, "--init-from", init_from, adapter, data, {}},
                           *begun);

@@ -84,6 +84,13 @@ TEST(PartConfig, IsRefusedWhereItMeansNothing) {
             "parts.a=b.place: want a pattern without = and , beside it");
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .lora = 2}, {.pattern = "h.*", .recompute = 1}})),
             "parts.h.*: the pattern stands there twice");
+  HybridTrainerConfig twice = with({{.pattern = "h.*", .learning_rate = 0.5}});
+  twice.optimizer.groups = {{.match = "h.*", .learning_rate = 0.5}};
+  EXPECT_TRUE(twice.problems().empty()) << "as a run's config.json has it";
+  twice.optimizer.groups[0].momentum = 0.5;
+  EXPECT_EQ(only_problem(twice),
+            "parts.h.*: optimizer.groups has this pattern too, with other settings; want one of "
+            "them");
   HybridTrainerConfig chosen = with({{.pattern = "h.*", .place = "host"}});
   chosen.memory.device_map = "auto";
   EXPECT_EQ(only_problem(chosen).substr(0, 53),

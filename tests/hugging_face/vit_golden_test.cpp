@@ -19,7 +19,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr double kOfTransformers = 1e-4;
+constexpr double kOfVit = 1e-4;
 
 std::string refusal_of(const std::function<void()>& call) {
   try {
@@ -76,7 +76,7 @@ TEST_P(VitGolden, ReadsTheClassesByTheirNames) {
 }
 
 TEST_P(VitGolden, LogitsMatch) {
-  EXPECT_LT(relative_error(logits(*network_), values_of(load("logits"))), kOfTransformers);
+  EXPECT_LT(relative_error(logits(*network_), values_of(load("logits"))), kOfVit);
 }
 
 TEST_P(VitGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
@@ -92,12 +92,11 @@ TEST_P(VitGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
         kernels::wait_for_value(network_->forward(batch(), 1, tape, stream_), stream_);
     network_->backward(batch(), tape, stream_);
     EXPECT_TRUE(tape.empty());
-    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfTransformers * loss);
+    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfVit * loss);
     network_->visit_parameters([&](Parameter& parameter) {
       const std::vector<double> values = values_of(parameter.gradient());
       if (share == 0) {
-        EXPECT_LT(relative_error(values, wanted_gradient(parameter)), kOfTransformers)
-            << parameter.name();
+        EXPECT_LT(relative_error(values, wanted_gradient(parameter)), kOfVit) << parameter.name();
         first[parameter.name()] = values;
       } else {
         EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;

@@ -35,13 +35,13 @@ struct Whole {
   }
 };
 
-Whole read(const std::string& text) {
+Whole read_whole(const std::string& text) {
   Whole whole;
   read_config_text(whole, text, "file");
   return whole;
 }
 
-std::string problem(const std::function<void()>& f) {
+std::string problem_when(const std::function<void()>& f) {
   try {
     f();
   } catch (const ConfigError& error) {
@@ -50,42 +50,44 @@ std::string problem(const std::function<void()>& f) {
   return "nothing was thrown";
 }
 std::string problem_of(const std::string& text) {
-  return problem([&] { read(text); });
+  return problem_when([&] { read_whole(text); });
 }
 std::string problem_of_setting(const std::string& path, const std::string& text) {
-  return problem([&] {
+  return problem_when([&] {
     Whole whole;
     set_field(whole, path, text);
   });
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+bool holds_text(const std::string& text, const char* part) { return text.find(part) != text.npos; }
 
 const Whole kWhole{.parts = {{.name = "video.*", .share = 0.5, .form = "round"},
                              {.name = "a.b", .share = {}, .form = "square"}}};
 
 TEST(NamedList, IsAnObjectByNameInTheOrderOfTheList) {
   const std::string text = config_json(kWhole);
-  EXPECT_TRUE(contains(text, R"("video.*": {)")) << text;
-  EXPECT_FALSE(contains(text, R"("name")")) << text;
-  EXPECT_EQ(read(text), kWhole);
-  EXPECT_EQ(read(config_json(Whole{})), Whole{});
-  EXPECT_TRUE(read("{\"parts\": {}}").parts.empty());
+  EXPECT_TRUE(holds_text(text, R"("video.*": {)")) << text;
+  EXPECT_FALSE(holds_text(text, R"("name")")) << text;
+  EXPECT_EQ(read_whole(text), kWhole);
+  EXPECT_EQ(read_whole(config_json(Whole{})), Whole{});
+  EXPECT_TRUE(read_whole("{\"parts\": {}}").parts.empty());
   EXPECT_EQ(field_text(*field_at(field_tree(kWhole), "parts")),
             "{video.*: {share: 0.5, form: round}, a.b: {form: square}}");
 }
 
 TEST(NamedList, NamesEachProblemByTheElement) {
-  EXPECT_TRUE(contains(problem_of(R"({"parts": {"video.*": {"shar": 1}}})"),
-                       "file:1: parts.video.*.shar: unknown key; did you mean share?"))
+  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"video.*": {"shar": 1}}})"),
+                         "file:1: parts.video.*.shar: unknown key; did you mean share?"))
       << problem_of(R"({"parts": {"video.*": {"shar": 1}}})");
-  EXPECT_TRUE(contains(problem_of(R"({"parts": {"v": {"share": 2}}})"),
-                       "parts.v.share: got 2, want a number in [0, 1]"));
-  EXPECT_TRUE(contains(problem_of(R"({"parts": {"v": {"form": "flat"}}})"), "parts.v.form: got"));
-  EXPECT_TRUE(contains(problem_of(R"({"parts": {"v": 3}})"), "parts.v: got 3, want an object"));
-  EXPECT_TRUE(contains(problem_of(R"({"parts": []})"), "parts: got [], want an object of objects"));
-  EXPECT_TRUE(contains(problem_of(R"({"parts": {"v": {"name": "w"}}})"), "parts.v.name: unknown"));
-  EXPECT_TRUE(contains(problem_of(R"({"parts": {"v": {}, "v": {}}})"), "stands there twice"));
+  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"v": {"share": 2}}})"),
+                         "parts.v.share: got 2, want a number in [0, 1]"));
+  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"v": {"form": "flat"}}})"), "parts.v.form: got"));
+  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"v": 3}})"), "parts.v: got 3, want an object"));
+  EXPECT_TRUE(
+      holds_text(problem_of(R"({"parts": []})"), "parts: got [], want an object of objects"));
+  EXPECT_TRUE(
+      holds_text(problem_of(R"({"parts": {"v": {"name": "w"}}})"), "parts.v.name: unknown"));
+  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"v": {}, "v": {}}})"), "stands there twice"));
   Whole whole{.parts = {{.name = "v", .share = 7}}};
   std::vector<std::string> problems;
   collect_range_problems(whole, "", problems);
@@ -103,10 +105,10 @@ TEST(NamedList, IsSetAsAWholeAndKeyByKey) {
   EXPECT_EQ(field_at(field_tree(whole), "parts.c.form"), nullptr);
   set_field(whole, "parts", R"({"v": {"share": 1}})");
   EXPECT_EQ(whole.parts, (std::vector<Element>{{.name = "v", .share = 1, .form = {}}}));
-  EXPECT_TRUE(contains(problem_of_setting("parts", "[]"), "want an object of objects"));
-  EXPECT_TRUE(contains(problem_of_setting("parts.v.shar", "1"), "did you mean share?"));
-  EXPECT_TRUE(contains(problem_of_setting("parts.v.share", "2"), "want a number in [0, 1]"));
-  EXPECT_TRUE(contains(problem_of_setting("parts.share", "1"), "want parts.NAME.KEY=VALUE"));
+  EXPECT_TRUE(holds_text(problem_of_setting("parts", "[]"), "want an object of objects"));
+  EXPECT_TRUE(holds_text(problem_of_setting("parts.v.shar", "1"), "did you mean share?"));
+  EXPECT_TRUE(holds_text(problem_of_setting("parts.v.share", "2"), "want a number in [0, 1]"));
+  EXPECT_TRUE(holds_text(problem_of_setting("parts.share", "1"), "want parts.NAME.KEY=VALUE"));
 }
 
 TEST(NamedList, IsDescribedAsAnObjectOfObjects) {
@@ -116,8 +118,8 @@ TEST(NamedList, IsDescribedAsAnObjectOfObjects) {
   EXPECT_TRUE(parts.at("additionalProperties").at("properties").as_object().contains("share"));
   EXPECT_FALSE(parts.contains("properties"));
   const std::string page = config_markdown(Whole{});
-  EXPECT_TRUE(contains(page, "| `parts` | `{}` | object of objects | Parts by name. |")) << page;
-  EXPECT_TRUE(contains(page, "| `parts.NAME.share` |")) << page;
+  EXPECT_TRUE(holds_text(page, "| `parts` | `{}` | object of objects | Parts by name. |")) << page;
+  EXPECT_TRUE(holds_text(page, "| `parts.NAME.share` |")) << page;
 }
 
 }  // namespace

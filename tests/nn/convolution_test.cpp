@@ -147,6 +147,38 @@ TEST(PatchEmbeddingModule, IsALinearMapOfThePatches) {
                ShapeMismatch);
 }
 
+/// The parameters' gradients have the same bits, and nothing is taken for that of x.
+TEST(ConvolutionModule, GoesBackwardWithoutTheGradientOfData) {
+  const Stream stream = test_stream();
+  const Tensor x = normal_tensor({2, 4, 4, 3}, 1, stream);
+  const auto run = [&](Module& module, bool with_input) {
+    const auto visit = [&](const ParameterVisitor& each) { module.visit_parameters(each); };
+    randomize(visit, stream);
+    const StepGradients step(visit, stream);
+    PlainTape tape(Pass{});
+    const Tensor dy = projection_gradient(module.forward(x, tape, stream).shape(), stream);
+    stream.pool()->reset_peaks();
+    const std::size_t before = stream.pool()->use().live_total;
+    std::vector<std::vector<double>> gradients;
+    if (with_input) {
+      EXPECT_EQ(module.backward(dy, tape, stream).shape(), x.shape());
+    } else {
+      module.backward_parameters(dy, tape, stream);
+      const std::size_t kind = static_cast<std::size_t>(MemoryKind::kActivations);
+      EXPECT_EQ(stream.pool()->use().peak[kind], stream.pool()->use().live[kind]);
+      EXPECT_LE(stream.pool()->use().live_total, before);
+    }
+    EXPECT_TRUE(tape.empty());
+    visit([&](Parameter& parameter) { gradients.push_back(values_of(parameter.gradient())); });
+    return gradients;
+  };
+  Convolution convolution("conv", {.inputs = 3, .outputs = 5, .window = kVideoWindow}, stream);
+  PatchEmbedding patches("patches", {.channels = 3, .width = 7, .patch = {2, 2}}, stream);
+  Linear linear("linear", 3, 6, stream);
+  for (Module* const module : std::initializer_list<Module*>{&convolution, &patches, &linear})
+    EXPECT_EQ(run(*module, false), run(*module, true));
+}
+
 TEST(GroupNormModule, RefusesGroupsAndInputsThatDoNotFit) {
   const Stream stream = test_stream();
   EXPECT_THROW(GroupNorm("norm", {.channels = 6, .groups = 4}, stream), ShapeMismatch);

@@ -47,15 +47,15 @@ class PartRun : public ::testing::Test {
   std::string console_;
 };
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+bool tells(const std::string& text, const char* part) { return text.find(part) != text.npos; }
 
 TEST_F(PartRun, TrainsAdaptersOnSomePartsAndTheRestWhole) {
   const TrainingRunResult result = train(config(), "run");
   EXPECT_LT(*result.summary.final_validation_loss, records_of(scratch_ / "run").front().loss);
-  EXPECT_TRUE(contains(console_, "h.*.attn.*: lora 2, base bf16")) << console_;
+  EXPECT_TRUE(tells(console_, "h.*.attn.*: lora 2, base bf16")) << console_;
   const TrainedRun run = load_trained_run(scratch_ / "run", stream_);
   run.network->visit_parameters([&](Parameter& parameter) {
-    const bool is_frozen = contains(parameter.name(), ".attn.") && !is_of_adapter(parameter);
+    const bool is_frozen = tells(parameter.name(), ".attn.") && !is_of_adapter(parameter);
     EXPECT_EQ(parameter.trainable(), !is_frozen) << parameter.name();
   });
   int adapters = 0;
@@ -143,17 +143,17 @@ TEST_F(PartRun, OfAWholeModelWithAdaptersHasItsOwnRank) {
   run.network->visit_linears([&](Linear& linear) {
     const std::string& name = linear.weight().name();
     const std::int64_t rank = linear.adapter() == nullptr ? 0 : linear.adapter()->spec().rank;
-    EXPECT_EQ(rank, contains(name, ".attn.") ? 2 : contains(name, "c_fc") ? 0 : 4) << name;
+    EXPECT_EQ(rank, tells(name, ".attn.") ? 2 : tells(name, "c_fc") ? 0 : 4) << name;
   });
 }
 
 TEST_F(PartRun, RefusesWhatALanguageModelHasNot) {
-  EXPECT_TRUE(contains(refusal({{.pattern = "h.0.*", .precision = "fp32"}}),
-                       "parts: got h.0.* with recompute or precision, but this model's parts"));
-  EXPECT_TRUE(contains(refusal({{.pattern = "encoder.*", .lora = 2}}),
-                       "parts: encoder.* matches none of the model's weights"));
-  EXPECT_TRUE(contains(refusal({{.pattern = "wte.*", .lora = 2}}),
-                       "parts.wte.*.lora: got 2, but adapters are for linear maps"));
+  EXPECT_TRUE(tells(refusal({{.pattern = "h.0.*", .precision = "fp32"}}),
+                    "parts: got h.0.* with recompute or precision, but this model's parts"));
+  EXPECT_TRUE(tells(refusal({{.pattern = "encoder.*", .lora = 2}}),
+                    "parts: encoder.* matches none of the model's weights"));
+  EXPECT_TRUE(tells(refusal({{.pattern = "wte.*", .lora = 2}}),
+                    "parts.wte.*.lora: got 2, but adapters are for linear maps"));
 }
 
 }  // namespace

@@ -56,14 +56,15 @@ TEST_F(Series, ReadsColumnsOfCsvAndJsonLinesAlike) {
 }
 
 TEST_F(Series, NamesTheLineOfWhatIsNoNumber) {
-  EXPECT_TRUE(has(refusal(written("a.csv", "x,y\n1,2\n,4\n"), "x,target=y"), "a.csv:2: column x"));
+  EXPECT_TRUE(
+      has(refusal(written("a.csv", "x,y\n1,2\n,4\n"), "x,target=y"), "a.csv: row 2: column x"));
   EXPECT_TRUE(has(refusal(written("b.csv", "x,y\n1,2\n3,4\nfour,5\n"), "x,target=y"),
-                  "b.csv:3: column x: got \"four\""));
+                  "b.csv: row 3: column x: got \"four\""));
   EXPECT_TRUE(
       has(refusal(written("c.csv", "x,y\n1,nan\n"), "x,target=y"), "column y: got \"nan\""));
   EXPECT_TRUE(has(refusal(written("d.csv", "x,y\n1,2\n"), "x,target=w"), "column w"));
   EXPECT_TRUE(has(refusal(written("e.jsonl", "{\"x\":1,\"y\":2}\n{\"x\":1}\n"), "x,target=y"),
-                  "e.jsonl:2: there is no column y; there are x"));
+                  "e.jsonl: line 2: there is no column y; there are x"));
   EXPECT_TRUE(has(refusal(written("f.jsonl", "{\"x\":[1],\"y\":2}\n"), "x,target=y"), "got [1]"));
   EXPECT_TRUE(has(refusal(written("g.csv", "x,y\n"), "x,target=y"), "no row"));
   EXPECT_TRUE(has(refusal(scratch_ / "none.csv", "x,target=y"), "none.csv"));

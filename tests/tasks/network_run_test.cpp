@@ -84,14 +84,14 @@ class NetworkRun : public ::testing::Test {
   std::ostringstream console_;
 };
 
-bool contains(const std::string& text, const std::string& part) {
+bool tells(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
 TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   HybridTrainerConfig config = NetworkRun::config();
-  config.training.steps = 800;
-  config.data.batch_size = 32;
+  config.training.steps = 3000;
+  config.data.batch_size = 64;
   const TrainingRunResult result = train(config, "run");
   EXPECT_EQ(result.end, RunEnd::kFinished);
   for (const Phase phase : kAllPhases)
@@ -103,14 +103,14 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   EXPECT_EQ(found.examples, 1024);
   ASSERT_TRUE(found.best_loss);
   EXPECT_NEAR(*found.best_loss, 0.7201, 1e-4) << "-0.8 ln 0.8 - 0.2 ln(0.2/3)";
-  EXPECT_LT(found.loss, 1.1 * *found.best_loss);
+  EXPECT_LT(found.loss, 1.15 * *found.best_loss);
   ASSERT_EQ(found.measures.size(), 1u);
   EXPECT_EQ(found.measures[0].count, 1024);
   EXPECT_GT(found.measures[0].sum / 1024, 0.72) << "of at most 0.8";
   for (const char* told :
-       {"Sensors: 0.00 M parameters", "drawn from the seed", "64 examples a step",
+       {"Sensors: 2480 parameters", "drawn from the seed", "128 examples a step", "examples/s",
         "the best that can be reached is 0.72", "class.accuracy 0.7"})
-    EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
+    EXPECT_TRUE(tells(console_.str(), told)) << told << " in\n" << console_.str();
 }
 
 TEST_F(NetworkRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
@@ -202,14 +202,14 @@ TEST_F(NetworkRun, KeepsABudgetAndPlansForIt) {
   config.memory.plan = "auto";
   const TrainingRunResult result = train(config, "planned");
   EXPECT_LE(result.summary.device_peak_bytes, all * 4 / 5);
-  EXPECT_TRUE(contains(console_.str(), "memory.")) << console_.str();
+  EXPECT_TRUE(tells(console_.str(), "planned: ")) << console_.str();
 }
 
 TEST_F(NetworkRun, TrainsAdaptersOnItsPartsAlone) {
   HybridTrainerConfig config = NetworkRun::config();
   config.parts = {{.pattern = "fusion.*", .lora = 4, .base = "nf4"}};
   const TrainingRunResult result = train(config, "run");
-  EXPECT_TRUE(contains(console_.str(), "fusion.*: lora 4, base nf4")) << console_.str();
+  EXPECT_TRUE(tells(console_.str(), "fusion.*: lora 4, base nf4")) << console_.str();
   const Stream stream(MemoryPool::create("test"));
   const TrainedRun run = load_trained_run(scratch_ / "run", stream, sensor_registry());
   int adapted = 0, quantized = 0;
@@ -275,7 +275,7 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
   };
   const auto expect = [&](const std::vector<PartConfig>& parts, const std::string& told) {
     const std::string text = with(parts);
-    EXPECT_TRUE(contains(text, told)) << text;
+    EXPECT_TRUE(tells(text, told)) << text;
   };
   expect({{.pattern = "middle.*", .lora = 4}},
          "parts: middle.* matches none of the model's weights");
@@ -286,7 +286,8 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
          "parts.head.*.lora: got 4, but adapters are for linear");
   expect({{.pattern = "left.*"}}, "parts.left.*: got {}, which changes nothing");
   expect({{.pattern = "left.*", .lora = 0}}, "parts.left.*.lora: got 0, but lora.rank is 0");
-  expect({{.pattern = "left.*", .recompute = 2}}, "parts.left.*.recompute: got 2, want a number in [0, 1]");
+  expect({{.pattern = "left.*", .recompute = 2}},
+         "parts.left.*.recompute: got 2, want a number in [0, 1]");
   expect({{.pattern = "left.*", .precision = "fp8"}}, "parts.left.*.precision: got");
   expect({{.pattern = "left.*", .place = "moon"}}, "parts.left.*.place");
 }
@@ -294,7 +295,7 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
 TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
   HybridTrainerConfig config = NetworkRun::config();
   config.stretches = {{.until = 0.5, .effective_batch = 4}};
-  EXPECT_TRUE(contains(refusal(config), "stretches: got some, but a sensors is no language model"));
+  EXPECT_TRUE(tells(refusal(config), "stretches: got some, but a sensors is no language model"));
   TrainingRunSettings all = settings(NetworkRun::config(), "run");
   all.data = "somewhere";
   EXPECT_THROW(run_training(all, console_), UsageError);
@@ -308,7 +309,7 @@ TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
     run.model("writing text");
     FAIL() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_TRUE(contains(error.what(), "sensors is no language model: writing text wants"))
+    EXPECT_TRUE(tells(error.what(), "sensors is no language model: writing text wants"))
         << error.what();
   }
   EXPECT_THROW(make_model(run.config.model, 0, stream, sensor_registry()), ConfigError);
@@ -325,7 +326,7 @@ TEST_F(NetworkRun, ARunThatGoesOnKeepsItsParts) {
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_TRUE(
-        contains(error.what(), "parts: the run was saved with {fusion.*: {recompute: 1, lora: 4}}"))
+        tells(error.what(), "parts: the run was saved with {fusion.*: {recompute: 1, lora: 4}}"))
         << error.what();
   }
 }

@@ -132,11 +132,11 @@ TEST_F(PictureRun, LearnsToTellKindsApartAndExportsWhatItLearned) {
   config.data.mirror_pictures = true;
   const TrainingRunResult result = train(config, "run");
   for (const Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0);
-  for (const char* told : {"3 classes", "the head is new", "labels.accuracy", "95 % within"})
+  for (const char* told : {"3 classes", "the head is new", "class.accuracy", "95 % within"})
     EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
   const NetworkScore found = score_of("run", "held.jsonl");
   ASSERT_EQ(found.measures.size(), 2u);
-  EXPECT_EQ(found.measures[1].name, "labels.accuracy");
+  EXPECT_EQ(found.measures[1].name, "class.accuracy");
   EXPECT_EQ(found.measures[1].count, 48);
   EXPECT_GT(found.measures[1].sum / 48, 0.95) << found.text();
   EXPECT_NEAR(score_of("run", "").loss, *result.summary.final_validation_loss, 1e-6);

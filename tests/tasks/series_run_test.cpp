@@ -113,7 +113,7 @@ TEST_F(SeriesRun, RefusesWhatDoesNotFit) {
   config.data.columns = "";
   expect(config, table, "names no column of measurements");
   config = SeriesRun::config();
-  config.data.sequence_length = 64;
+  config.data.sequence_length = config.model.context = 64;
   expect(config, table, "no window of 64 rows for validation: the longest series has 200 rows");
   config = SeriesRun::config();
   config.model.series.channels = 3;

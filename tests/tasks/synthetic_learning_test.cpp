@@ -64,9 +64,9 @@ class SyntheticLearning : public ::testing::Test {
 };
 
 TEST_F(SyntheticLearning, OfClasses) {
-  expect_best(excess({graph::input("x", {2}), graph::part("net", "x", perceptron(32, 5)),
+  expect_best(excess({graph::input("x", {2}), graph::part("net", "x", perceptron(64, 5)),
                       graph::cross_entropy("class", "net", "class")},
-                     SectorSet(5, 0.2, 1), {.steps = 500, .learning_rate = 1e-2}));
+                     SectorSet(5, 0.2, 1), {.steps = 3000, .learning_rate = 1e-2, .batch = 128}));
 }
 
 TEST_F(SyntheticLearning, OfARegression) {

@@ -27,7 +27,8 @@ class TridentRuns : public ::testing::Test {
                             .kinematic_steps = 16,
                             .kinematic_channels = 2,
                             .cooling_samples = 4,
-                            .geo_numbers = 2};
+                            .geo_numbers = 2,
+                            .held_out = 40};
     config.data.batch_size = 4;
     config.data.sequence_length = config.model.context;
     config.gradient_accumulation.micro_batches = 2;

@@ -40,10 +40,21 @@ TEST_F(PartOptions, AreSetKeyByKeyAndAsAWhole) {
 }
 
 TEST_F(PartOptions, AreTrainedAndExportedMerged) {
-  const std::vector<std::string> train{
-      "train", "--preset", "tiny", "--data", "data", "--run", "parts-run", "--set",
-      "parts.h.*.attn.*.lora=4", "--set", "training.steps=4", "--set", "model.context=16", "--set",
-      "data.sequence_length=16"};
+  const std::vector<std::string> train{"train",
+                                       "--preset",
+                                       "tiny",
+                                       "--data",
+                                       "data",
+                                       "--run",
+                                       "parts-run",
+                                       "--set",
+                                       "parts.h.*.attn.*.lora=4",
+                                       "--set",
+                                       "training.steps=4",
+                                       "--set",
+                                       "model.context=16",
+                                       "--set",
+                                       "data.sequence_length=16"};
   const ProcessResult result = call(train);
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_NE(call({"export", "parts-run", "--output", "parts-out"}).exit_code, 0);

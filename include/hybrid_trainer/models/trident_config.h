@@ -28,6 +28,7 @@ struct TridentConfig {
   std::int64_t cooling_samples = 16;
   std::int64_t geo_numbers = 4;
   std::int64_t fusion_layers = 1;
+  std::int64_t held_out = 4096;
   double plume_weight = 1;
   double cooling_weight = 1;
 
@@ -79,6 +80,8 @@ struct TridentConfig {
     visit(Field{"fusion_layers", self.fusion_layers,
                 "Blocks in which the video's tokens attend to those of all other sensors.",
                 Range::between(1, 1000)});
+    visit(Field{"held_out", self.held_out, "Drawn scenes of validation.",
+                Range::between(1, 1 << 24)});
     visit(Field{"plume_weight", self.plume_weight,
                 "Factor of the plume detector's loss in the sum; that of events has 1.",
                 Range::above(0)});

@@ -21,7 +21,7 @@ struct SeriesTable {
 };
 
 /// Reads CSV, JSON lines or parquet. Each file begins a series. Throws MissingInput, MissingColumn,
-/// DataError that names file, line and column of a cell that is missing or no finite number, IoError.
+/// DataError that names file, line (or row below the names) and column of a cell that is missing or no finite number, IoError.
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns);
 
 }  // namespace hybrid_trainer

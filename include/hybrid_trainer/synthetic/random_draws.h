@@ -35,7 +35,7 @@ class RandomDraws {
   int used_ = 4;
 };
 
-/// Adds uniform noise in [−most, most) to each value.
+/// Adds uniform noise in [−most, most), of 16 bits, to each value.
 void add_uniform_noise(std::span<float> values, float most, const RandomKey& key);
 
 }  // namespace hybrid_trainer

@@ -186,10 +186,10 @@ void trident_collect_problems(const ModelConfig& config, std::vector<std::string
 std::vector<ModelPreset> trident_presets() {
   const ModelConfig tiny{.family = "trident", .layers = 1, .heads = 4, .width = 64, .context = 8};
   ModelConfig large{.family = "trident", .layers = 8, .heads = 16, .width = 1024, .context = 64};
-  large.trident = {.frames = 32,
+  large.trident = {.frames = 64,
                    .fragment_frames = 8,
-                   .video_size = 112,
-                   .video_channels = 3,
+                   .video_size = 224,
+                   .video_channels = 1,
                    .video_stages = 4,
                    .video_width = 64,
                    .image_size = 224,
@@ -203,9 +203,10 @@ std::vector<ModelPreset> trident_presets() {
                    .kinematic_layers = 6,
                    .cooling_samples = 64,
                    .geo_numbers = 8,
-                   .fusion_layers = 6};
+                   .fusion_layers = 6,
+                   .held_out = 256};
   return {{"trident-tiny", tiny, 32, tiny.context, "adamw", 2e-3, kEventKinds + 1},
-          {"trident", large, 32, large.context, "adamw", 1e-4, kEventKinds + 1}};
+          {"trident", large, 64, large.context, "adamw", 1e-4, kEventKinds + 1}};
 }
 
 }  // namespace

@@ -86,9 +86,9 @@ std::unique_ptr<Network> vit_make(const ModelConfig& config, std::uint64_t seed,
       graph::part("embeddings.positions", "embeddings.class_token",
                   with_name_in_files(graph::positions(), "embeddings.position_embeddings")),
       graph::stack({"encoder", ""}, "embeddings.positions", stack),
-      graph::part("class", "encoder", graph::token(0)),
-      graph::part("classifier", "class", classifier),
-      graph::cross_entropy("labels", "classifier", "label")};
+      graph::part("first_token", "encoder", graph::token(0)),
+      graph::part("classifier", "first_token", classifier),
+      graph::cross_entropy("class", "classifier", "label")};
   return std::make_unique<ModuleGraph>(std::move(nodes), seed, stream);
 }
 
