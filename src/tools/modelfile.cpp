@@ -22,13 +22,20 @@ std::string start_of_runner(const TrainedRun& run, const ChatFiles& chat) {
   return adds ? chat.special_token("bos_token") : "";
 }
 
+bool is_taken(const std::filesystem::path& path) {
+  return std::filesystem::exists(std::filesystem::symlink_status(path));
+}
+
 }  // namespace
 
 Modelfile::Modelfile(const std::filesystem::path& gguf)
     : gguf_(gguf), path_(gguf.parent_path() / "Modelfile") {
-  if (std::filesystem::exists(std::filesystem::symlink_status(path_)))
-    throw CannotCreate(concat(path_.string(), ": exists already; remove it, or give --output a ",
-                              "folder that has none"));
+  if (!is_taken(path_)) return;
+  const std::filesystem::path first = path_;
+  path_ = std::filesystem::path(gguf).replace_extension("Modelfile");
+  if (is_taken(path_))
+    throw CannotCreate(concat(first.string(), " and ", path_.string(),
+                              ": both exist already; remove one, or give --output another name"));
 }
 
 void Modelfile::write(const TrainedRun& run) const {

@@ -6,10 +6,11 @@
 
 namespace hybrid_trainer {
 
-/// A file `Modelfile` beside a GGUF file, by which Ollama makes a model of it.
+/// A file beside a GGUF file, by which Ollama makes a model of it: `Modelfile`, or where another
+/// model's lies there already, `NAME.Modelfile` beside `NAME.gguf`.
 class Modelfile {
  public:
-  /// Throws CannotCreate where there is one already.
+  /// Throws CannotCreate where both names are taken.
   explicit Modelfile(const std::filesystem::path& gguf);
 
   /// Writes FROM, and by the run's chat template TEMPLATE and PARAMETER stop, where Ollama can express

@@ -250,6 +250,16 @@ TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
   }
 }
 
+TEST(StepRates, AreMeasuredOnOneBlockOfAnEncoder) {
+  const Stream stream(MemoryPool::create("device"));
+  HybridTrainerConfig config = four_layers();
+  config.model = {.family = "whisper", .layers = 32, .heads = 20, .width = 1280, .context = 448};
+  config.data.batch_size = 16;
+  config.data.sequence_length = 64;
+  EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
+  EXPECT_LT(stream.pool()->use().peak_total, std::size_t{400} << 20) << "of 6 GB with all blocks";
+}
+
 TEST(StepRates, AreMeasuredOnBlocksOfRecurrences) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();

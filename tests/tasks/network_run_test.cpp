@@ -108,7 +108,7 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   EXPECT_EQ(found.measures[0].count, 1024);
   EXPECT_GT(found.measures[0].sum / 1024, 0.72) << "of at most 0.8";
   for (const char* told :
-       {"Sensors: 2480 parameters", "drawn from the seed", "128 examples a step",
+       {"Sensors: 2480 parameters", "drawn from the seed", "128 examples a step", "examples/s",
         "the best that can be reached is 0.72", "class.accuracy 0.7"})
     EXPECT_TRUE(tells(console_.str(), told)) << told << " in\n" << console_.str();
 }

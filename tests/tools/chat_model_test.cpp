@@ -124,6 +124,19 @@ TEST_F(ChatModel, AFileOfLlamaCppStandsForItsFolderFromBeginToEnd) {
   const std::string modelfile = read_text(trained_folder() / "gguf/Modelfile");
   EXPECT_TRUE(modelfile.starts_with("FROM ./base.gguf\nTEMPLATE \"\"\"")) << modelfile;
   EXPECT_NE(modelfile.find("PARAMETER stop \"<|im_end|>\""), std::string::npos) << modelfile;
+  const auto second = [&] {
+    return call({"export", "chat_base", "--output", "gguf/second.gguf", "--format", "gguf",
+                 "--type", "f32", "--modelfile"});
+  };
+  ASSERT_EQ(second().exit_code, 0);
+  EXPECT_EQ(read_text(trained_folder() / "gguf/Modelfile"), modelfile);
+  EXPECT_TRUE(
+      read_text(trained_folder() / "gguf/second.Modelfile").starts_with("FROM ./second.gguf\n"));
+  fs::remove(trained_folder() / "gguf/second.gguf");
+  const ProcessResult third = second();  // both names are taken
+  EXPECT_EQ(third.exit_code, 73);
+  EXPECT_NE(third.errors.find("gguf/second.Modelfile: both exist already"), std::string::npos)
+      << third.errors;
   EXPECT_EQ(call({"rows", "chats.jsonl", "--model", "gguf/base.gguf", "--show", "1"}).output,
             call({"rows", "chats.jsonl", "--model", "chat_base", "--show", "1"}).output);
   EXPECT_EQ(call({"plan", "--model", "gguf/base.gguf", "--method", "lora"}).exit_code, 0);
