@@ -68,7 +68,7 @@ const std::map<std::string, Names> kMayUse{
      {"core",        "kernels",     "distributed", "files",         "chat",     "data",
       "tables",      "fine_tuning", "io",          "observability", "gguf",     "hugging_face",
       "gguf_export", "generation",  "speech",      "config",        "planning", "run",
-      "benchmark",   "compare",     "watch"}},
+      "tasks",       "benchmark",   "compare",     "watch"}},
 };
 
 /// The layers that a trainer is made of: they use each other's private headers, along the arrows.
