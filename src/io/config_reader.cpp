@@ -186,6 +186,9 @@ static std::string set_of_element(const FieldNode& root, const FieldNode& list,
                               path.substr(0, begin - 1), "={\"NAME\": {\"KEY\": VALUE}}")});
   const std::string key = path.substr(dot + 1);
   if (find_field(list, key) == nullptr) throw ConfigError({unknown_key(root, list, path, key)});
+  FieldNode checked = *find_field(list, key);  // before an element is made
+  checked.assign = [](const FieldValue&) {};
+  set_value(checked, path, text);
   const FieldNode* const known = named_element(list, path.substr(begin));
   const FieldNode element = known ? *known : list.append(path.substr(begin, dot - begin));
   set_value(*find_field(element, key), path, text);

@@ -105,6 +105,8 @@ TEST(NamedList, IsSetAsAWholeAndKeyByKey) {
   EXPECT_EQ(field_at(field_tree(whole), "parts.c.form"), nullptr);
   set_field(whole, "parts", R"({"v": {"share": 1}})");
   EXPECT_EQ(whole.parts, (std::vector<Element>{{.name = "v", .share = 1, .form = {}}}));
+  EXPECT_THROW(set_field(whole, "parts.w.share", "2"), ConfigError);
+  EXPECT_EQ(whole.parts.size(), 1u) << "nothing is made of what is refused";
   EXPECT_TRUE(holds_text(problem_of_setting("parts", "[]"), "want an object of objects"));
   EXPECT_TRUE(holds_text(problem_of_setting("parts.v.shar", "1"), "did you mean share?"));
   EXPECT_TRUE(holds_text(problem_of_setting("parts.v.share", "2"), "want a number in [0, 1]"));
