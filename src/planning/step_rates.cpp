@@ -39,7 +39,7 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
     StateSpaceConfig& mixer = model.state_space;
     mixer.heads = mixer.heads * kWidest / model.width;
     if (mixer.heads > 0) mixer.groups = std::gcd(mixer.groups, mixer.heads);
-    model.encoder.heads = kHeads;
+    if (model.encoder.layers > 0) model.encoder.heads = kHeads;
     model.encoder.inner_width = model.encoder.inner_width * kWidest / model.width;
     model.experts.inner_width = model.experts.inner_width * kWidest / model.width;
     model.experts.shared_width = model.experts.shared_width * kWidest / model.width;

@@ -79,7 +79,7 @@ TEST(PartConfig, IsRefusedWhereItMeansNothing) {
       "parts.h.*.lora: got 0, but lora.rank is 0, so the part has no adapters anyway; leave it "
       "out");
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .base = "file"}})).substr(0, 27),
-            "parts.h.*.base: got \"file\",");
+            "parts.h.*.base: got \"file\";");
   EXPECT_EQ(only_problem(with({{.pattern = "a=b", .place = "host"}})),
             "parts.a=b.place: want a pattern without = and , beside it");
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .lora = 2}, {.pattern = "h.*", .recompute = 1}})),

@@ -196,7 +196,7 @@ TEST(RunRanks, OfTwoSayOnlyThatTheyDiffer) {
 }
 
 /// Each rank is a thread, which makes its model itself.
-thread_local LanguageModel* model_of_rank = nullptr;
+thread_local Network* model_of_rank = nullptr;
 
 ModelRegistry families_that_tell_their_model() {
   ModelRegistry families{find_family("gpt2")};

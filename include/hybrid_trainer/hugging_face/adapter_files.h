@@ -64,5 +64,10 @@ inline void read_adapter_weights(const std::filesystem::path& folder, LanguageMo
 void read_adapter_weights(const std::filesystem::path& folder, Network& network,
                           const ModelConfig& model, const Stream& stream,
                           const ModelRegistry& registry, const ValuesTaker& take);
+inline void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
+                                 const Stream& stream, const ModelRegistry& registry,
+                                 const ValuesTaker& take) {
+  read_adapter_weights(folder, model, model.config(), stream, registry, take);
+}
 
 }  // namespace hybrid_trainer
