@@ -38,7 +38,7 @@ std::unique_ptr<LanguageModel> adapted(const fs::path& folder, const std::string
   read_hugging_face_weights(base, *model, stream);
   model->visit_parameters([](Parameter& parameter) { parameter.freeze(); });
   add_adapters(*model, adapter.config, 1, stream);
-  read_adapter_weights(folder, *model, stream, model_families(),
+  read_adapter_weights(folder, *model, model->config(), stream, model_families(),
                        [&](Parameter& parameter, const Tensor& values) {
                          wait_for_copy(parameter.home_master(), values, stream);
                        });
