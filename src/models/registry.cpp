@@ -48,6 +48,7 @@ const ModelRegistry& model_families() {
       granite_hybrid_family(), bamba_family(),       qwen3_next_family(), qwen3_5_family(),
       semiseparable_family(),  mixtral_family(),     qwen2_moe_family(),  qwen3_moe_family(),
       olmoe_family(),          granite_moe_family(), gpt_oss_family(),    whisper_family(),
+      bart_family(),
   };
   return families;
 }

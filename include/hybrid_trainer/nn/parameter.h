@@ -39,6 +39,7 @@ struct FileTensor {
   std::int64_t part = 0, parts = 1;
   /// Of a convolution: (outputs, channels, taps...) there, and here a row's taps before its channels.
   bool channels_first = false;
+  bool may_be_missing = false;                                     // there, and is 0 then
   std::int64_t rows() const { return shape[transposed ? 1 : 0]; }  // here
   /// Of the whole tensor there.
   Shape whole_shape() const;
