@@ -64,10 +64,19 @@ std::string license_of(const fs::path& model) {
   return "";
 }
 
+/// What the Hub calls what such a model is for.
+std::string task_of(const fs::path& base) {
+  const fs::path file = base / "config.json";
+  const bool is_there = !base.empty() && fs::is_regular_file(file);
+  const std::string type = is_there ? text_in(object_in_file(file), "model_type") : "";
+  if (type == "whisper") return "automatic-speech-recognition";
+  return type == "bart" ? "text2text-generation" : "text-generation";
+}
+
 std::string front_matter(const fs::path& base, CardKind kind) {
   const bool is_adapter = kind == CardKind::kAdapter;
   std::string text = concat("---\nlibrary_name: ", is_adapter ? "peft" : "transformers",
-                            "\npipeline_tag: text-generation\n");
+                            "\npipeline_tag: ", task_of(base), "\n");
   if (const std::string name = base.empty() ? "" : hub_name_of(base); !name.empty())
     text += concat("base_model: ", name,
                    "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");

@@ -53,7 +53,7 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
   config.phases.max_predict_steps = 0;  // no measurement shows that predicting pays here
   if (!find_family(config.model.family).is_of_language) config.data = DataConfig{.batch_size = 4};
   const bool hears = heard_seconds(config.model) > 0;
-  if (hears) config.data.layout = "apart";
+  if (hears || config.model.encoder.reads_tokens()) config.data.layout = "apart";
   if (hears) config.optimizer.learning_rate = 1e-5;
   if (method == "full") return config;
   config.optimizer.learning_rate = 2e-4;
