@@ -213,8 +213,8 @@ std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleR
     }
   if (cut == 0) return "";
   return concat(cut, cut == 1 ? " source is" : " sources are", " longer than ", longest,
-                " tokens, which the encoder reads at most, and lost ", lost, " tokens at ",
-                cut == 1 ? "its end" : "their ends");
+                " tokens, which the encoder reads at most, and lost ", lost,
+                lost == 1 ? " token at " : " tokens at ", cut == 1 ? "its end" : "their ends");
 }
 
 }  // namespace hybrid_trainer

@@ -31,6 +31,8 @@ void forbid_repetitions(std::span<float> scores, std::span<const std::int32_t> t
 
 void WritingRules::apply(std::span<float> scores, std::span<const std::int32_t> text) const {
   const std::int64_t length = std::ssize(text);
+  for (std::int64_t id = words > 0 ? words : std::ssize(scores); id < std::ssize(scores); ++id)
+    scores[static_cast<std::size_t>(id)] = kForbidden;
   if (unrepeated > 0 && length >= unrepeated) forbid_repetitions(scores, text, unrepeated);
   if (length < least)
     for (const std::int32_t id : end_tokens) forbid(scores, id);

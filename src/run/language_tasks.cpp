@@ -237,6 +237,7 @@ class FineTuning final : public LanguageTask {
   std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
     SourceWriting writing = source_writing_of(model.config(), files_.tokenizer);
     writing.beams = 1;
+    writing.rules.words = tokenizer_->vocabulary_size();
     writing.set_longest(std::min(writing.search.longest, AnswerSettings{}.most_tokens + 1));
     return texts_written_in(model, dtype_of_text(), stream, [&] {
       SourceWriter writer(model, writing, dtype_of_text(), stream);

@@ -20,6 +20,7 @@ constexpr std::int64_t kMostBeams = 64;
 SourceWriting writing_of(const WritingModel& model, const SourceSampling& asked) {
   const ModelConfig& config = model.run.model().config();
   SourceWriting writing = source_writing_of(config, model.run.tokenizer_folder);
+  writing.rules.words = model.run.tokenizer->vocabulary_size();
   if (asked.beams) writing.beams = *asked.beams;
   if (asked.tokens) writing.set_longest(std::min(*asked.tokens + 1, config.context));
   return writing;

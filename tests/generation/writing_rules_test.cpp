@@ -41,6 +41,11 @@ TEST(WritingRules, ShortTextsDoNotEnd) {
   EXPECT_EQ(allowed(rules, {1, 1, 1}), all_but({}));
 }
 
+TEST(WritingRules, KeepToTheWordsThatThereAre) {
+  EXPECT_EQ(allowed({.words = 3}, {1}), (std::set<int>{0, 1, 2}));
+  EXPECT_EQ(allowed({.words = 30}, {1}), all_but({}));
+}
+
 TEST(WritingRules, FirstAndLastTokensAreForced) {
   const WritingRules rules{.first = 0, .last = 2, .longest = 5};
   EXPECT_EQ(allowed(rules, {2}), (std::set<int>{0}));

@@ -50,6 +50,8 @@ TEST_P(FolderWriting, EncodesEachSourceOnceForAllBeams) {
   const json::value writings = json::parse(read_text(folder_ + "/writings.json"));
   const TokenIds source = ids_of(writings.as_array().front().at("source"));
   SourceWriting writing{.start = 2, .beams = 4, .search = {.end_tokens = {2}}};
+  writing.rules.end_tokens = {2};
+  writing.rules.least = 8;
   writing.set_longest(12);
   SourceWriter writer(*model_, writing, DType::kF32, stream_);
   const TokenIds first = writer.write(source);

@@ -14,6 +14,7 @@ struct WritingRules {
   std::vector<std::int32_t> end_tokens{};
   std::int64_t least = 0;       // tokens of a text before it may end, its beginning included
   std::int64_t longest = 0;     // and most tokens
+  std::int64_t words = 0;       // tokens from this one on are not written, 0: all may be
   std::int64_t unrepeated = 0;  // so many tokens in a row come once; 0: they may come again
 
   /// Makes −∞ of the score of each token that must not follow the text. A token that must follow has 0,
