@@ -63,7 +63,7 @@ TEST_F(SourceFinetune, FromPairsToTexts) {
   well({"export", "tuned", "--output", "exported"});
   EXPECT_TRUE(contains(read_text(scratch_ / "exported/README.md"), "text2text-generation"));
   well({"sample", "exported", "--prompt", "abc"});
-  well({"plan", "tuned"});
+  EXPECT_TRUE(contains(well({"plan", "--model", "model"}).output, "activations"));
 }
 
 TEST_F(SourceFinetune, SampleSaysWhatItDoesNotDoWithASource) {
