@@ -319,7 +319,7 @@ bool tested_below(const std::string& path) {
          path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
          path == "data.columns" ||  // in example_rows_test.cpp
          path == "data.mask_frames" ||
-         path.starts_with("model.encoder.") ||  // in speech_run_test.cpp
+         path.starts_with("model.encoder.") ||  // in speech_run_test.cpp and source_run_test.cpp
          path == "preference_beta" ||           // in preference_run_test.cpp
          path == "data.validation_fraction" || path == "checkpoint.every_epochs" ||
          path == "observability.answers" ||
