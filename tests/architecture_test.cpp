@@ -45,7 +45,7 @@ const std::map<std::string, Names> kMayUse{
     {"hugging_face", {"core", "files", "gguf", "memory", "models", "data", "io"}},
     {"gguf_export", {"core", "files", "gguf", "models", "data", "io", "hugging_face"}},
     {"generation", {"core", "files", "kernels", "nn", "models", "data"}},
-    {"speech", {"core", "files", "models", "data", "audio", "fine_tuning"}},
+    {"speech", {"core", "files", "models", "data", "audio", "fine_tuning", "generation"}},
     {"sharding", {"core", "kernels", "distributed", "nn", "optim", "io"}},
     {"config",
      {"core", "distributed", "models", "optim", "phases", "memory", "data", "io", "observability"}},

@@ -229,10 +229,23 @@ class PipelineReader {
       for (const JsonPlace& part : place.at("processors").items()) read_post_processor(part);
     } else if (type == "TemplateProcessing") {
       read_template(place);
+    } else if (type == "RobertaProcessing") {
+      place.know({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+      pipeline_.template_start.insert(pipeline_.template_start.begin(), id_beside(place.at("cls")));
+      pipeline_.template_end.push_back(id_beside(place.at("sep")));
     } else {
-      place.fail("is ", type,
-                 ", which is not supported; want ByteLevel, TemplateProcessing or Sequence");
+      place.fail("is ", type, ", which is not supported; want ByteLevel, TemplateProcessing, ",
+                 "RobertaProcessing or Sequence");
     }
+  }
+
+  /// Of [spelling, id], a token that stands beside a text.
+  std::int32_t id_beside(const JsonPlace& pair) {
+    if (pair.items().size() != 2) pair.fail("wants a spelling and an id");
+    const JsonPlace id = pair.item(1);
+    if (id.count() >= static_cast<std::int64_t>(spelling().size()))
+      id.fail("is ", id.count(), ", and the vocabulary has ", spelling().size(), " tokens");
+    return static_cast<std::int32_t>(id.count());
   }
 
   static constexpr std::size_t kMostTemplateTokens = 64;

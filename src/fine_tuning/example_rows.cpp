@@ -203,4 +203,18 @@ std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> ro
                 " tokens at their end; ", way_out);
 }
 
+std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                                std::int64_t longest) {
+  std::int64_t cut = 0, lost = 0;
+  for (const std::vector<ExampleRow>* some : rows)
+    for (const ExampleRow& row : *some) {
+      cut += row.source_left_out > 0 ? 1 : 0;
+      lost += row.source_left_out;
+    }
+  if (cut == 0) return "";
+  return concat(cut, cut == 1 ? " source is" : " sources are", " longer than ", longest,
+                " tokens, which the encoder reads at most, and lost ", lost,
+                lost == 1 ? " token at " : " tokens at ", cut == 1 ? "its end" : "their ends");
+}
+
 }  // namespace hybrid_trainer

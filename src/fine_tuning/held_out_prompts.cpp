@@ -14,8 +14,9 @@ namespace {
 
 constexpr const char* kBlanks = " \t\r\n";
 
-/// Whole UTF-8 characters, without special tokens and blanks around the text.
-std::string readable(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
+}  // namespace
+
+std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> kept;
   std::ranges::copy_if(tokens, std::back_inserter(kept),
                        [&](std::int32_t id) { return !is_special_token(tokenizer, id); });
@@ -31,6 +32,8 @@ std::string readable(const Tokenizer& tokenizer, std::span<const std::int32_t> t
   if (first == text.npos) return "";
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
+
+namespace {
 
 /// Whether a text between special tokens is the name of who speaks.
 bool is_role(std::string text) {
@@ -49,11 +52,11 @@ std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> 
   while (end > 0) {
     std::size_t begin = end;
     while (begin > 0 && !is_special_token(tokenizer, tokens[begin - 1])) --begin;
-    std::string turn = readable(tokenizer, tokens.subspan(begin, end - begin));
+    std::string turn = readable_text(tokenizer, tokens.subspan(begin, end - begin));
     if (!turn.empty() && !is_role(turn)) return turn;
     end = begin == 0 ? 0 : begin - 1;
   }
-  return readable(tokenizer, tokens);
+  return readable_text(tokenizer, tokens);
 }
 
 HeldOutPrompt prompt_of(const ExampleRow& row, const Tokenizer& tokenizer) {
@@ -64,10 +67,12 @@ HeldOutPrompt prompt_of(const ExampleRow& row, const Tokenizer& tokenizer) {
   const std::int64_t last = std::min<std::int64_t>(length, end - row.learnt.begin());
   const std::span<const std::int32_t> all = row.tokens;
   HeldOutPrompt prompt{.tokens = {row.tokens.begin(), row.tokens.begin() + begin}};
-  prompt.text = last_turn(tokenizer, prompt.tokens);
+  if (!row.source.empty()) prompt.tokens = row.source;
+  prompt.text = row.source.empty() ? last_turn(tokenizer, prompt.tokens)
+                                   : readable_text(tokenizer, prompt.tokens);
   if (begin < last) {
-    prompt.wanted = readable(tokenizer, all.subspan(static_cast<std::size_t>(begin),
-                                                    static_cast<std::size_t>(last - begin)));
+    prompt.wanted = readable_text(tokenizer, all.subspan(static_cast<std::size_t>(begin),
+                                                         static_cast<std::size_t>(last - begin)));
   }
   return prompt;
 }

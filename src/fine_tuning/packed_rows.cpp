@@ -41,6 +41,8 @@ std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::i
 PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
     : rows_(std::move(rows)), settings_(settings) {
   if (rows_.empty()) throw DataError("there are no rows of examples to train on");
+  require(!has_sources() || (!settings.packs && settings.source_length > 0),
+          "rows with sources have sequences of their own, and their sources a length");
   for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
   if (!settings.packs) return;
   std::vector<std::int64_t> lengths;
@@ -121,9 +123,42 @@ class SequenceOfTexts {
 
 }  // namespace
 
+namespace {
+
+/// Writes source `at` of the batch.
+void write_source(const std::vector<std::int32_t>& source, const Batch& batch, std::int64_t at,
+                  std::int32_t padding) {
+  const Tensor& all = batch.at("source_tokens");
+  const std::int64_t places = all.size(1), count = std::ssize(source);
+  require(count <= places, "a source fits its row");
+  auto* const tokens = all.data<std::int32_t>() + at * places;
+  auto* const positions = batch.at("source_positions").data<std::int32_t>() + at * places;
+  std::ranges::copy(source, tokens);
+  std::fill(tokens + count, tokens + places, padding);
+  std::iota(positions, positions + count, 0);
+  std::iota(positions + count, positions + places, 0);
+  batch.at("source_lengths").data<std::int32_t>()[at] = static_cast<std::int32_t>(count);
+}
+
+}  // namespace
+
+Batch PackedRows::empty_batch(std::int64_t sequences, const Stream& stream) const {
+  const Batch batch = empty_row_batch({sequences, settings_.sequence_length}, has_pairs(), stream);
+  if (!has_sources()) return batch;
+  std::vector<NamedTensor> tensors = batch.tensors();
+  const auto add = [&](const char* name, const Shape& shape) {
+    tensors.push_back({name, Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)});
+  };
+  add("source_tokens", {sequences, settings_.source_length});
+  add("source_positions", {sequences, settings_.source_length});
+  add("source_lengths", {sequences});
+  return Batch(std::move(tensors), settings_.sequence_length);
+}
+
 /// Writes sequence `at` of the batch; returns how many targets it has, or pairs.
 std::int64_t PackedRows::write(const std::vector<std::size_t>& rows, const Batch& batch,
                                std::int64_t at) const {
+  if (has_sources()) write_source(rows_[rows.front()].source, batch, at, settings_.padding);
   SequenceOfTexts sequence(batch, at);
   for (const std::size_t i : rows) {
     const ExampleRow& row = rows_[i];
@@ -160,9 +195,7 @@ Batch PackedRows::read_in_order(std::int64_t first, const Batch& memory) const {
 EvaluationRows::EvaluationRows(std::vector<ExampleRow> rows, const PackedRows::Settings& settings,
                                const Stream& stream)
     : rows_(std::move(rows), settings),
-      memory_(empty_row_batch(
-          {std::min(settings.batch_size, rows_.sequences()), settings.sequence_length},
-          rows_.has_pairs(), stream)) {}
+      memory_(rows_.empty_batch(std::min(settings.batch_size, rows_.sequences()), stream)) {}
 
 std::int64_t EvaluationRows::batches() const {
   return (rows_.sequences() + memory_.size() - 1) / memory_.size();

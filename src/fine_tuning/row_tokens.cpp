@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/fine_tuning/enclosed_text.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
 #include "src/fine_tuning/shaped_row.h"
 #include "src/fine_tuning/token_places.h"
@@ -40,6 +41,20 @@ class RowTokens {
     row_.learnt.assign(row_.tokens.size(), false);
     learn(prompt.size(), row_.tokens.size());
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
+  }
+
+  /// What a decoder writes of a source that its encoder reads.
+  void learn_source(const std::string& source, const std::string& text) {
+    const auto enclosed = [&](const std::string& one, std::int64_t longest) {
+      return enclosed_text(one, format_.tokenizer, format_.control, longest);
+    };
+    EnclosedText read = enclosed(source, format_.source->longest);
+    row_.source = std::move(read.tokens);
+    row_.source_left_out = read.left_out;
+    row_.tokens = enclosed(text, INT64_MAX).tokens;
+    row_.tokens.insert(row_.tokens.begin(), format_.source->start);
+    row_.learnt.assign(row_.tokens.size(), true);
+    row_.end_token = end_token_in(1, row_.tokens.size());
   }
 
   void learn_chat(const RenderedRow& chat) {
@@ -120,7 +135,8 @@ class RowTokens {
   }
 
   void check_vocabulary() const {
-    const std::int32_t largest = *std::max_element(row_.tokens.begin(), row_.tokens.end());
+    std::int32_t largest = *std::max_element(row_.tokens.begin(), row_.tokens.end());
+    for (const std::int32_t id : row_.source) largest = std::max(largest, id);
     if (format_.vocabulary > 0 && largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
                              ", which is none of the model's ", format_.vocabulary));
@@ -144,11 +160,18 @@ bool names_a_tool(std::string_view text, const json::value& tools) {
   return !has_names;
 }
 
+/// Of an instruction that is a text, whose last line a decoder goes on behind.
+void end_of_line_goes(json::object& example) {
+  json::string& prompt = example.at("prompt").as_string();
+  if (prompt.ends_with('\n')) prompt.pop_back();
+}
+
 }  // namespace
 
 MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
   const bool has_template = format_.chat.chat_template.has_value();
-  const ShapedRow shaped = shaped_row(example, has_template, findings_.unused_keys);
+  ShapedRow shaped = shaped_row(example, has_template && !format_.source, findings_.unused_keys);
+  if (format_.source && shaped.shape == RowShape::kAlpaca) end_of_line_goes(shaped.example);
   MadeRow made{shaped.shape, make_row(shaped.example, wide), {}, shaped.chosen_columns};
   if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide);
   return made;
@@ -156,6 +179,7 @@ MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
 
 ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& wide) {
   const NormalRow row = normal_row(example, chats_.form(), findings_.unused_keys);
+  if (format_.source) return make_source_row(row);
   for (const json::value& message : row.messages) check_integers(message, wide);
   for (const auto& [key, value] : row.variables) check_integers(value, wide);
   RowTokens tokens(format_);
@@ -169,6 +193,19 @@ ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& w
   note(row, chat);
   if (chat.last_answer && chat.ending && !made.end_token) note_ending(*chat.ending);
   return made;
+}
+
+ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
+  if (row.is_chat)
+    throw DataError(
+        "it is a list of messages, and the model reads a source and writes a text; want \"prompt\" "
+        "with \"completion\", both texts");
+  if (row.prompt.empty())
+    throw DataError(
+        "it has no prompt, which the encoder reads; want \"prompt\" with \"completion\"");
+  RowTokens tokens(format_);
+  tokens.learn_source(row.prompt, row.completion);
+  return std::move(tokens).run();
 }
 
 /// What the template leaves out of a row.

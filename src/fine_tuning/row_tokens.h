@@ -31,6 +31,7 @@ class RowMaker {
 
  private:
   ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide);
+  ExampleRow make_source_row(const NormalRow& row) const;
   void note(const NormalRow& row, const RenderedRow& chat);
   void note_ending(const std::string& ending);
   const ExampleFormat& format_;

@@ -84,6 +84,14 @@ void BatchDecoder::add(std::span<const Next> tokens) {
   }
 }
 
+void BatchDecoder::branch(std::span<const std::int64_t> parents) {
+  require(std::ssize(parents) == rows(), "BatchDecoder: want a parent for each row");
+  state_->branch(parents, stream_);
+  const std::vector<Row> before(rows_);
+  for (std::size_t row = 0; row < rows_.size(); ++row)
+    rows_[row] = before[static_cast<std::size_t>(parents[row])];
+}
+
 void BatchDecoder::add_together(std::span<const Next> tokens) {
   std::vector<std::int64_t> rows;
   std::vector<std::int32_t> ids;

@@ -115,9 +115,10 @@ class NewWeight final : public FolderWeight {
   Shape shape_;
 };
 
-/// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
+/// Checks that every tensor of the folder is wanted, ignored or one of the copies of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
-                 const HuggingFaceLayout& layout, const std::string& tied_head) {
+                 const std::set<std::string>& copies, const HuggingFaceLayout& layout,
+                 const std::string& tied_head) {
   const auto is_ignored = [&](const std::string& name) {
     return (!layout.classifier.empty() && name.starts_with(layout.classifier)) ||
            std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
@@ -128,7 +129,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
-      if (entry.name != kHead || tied_head.empty()) {
+      if (!copies.contains(entry.name) || tied_head.empty()) {
         const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
                                " belongs to no part of the model that config.json tells of; ",
@@ -137,8 +138,9 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
                                    : "did you mean " + nearest + "?"));
       }
       if (!equal(weights, entry.name, tied_head)) {
-        throw DataError(concat(file.path(), ": lm_head.weight differs from ", tied_head,
-                               "; only a head that is tied to the token table can be read"));
+        throw DataError(concat(file.path(), ": ", entry.name, " differs from ", tied_head,
+                               "; only ", entry.name == kHead ? "a head" : "a table",
+                               " that is tied to the token table can be read"));
       }
     }
   }
@@ -161,7 +163,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
     const auto& [key, value] = wanted[i];
     const bool is_of_training = key == "dropout" || key == "initializer_range" ||
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
-                                key == "experts.bias_rate" ||
+                                key == "experts.bias_rate" || key == "encoder.source_length" ||
                                 key.starts_with("attention_pattern.") || key == "vision.labels" ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
     const bool is_copied = key == "tied_head" && !ours.tied_head;
@@ -226,9 +228,12 @@ void read_weights(const fs::path& path, Network& network, const ModelConfig& mod
       if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
         in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
     for (const FileTensor& in_file : parts)
-      for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
+      if (!folder.lacks(in_file))
+        for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
   }
-  check_names(folder.weights, wanted, layout,
+  std::set<std::string> copies{kHead};
+  for (const std::string& name : layout.copies_of_table) copies.insert(folder.prefix + name);
+  check_names(folder.weights, wanted, copies, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
   network.visit_parameters([&](Parameter& parameter) {
     if (is_new(parameter)) return visit(parameter, NewWeight(parameter.shape()));

@@ -68,7 +68,23 @@ double in_unit(double value, KeyUnit unit) {
   return there;
 }
 
-void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Member& member) {
+/// What a key says by true or false of √width.
+bool is_root_of_width(double value, const HuggingFaceLayout::Member& member, std::int64_t width) {
+  const double root = std::sqrt(static_cast<double>(width));
+  if (value == 1) return false;
+  if (std::abs(value - root) < 1e-9 * root) return true;
+  throw DataError(concat("config.json says by ", member.key, " whether a factor is 1 or ", root,
+                         ", the root of the width; got ", value));
+}
+
+void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Member& member,
+                  std::int64_t width) {
+  if (member.unit == KeyUnit::kIsRootOfWidth) {
+    bool is_root = false;
+    reader.read(is_root, member.key, member.missing);
+    to = is_root ? std::sqrt(static_cast<double>(width)) : 1;
+    return;
+  }
   double there = 1;
   reader.read(there, member.key, member.missing);
   if (!(there > 0) || std::isinf(there)) {
@@ -83,7 +99,9 @@ void write_member(json::object& config, ModelConfig model,
   json::value& to = config[member.key.substr(0, member.key.find('|'))];
   const auto write = [&](auto pointer) {
     const auto value = member_of(model, pointer);
-    if (member.unit != KeyUnit::kPlain) {
+    if (member.unit == KeyUnit::kIsRootOfWidth) {
+      to = is_root_of_width(static_cast<double>(value), member, model.width);
+    } else if (member.unit != KeyUnit::kPlain) {
       to = in_unit(static_cast<double>(value), member.unit);
     } else if (!member.null_is_zero) {
       to = json_of(whole(value));
@@ -99,7 +117,7 @@ void read_member(ConfigReader& reader, ModelConfig& model,
   const auto read = [&](auto pointer) {
     auto& to = member_of(model, pointer);
     if constexpr (std::is_same_v<decltype(to), double&>)
-      if (member.unit != KeyUnit::kPlain) return read_in_unit(reader, to, member);
+      if (member.unit != KeyUnit::kPlain) return read_in_unit(reader, to, member, model.width);
     if (!member.null_is_zero) return reader.read(to, member.key, member.missing);
     reader.read_nullable(to, member.key, member.missing.value_or(0));
   };

@@ -55,6 +55,7 @@ QuantizedRows WeightInFiles::quantized_part(const FileTensor& part, const Stream
 }
 
 void WeightInFiles::read_part(const Tensor& values, const FileTensor& part) const {
+  if (folder_.lacks(part)) return fill_zero(values, host_stream());
   read_unchecked(values, part);
   check_finite(values, folder_.weights.path(), folder_.name_of(part));
 }

@@ -18,6 +18,10 @@ struct OpenFolder {
   std::string name_of(const FileTensor& part) const {
     return part.prefixed ? prefix + part.name : part.name;
   }
+  /// Whether it may be missing, and is.
+  bool lacks(const FileTensor& part) const {
+    return part.may_be_missing && !weights.contains(name_of(part));
+  }
   /// What the folder has because a part, a matrix of some rows here, is quantized; none where it is not.
   std::vector<std::string> keys_of(const FileTensor& part) const;
   /// All that it has of a part.

@@ -45,6 +45,12 @@ void BlockStates::return_states(std::int64_t text, const Stream& stream) {
   for_each_state(blocks, [&](BranchState& state) { state.go_back(text, stream); });
 }
 
+void BlockStates::branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
+                                const Stream& stream) {
+  const MemoryLabel label("keys and values");
+  for_each_state(blocks, [&](BranchState& state) { state.branch(parents, tokens, stream); });
+}
+
 Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
                  const Stream& stream) {
   const std::int64_t rows = std::ssize(texts) * time;

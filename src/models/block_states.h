@@ -24,6 +24,8 @@ class BlockStates final : public DecodeState {
   void grow_caches(std::int64_t tokens, const Stream& stream) override;
   void keep_states(std::int64_t text, const Stream& stream) override;
   void return_states(std::int64_t text, const Stream& stream) override;
+  void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
+                     const Stream& stream) override;
 };
 
 /// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.

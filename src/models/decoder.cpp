@@ -1,6 +1,7 @@
 #include "hybrid_trainer/models/decoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/initialization.h"
@@ -13,25 +14,52 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary) {
   return (vocabulary + multiple - 1) / multiple * multiple;
 }
 
+namespace {
+
+std::unique_ptr<Norm> norm_if(bool exists, const ModuleName& name, const DecoderSpec& spec,
+                              std::int64_t width, const Stream& stream) {
+  return exists ? make_norm(name, width, spec.residual.norm, stream) : nullptr;
+}
+
+}  // namespace
+
 Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
                  const Stream& stream)
     : config_(config),
       rotary_(spec.rotary),
-      embedding_(padded_vocabulary(config.vocabulary), spec.positions, config.width, stream,
-                 spec.embedding_scale),
+      embedding_({.rows = padded_vocabulary(config.vocabulary),
+                  .positions = spec.positions,
+                  .width = config.width,
+                  .factor = spec.embedding_scale,
+                  .scales_tokens_alone = spec.scales_tokens_alone,
+                  .first_position = spec.first_position},
+                 stream),
       blocks_(make_blocks(spec, config.layers, stream)),
+      embedding_norm_(norm_if(spec.embedding_norm, {"ln_e", spec.files.embedding_norm}, spec,
+                              config.width, stream)),
       final_norm_(
-          make_norm({"ln_f", spec.files.final_norm}, config.width, spec.residual.norm, stream)),
+          norm_if(spec.final_norm, {"ln_f", spec.files.final_norm}, spec, config.width, stream)),
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),
-      head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale)) {
+      head_bias_(spec.head_bias ? std::optional<Parameter>(std::in_place, "lm_head.bias",
+                                                           Shape{embedding_.tokens().shape()[0], 1},
+                                                           Role::kVector, stream)
+                                : std::nullopt),
+      head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale),
+            head_bias_ ? &*head_bias_ : nullptr) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (embedding_.has_positions())
     embedding_.positions().set_in_files(
         {{spec.files.positions + ".weight", embedding_.positions().shape()}});
   if (own_head_) own_head_->set_in_files({{own_head_->name(), table, false, /*prefixed=*/false}});
+  if (head_bias_)
+    head_bias_->set_in_files({{.name = spec.files.head_bias,
+                               .shape = {1, config.vocabulary},
+                               .transposed = true,
+                               .prefixed = false,
+                               .may_be_missing = true}});
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
   initialize(spec.deviations, seed, stream);
 }
@@ -77,10 +105,11 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
   read_documents(tape.pass(), stream);
   const MemoryLabel label("embedding");  // blocks name what they allocate themselves
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
+  if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
   drop(x, tape.pass(), stream);
   x = blocks_.forward(std::move(x), tape, stream);
   const MemoryLabel norm_label("ln_f");
-  return final_norm_->forward(x, tape, stream);
+  return final_norm_ ? final_norm_->forward(x, tape, stream) : x;
 }
 
 bool Decoder::goes_in_segments() const {
@@ -139,9 +168,10 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
-  dx = final_norm_->backward(dx, tape, stream);
+  if (final_norm_) dx = final_norm_->backward(dx, tape, stream);
   dx = blocks_.backward(std::move(dx), tape, stream);
   drop(dx, tape.pass(), stream);
+  if (embedding_norm_) dx = embedding_norm_->backward(dx, tape, stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
 }
 
@@ -153,9 +183,11 @@ void Decoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) cons
 
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
   embedding_.visit_parameters(visit);
+  if (embedding_norm_) embedding_norm_->visit_parameters(visit);
   blocks_.visit_parameters(visit);
-  final_norm_->visit_parameters(visit);
+  if (final_norm_) final_norm_->visit_parameters(visit);
   if (own_head_) visit(*own_head_);
+  if (head_bias_) visit(*head_bias_);
 }
 
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
@@ -228,17 +260,19 @@ Tensor Decoder::decode_next(const Batch& tokens, BlockStates& states, std::int64
 Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
                        std::int64_t last, const Pass& pass, const Stream& stream) {
   const std::int64_t batch = tokens.size(0), rows = tokens.elements();
-  const Tensor x =
-      blocks_.decode(embedding_.forward(tokens, pass, stream), texts, states.blocks, pass, stream);
   ForwardOnlyTape tape(pass);
+  Tensor x = embedding_.forward(tokens, pass, stream);
+  if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
+  x = blocks_.decode(std::move(x), texts, states.blocks, pass, stream);
   const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : rows - last, rows);
-  return head_.logits(final_norm_->forward(wanted, tape, stream), stream);
+  return head_.logits(final_norm_ ? final_norm_->forward(wanted, tape, stream) : wanted, stream);
 }
 
 std::int64_t Decoder::parameter_count() {
   std::int64_t count = 0;
   visit_parameters([&](Parameter& parameter) {
     const bool padded = &parameter == &embedding_.tokens() || &parameter == &head_table();
+    if (head_bias_ && &parameter == &*head_bias_) return;  // not trained
     count += padded ? config_.vocabulary * config_.width : parameter.elements();
   });
   return count;

@@ -8,6 +8,7 @@ ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked) {
     if (is_of_same || there > 0) here = there;
   };
   model.dropout = asked.dropout;
+  model.encoder.source_length = asked.encoder.source_length;
   take(model.experts.balance_loss, asked.experts.balance_loss);
   take(model.experts.z_loss, asked.experts.z_loss);
   take(model.experts.bias_rate, asked.experts.bias_rate);

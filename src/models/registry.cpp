@@ -56,7 +56,7 @@ const ModelRegistry& model_families() {
       semiseparable_family(), mixtral_family(),    qwen2_moe_family(),
       qwen3_moe_family(),     olmoe_family(),      granite_moe_family(),
       gpt_oss_family(),       whisper_family(),    vit_family(),
-      trident_family(),       series_family(),
+      bart_family(),          trident_family(),    series_family(),
   };
   return families;
 }

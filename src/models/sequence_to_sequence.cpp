@@ -3,32 +3,44 @@
 namespace hybrid_trainer {
 
 SequenceToSequence::SequenceToSequence(const ModelConfig& config, const DecoderSpec& spec,
-                                       std::unique_ptr<SourceEncoder> encoder,
+                                       const EncoderMaker& make_encoder,
                                        std::shared_ptr<EncoderOutput> output, std::uint64_t seed,
                                        const Stream& stream)
-    : encoder_(std::move(encoder)),
-      output_(std::move(output)),
-      decoder_(config, spec, seed, stream) {
+    : output_(std::move(output)),
+      decoder_(config, spec, seed, stream),
+      encoder_(make_encoder(decoder_.tokens())) {
   encoder_->initialize(spec.deviations, seed, stream);
 }
 
-/// Whether backward has anything to do in the encoder. Adapters of the decoder alone leave it as it is.
-bool SequenceToSequence::trains_encoder() {
-  bool trains = false;
-  encoder_->visit_parameters([&](Parameter& parameter) { trains |= parameter.trainable(); });
-  return trains;
-}
+namespace {
+
+/// A tape whose pass is of a batch's sources, while this lives.
+class SourceTape {
+ public:
+  SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)
+      : tape_(tape), first_token_(tape.pass().first_token) {
+    tape_.set_positions(Tensor());  // those of the batch are of its texts
+    tape_.set_segment(tape.pass().carry, first_token_ / batch.tokens_per_example() * places);
+  }
+  ~SourceTape() { tape_.set_segment(tape_.pass().carry, first_token_); }
+  SourceTape(const SourceTape&) = delete;
+  SourceTape& operator=(const SourceTape&) = delete;
+
+ private:
+  ActivationTape& tape_;
+  std::int64_t first_token_;
+};
+
+}  // namespace
 
 Tensor SequenceToSequence::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                                    const Stream& stream) {
-  tape.set_positions(Tensor());  // those of the batch are of its texts
-  const bool trains = tape.keeps() && trains_encoder();
-  output_->want_gradient(trains);
-  if (tape.keeps() && !trains) {
+  {
+    const SourceTape of_sources(tape, batch, encoder_->places());
+    const bool trains = tape.keeps() && encoder_->trains();
+    output_->want_gradient(trains);
     ForwardOnlyTape passing(tape.pass());
-    output_->set(encoder_->forward(batch, passing, stream));
-  } else {
-    output_->set(encoder_->forward(batch, tape, stream));
+    set_output(batch, tape.keeps() && !trains ? passing : tape, stream);
   }
   const Tensor loss = decoder_.forward(batch, gradient_scale, tape, stream);
   if (!tape.keeps()) output_->drop();
@@ -40,8 +52,8 @@ void SequenceToSequence::backward(const Batch& batch, ActivationTape& tape, cons
   const Tensor gradient = output_->take_gradient();
   output_->drop();
   if (!gradient) return;
-  tape.set_positions(Tensor());
-  encoder_->backward(gradient, tape, stream);
+  const SourceTape of_sources(tape, batch, encoder_->places());
+  encoder_->backward(batch, gradient, tape, stream);
 }
 
 void SequenceToSequence::visit_parameters(const ParameterVisitor& visit) {
@@ -56,12 +68,12 @@ void SequenceToSequence::visit_linears(const LinearVisitor& visit) {
 
 double SequenceToSequence::flops_of(const Shape& targets) {
   const TokenFlops source = encoder_->flops();
-  const double backward = trains_encoder() ? source.backward : 0;
+  const double backward = encoder_->trains() ? source.backward : 0;
   return decoder_.flops_of(targets) + (source.forward + backward) * static_cast<double>(targets[0]);
 }
 
 double SequenceToSequence::recomputed_flops_of(const Shape& targets, double share) {
-  const double of_source = trains_encoder() ? encoder_->recomputed_flops(share) : 0;
+  const double of_source = encoder_->trains() ? encoder_->recomputed_flops(share) : 0;
   return decoder_.recomputed_flops_of(targets, share) + of_source * static_cast<double>(targets[0]);
 }
 
@@ -96,7 +108,7 @@ Batch SequenceToSequence::with_sources(Batch batch, const Stream& stream) const 
 void SequenceToSequence::encode(const Batch& sources, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   tape.set_positions(Tensor());
-  output_->set(encoder_->forward(sources, tape, stream));
+  set_output(sources, tape, stream);
 }
 
 }  // namespace hybrid_trainer

@@ -1,27 +1,9 @@
 #include "src/models/speech_encoder.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/dropout.h"
+#include "src/models/encoder_blocks.h"
 
 namespace hybrid_trainer {
-namespace {
-
-std::vector<std::unique_ptr<ResidualBlock>> encoder_blocks(std::int64_t layers,
-                                                           const ResidualSpec& residual,
-                                                           const LayerSpec& layer,
-                                                           const Stream& stream) {
-  std::vector<std::unique_ptr<ResidualBlock>> blocks;
-  std::uint64_t site = SpeechEncoder::kFirstSite + 1;
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const ModuleName name(concat("encoder.h.", i), concat("encoder.layers.", i));
-    blocks.push_back(std::make_unique<ResidualBlock>(name, residual, layer, site, stream));
-    site += layer.size();
-  }
-  return blocks;
-}
-
-}  // namespace
-
 SpeechEncoder::SpeechEncoder(const EncoderConfig& sizes, const ResidualSpec& residual,
                              const LayerSpec& layer, const Stream& stream)
     : sizes_(sizes),
@@ -39,7 +21,8 @@ Tensor SpeechEncoder::forward(const Batch& batch, ActivationTape& tape, const St
   return final_norm_->forward(x, tape, stream);
 }
 
-void SpeechEncoder::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+void SpeechEncoder::backward(const Batch&, const Tensor& dy, ActivationTape& tape,
+                             const Stream& stream) {
   const MemoryLabel label("encoder");
   const Tensor dx = blocks_.backward(final_norm_->backward(dy, tape, stream), tape, stream);
   drop(dx, tape.pass(), stream);
@@ -48,7 +31,7 @@ void SpeechEncoder::backward(const Tensor& dy, ActivationTape& tape, const Strea
 
 /// Before the first block; the same call on the gradient drops the same elements.
 void SpeechEncoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
-  if (dropout_ != 0 && pass.training) apply_dropout(x, dropout_, pass, kFirstSite, stream);
+  if (dropout_ != 0 && pass.training) apply_dropout(x, dropout_, pass, kFirstEncoderSite, stream);
 }
 
 std::vector<NamedTensor> SpeechEncoder::empty_sources(std::int64_t count,

@@ -14,16 +14,15 @@ namespace hybrid_trainer {
 /// Whisper's encoder of sound: its stem, blocks of residual branches, and a norm.
 class SpeechEncoder final : public SourceEncoder {
  public:
-  /// Of its random numbers for dropout; a decoder's are below.
-  static constexpr std::uint64_t kFirstSite = std::uint64_t{1} << 20;
-
   /// `sizes`: resolved.
   SpeechEncoder(const EncoderConfig& sizes, const ResidualSpec& residual, const LayerSpec& layer,
                 const Stream& stream);
 
   /// Of "features", (B, 2·context, bands) f32.
   Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
-  void backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape,
+                const Stream& stream) override;
+  std::int64_t places() const override { return sizes_.context; }
   std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;

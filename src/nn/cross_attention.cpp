@@ -8,6 +8,7 @@ struct SourceState final : BranchState {
   Tensor keys_values;
   std::int64_t version = -1;  // of the output that they are of
   void grow(std::int64_t, const Stream&) override {}
+  void branch(std::span<const std::int64_t>, std::int64_t, const Stream&) override {}
 };
 
 /// The files' part of the queries alone.

@@ -5,34 +5,52 @@
 
 namespace hybrid_trainer {
 
-Embedding::Embedding(std::int64_t rows, std::int64_t positions, std::int64_t width,
-                     const Stream& stream, double factor)
-    : factor_(static_cast<float>(factor)),
-      tokens_("wte.weight", {rows, width}, Role::kEmbedding, stream) {
-  if (positions > 0)
-    positions_.emplace("wpe.weight", Shape{positions, width}, Role::kEmbedding, stream);
+Embedding::Embedding(const Spec& spec, const Stream& stream)
+    : factor_(static_cast<float>(spec.factor)),
+      scales_tokens_alone_(spec.scales_tokens_alone),
+      owns_tokens_(spec.tokens == nullptr),
+      first_position_(spec.first_position),
+      tokens_(spec.tokens ? spec.tokens
+                          : std::make_shared<Parameter>("wte.weight", Shape{spec.rows, spec.width},
+                                                        Role::kEmbedding, stream)) {
+  if (!owns_tokens_) tokens_->add_contributor();
+  if (spec.positions > 0)
+    positions_.emplace(spec.positions_name, Shape{first_position_ + spec.positions, spec.width},
+                       Role::kEmbedding, stream);
 }
 
 Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& stream) {
-  Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_.shape()[1]}, pass.dtype,
+  Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_->shape()[1]}, pass.dtype,
                            MemoryKind::kActivations, stream);
   if (!positions_ && !pass.training &&
-      tokens_.storage().look_up(y.as_rows(), tokens.view({tokens.elements()}), stream)) {
+      tokens_->storage().look_up(y.as_rows(), tokens.view({tokens.elements()}), stream)) {
     scale(y, stream);
     return y;
   }
-  const bool apart = positions_ && pass.positions;  // a look-up of its own, by documents
+  const bool apart = adds_positions_apart(pass);  // a look-up of its own, by documents
   kernels::embedding_forward(
-      y, tokens, tokens_.acquire(pass.dtype, stream),
-      positions_ && !apart ? positions_->acquire(pass.dtype, stream) : Weight{}, 0, stream);
-  if (apart) {
-    const Tensor place = Tensor::empty_like(y, MemoryKind::kActivations, stream);
-    kernels::embedding_forward(place, pass.positions, positions_->acquire(pass.dtype, stream),
-                               Weight{}, 0, stream);
-    kernels::add(y, y, place, stream);
-  }
-  scale(y, stream);
+      y, tokens, tokens_->acquire(pass.dtype, stream),
+      positions_ && !apart ? positions_->acquire(pass.dtype, stream) : Weight{}, first_position_,
+      stream);
+  if (scales_tokens_alone_) scale(y, stream);
+  if (apart) add_positions(y, pass, stream);
+  if (!scales_tokens_alone_) scale(y, stream);
   return y;
+}
+
+void Embedding::add_positions(const Tensor& y, const Pass& pass, const Stream& stream) const {
+  const Weight table = positions_->acquire(pass.dtype, stream);
+  const Tensor rows = rows_of_positions(table);
+  if (pass.positions) {
+    const Tensor place = Tensor::empty_like(y, MemoryKind::kActivations, stream);
+    kernels::embedding_forward(place, pass.positions, rows, Weight{}, 0, stream);
+    kernels::add(y, y, place, stream);
+    return;
+  }
+  for (std::int64_t i = 0; i < y.size(0); ++i) {
+    const Tensor one = y.rows(i, i + 1).as_rows();
+    kernels::add(one, one, rows.rows(0, one.size(0)), stream);
+  }
 }
 
 void Embedding::scale(const Tensor& x, const Stream& stream) const {
@@ -43,22 +61,31 @@ void Embedding::scale(const Tensor& x, const Stream& stream) const {
 
 void Embedding::backward(const Tensor& dy, const Tensor& tokens, const Pass& pass,
                          const Stream& stream) {
-  GradientContribution dtokens(tokens_, stream),
-      dpositions(positions_ ? *positions_ : tokens_, stream, positions_.has_value());
+  GradientContribution dtokens(*tokens_, stream),
+      dpositions(positions_ ? *positions_ : *tokens_, stream, positions_.has_value());
   if (!dtokens.wanted() && !dpositions.wanted()) return;
-  scale(dy, stream);
-  const bool apart = positions_ && pass.positions;
+  if (!scales_tokens_alone_) scale(dy, stream);
+  const bool apart = adds_positions_apart(pass);
   const kernels::GradientMode mode = dpositions.next_mode();
+  const Tensor of_positions = positions_ ? dpositions.gradient_or_scratch() : Tensor{};
+  if (positions_ && first_position_ > 0 && mode == kernels::GradientMode::kOverwrite)
+    fill_zero(of_positions.rows(0, first_position_), stream);
+  const Tensor read = positions_ ? rows_of_positions(of_positions) : Tensor{};
+  if (apart && pass.positions) {
+    kernels::embedding_backward(read, mode, Tensor{}, mode, dy, pass.positions, stream);
+  } else if (apart) {  // all sequences begin at position 0
+    const Tensor unread =
+        Tensor::empty(tokens_->shape(), DType::kF32, MemoryKind::kWorkspace, stream);
+    kernels::embedding_backward(unread, kernels::GradientMode::kOverwrite, read, mode, dy, tokens,
+                                stream);
+  }
+  if (scales_tokens_alone_) scale(dy, stream);
   kernels::embedding_backward(dtokens.gradient_or_scratch(), dtokens.next_mode(),
-                              positions_ && !apart ? dpositions.gradient_or_scratch() : Tensor{},
-                              mode, dy, tokens, stream);
-  if (!apart) return;
-  kernels::embedding_backward(dpositions.gradient_or_scratch(), mode, Tensor{}, mode, dy,
-                              pass.positions, stream);
+                              apart ? Tensor{} : read, mode, dy, tokens, stream);
 }
 
 void Embedding::visit_parameters(const ParameterVisitor& visit) {
-  visit(tokens_);
+  if (owns_tokens_) visit(*tokens_);
   if (positions_) visit(*positions_);
 }
 

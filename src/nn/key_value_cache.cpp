@@ -1,5 +1,7 @@
 #include "src/nn/key_value_cache.h"
 
+#include <vector>
+
 namespace hybrid_trainer {
 
 void KeyValueCache::grow(std::int64_t tokens, const Stream& stream) {
@@ -22,6 +24,30 @@ void KeyValueCache::keep(std::int64_t text, const Stream& stream) {
   if (!rows) return;
   if (!kept_rows) kept_rows = Tensor::empty_like(rows, MemoryKind::kActivations, stream);
   copy(kept_rows.rows(text, text + 1), rows.rows(text, text + 1), stream);
+}
+
+/// The rows that change go through memory of their own, as one may be another's parent.
+void KeyValueCache::branch(std::span<const std::int64_t> parents, std::int64_t tokens,
+                           const Stream& stream) {
+  if (rows) return BranchState::branch(parents, tokens, stream);
+  std::vector<std::int64_t> changed;
+  for (std::int64_t text = 0; text < std::ssize(parents); ++text)
+    if (parents[static_cast<std::size_t>(text)] != text) changed.push_back(text);
+  const std::int64_t count = std::ssize(changed);
+  if (count == 0 || tokens == 0) return;
+  for (const Tensor& all : {keys, values}) {
+    const Tensor passing =
+        Tensor::empty({count, tokens, all.size(2)}, all.dtype(), MemoryKind::kActivations, stream);
+    const auto of = [&](const Tensor& texts, std::int64_t text) {
+      return texts.rows(text, text + 1).as_rows().rows(0, tokens);
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto text = static_cast<std::size_t>(changed[static_cast<std::size_t>(i)]);
+      copy(of(passing, i), of(all, parents[text]), stream);
+    }
+    for (std::int64_t i = 0; i < count; ++i)
+      copy(of(all, changed[static_cast<std::size_t>(i)]), of(passing, i), stream);
+  }
 }
 
 void KeyValueCache::go_back(std::int64_t text, const Stream& stream) {

@@ -15,6 +15,8 @@ struct KeyValueCache final : BranchState {
   bool can_keep() const override { return true; }
   void keep(std::int64_t text, const Stream& stream) override;
   void go_back(std::int64_t text, const Stream& stream) override;
+  void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
+              const Stream& stream) override;
 };
 
 }  // namespace hybrid_trainer

@@ -50,9 +50,11 @@ class LanguageHead::Chunks {
   void compute_logits(std::int64_t begin, std::int64_t end) {
     const Tensor part = logits_.rows(0, end - begin);
     const Tensor rows = x_.rows(begin, end);
-    if (trains_ || !head_.table_.storage().multiply(part, rows, Tensor{}, Tensor{}, stream_)) {
+    const Weight held = head_.held_bias(stream_);
+    const Tensor bias = as_vector(held);
+    if (trains_ || !head_.table_.storage().multiply(part, rows, bias, Tensor{}, stream_)) {
       if (!table_) table_.emplace(head_.table_.acquire(x_.dtype(), stream_));
-      kernels::linear_forward(part, rows, *table_, Tensor{}, Tensor{}, stream_);
+      kernels::linear_forward(part, rows, *table_, bias, Tensor{}, stream_);
     }
     if (head_.cap_ > 0) kernels::cap_forward(part, part, head_.cap_, stream_);
   }
@@ -81,11 +83,18 @@ class LanguageHead::Chunks {
   /// The gradient of x, which the tape then has.
   void save(ActivationTape& tape) const {
     if (!keeps_) return;
+    if (head_.bias_ != nullptr) leave_bias();
     if (head_.scale_ != 1) kernels::scale(dx_, dx_, head_.scale_, stream_);
     tape.save({ActivationRole::kLossGradient, dx_}, stream_);
   }
 
  private:
+  /// The bias is a weight of the model, as checkpoints keep it, whose gradient is 0.
+  void leave_bias() const {
+    GradientContribution dbias(*head_.bias_, stream_);
+    if (dbias.wanted() && dbias.next_mode() == kernels::GradientMode::kOverwrite)
+      fill_zero(dbias.gradient(), stream_);
+  }
   std::int64_t columns() const { return head_.table_.shape()[0]; }
 
   LanguageHead& head_;
@@ -155,9 +164,10 @@ Tensor LanguageHead::logits(const Tensor& x, const Stream& stream) {
   if (scale_ != 1) kernels::scale(x, x, scale_, stream);
   Tensor logits =
       Tensor::empty({x.size(0), table_.shape()[0]}, x.dtype(), MemoryKind::kLogits, stream);
-  if (!table_.storage().multiply(logits, x, Tensor{}, Tensor{}, stream))
-    kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), Tensor{}, Tensor{},
-                            stream);
+  const Weight held = held_bias(stream);
+  const Tensor bias = as_vector(held);
+  if (!table_.storage().multiply(logits, x, bias, Tensor{}, stream))
+    kernels::linear_forward(logits, x, table_.acquire(x.dtype(), stream), bias, Tensor{}, stream);
   if (cap_ > 0) kernels::cap_forward(logits, logits, cap_, stream);
   return logits;
 }

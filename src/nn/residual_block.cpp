@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/dropout.h"
 
@@ -14,6 +15,7 @@ ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residua
     return make_norm(name / part, residual.width, residual.norm, stream);
   };
   for (const BranchSpec& spec : layer) {
+    require(!residual.post_norm || !spec.last_norm, "residual block: post-norm has no last norm");
     const ModuleName branch = name / spec.name;
     parts_.push_back({.name = branch.here,
                       .norm = norm(spec.norm),
@@ -23,40 +25,60 @@ ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residua
   }
 }
 
-/// Calls branch(normal x, residual). With nothing between, the branch's last product adds the residual
-/// itself; else a last norm, dropout and a factor come first.
-template <class Branch>
-Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
-                              const Stream& stream, const Branch& branch) {
-  const MemoryLabel label(part.name);
-  const Tensor normal = part.norm->forward(x, tape, stream);
-  if (!drops(tape.pass()) && !part.last_norm && residual_.scale == 1) return branch(normal, x);
-  Tensor y = branch(normal, Tensor{});
-  if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
-  if (drops(tape.pass()))
-    apply_dropout(y, residual_.dropout, tape.pass(), part.dropout_site, stream);
-  // Apart from what the norm made, which the tape may think it can rebuild.
-  const bool is_apart = part.last_norm && tape.keeps();
+Tensor ResidualBlock::added(const Part& part, const Tensor& x, const Tensor& y, bool is_apart,
+                            const Pass& pass, const Stream& stream) const {
+  if (drops(pass)) apply_dropout(y, residual_.dropout, pass, part.dropout_site, stream);
   const Tensor sum = is_apart ? Tensor::empty_like(y, MemoryKind::kActivations, stream) : y;
   kernels::axpy(sum, x, residual_.scale, y, stream);
   return sum;
 }
 
-/// Adds to dx, the gradient of the residual stream, what comes through the part.
-void ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTape& tape,
-                             const Stream& stream) {
+/// Calls branch(its input, residual). With nothing between, the branch's last product adds the residual
+/// itself; else a last norm, dropout and a factor come first.
+template <class Branch>
+Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
+                              const Stream& stream, const Branch& branch) {
   const MemoryLabel label(part.name);
-  Tensor dbranch = dx;
-  if (drops(tape.pass()) || residual_.scale != 1) {
-    dbranch = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
-    kernels::scale(dbranch, dx, residual_.scale, stream);
+  const Pass& pass = tape.pass();
+  const bool is_plain = !drops(pass) && !part.last_norm && residual_.scale == 1;
+  if (residual_.post_norm) {
+    const Tensor sum =
+        is_plain ? branch(x, x) : added(part, x, branch(x, Tensor{}), false, pass, stream);
+    return part.norm->forward(sum, tape, stream);
   }
-  if (drops(tape.pass())) {
-    apply_dropout(dbranch, residual_.dropout, tape.pass(), part.dropout_site, stream);
+  const Tensor normal = part.norm->forward(x, tape, stream);
+  if (is_plain) return branch(normal, x);
+  Tensor y = branch(normal, Tensor{});
+  if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
+  // Apart from what the norm made, which the tape may think it can rebuild.
+  return added(part, x, y, part.last_norm && tape.keeps(), pass, stream);
+}
+
+Tensor ResidualBlock::before_sum(const Part& part, const Tensor& dsum, const Pass& pass,
+                                 const Stream& stream) const {
+  if (!drops(pass) && residual_.scale == 1) return dsum;
+  Tensor dy = Tensor::empty_like(dsum, MemoryKind::kActivations, stream);
+  kernels::scale(dy, dsum, residual_.scale, stream);
+  if (drops(pass)) apply_dropout(dy, residual_.dropout, pass, part.dropout_site, stream);
+  return dy;
+}
+
+/// The gradient of the part's input: dx, that of the residual stream, with what comes through the part.
+Tensor ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTape& tape,
+                               const Stream& stream) {
+  const MemoryLabel label(part.name);
+  if (residual_.post_norm) {
+    const Tensor dsum = part.norm->backward(dx, tape, stream);
+    const Tensor dinput =
+        part.branch->backward(before_sum(part, dsum, tape.pass(), stream), tape, stream);
+    kernels::add(dsum, dsum, dinput.view(dsum.shape()), stream);
+    return dsum;
   }
+  Tensor dbranch = before_sum(part, dx, tape.pass(), stream);
   if (part.last_norm) dbranch = part.last_norm->backward(dbranch, tape, stream);
   const Tensor dnormal = part.branch->backward(dbranch, tape, stream);
   part.norm->backward_onto(dx, dnormal, tape, stream);
+  return dx;
 }
 
 Tensor ResidualBlock::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
@@ -70,8 +92,9 @@ Tensor ResidualBlock::forward(const Tensor& x, ActivationTape& tape, const Strea
 }
 
 Tensor ResidualBlock::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  for (std::size_t i = parts_.size(); i-- > 0;) backward(parts_[i], dy, tape, stream);
-  return dy;
+  Tensor dx = dy;
+  for (std::size_t i = parts_.size(); i-- > 0;) dx = backward(parts_[i], dx, tape, stream);
+  return dx;
 }
 
 Tensor ResidualBlock::decode(const Tensor& x, const DecodeTexts& texts, const State& state,
@@ -113,8 +136,8 @@ TokenFlops ResidualBlock::flops(std::int64_t time) const {
   return sum;
 }
 
-/// Each norm keeps its input and, unless that is rebuilt, its output for the branch behind it; what
-/// a last norm makes, nobody reads.
+/// Each norm keeps its input and, unless that is rebuilt, its output for the branch behind it, also
+/// where that is the next part's or the next block's; what a last norm makes, nobody reads.
 BlockKept ResidualBlock::kept() const {
   const auto width = static_cast<double>(residual_.width);
   BlockKept sum{};

@@ -1,6 +1,15 @@
 #include "hybrid_trainer/nn/residual_branch.h"
 
+#include "hybrid_trainer/core/error.h"
+
 namespace hybrid_trainer {
+
+void BranchState::branch(std::span<const std::int64_t>, std::int64_t, const Stream&) {
+  throw Error(
+      ExitCode::kConfig,
+      "this model sums up what it has seen of a text, so that texts cannot branch, as those of "
+      "a beam search do; want one beam");
+}
 
 Tensor ResidualBranch::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
                               BranchState*, const Pass& pass, const Stream& stream) {

@@ -66,7 +66,8 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                              .control = control_text_of(config.control_tokens),
                              .columns = ColumnNames(config.columns),
                              .called = files.called,
-                             .pairs = files.pairs};
+                             .pairs = files.pairs,
+                             .source = files.source};
   ExampleData data;
   const auto read = [&](const std::filesystem::path& path) {
     const std::string name = files.called.empty() ? path.string() : files.called;
@@ -108,13 +109,15 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
 }
 
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
-                                std::uint64_t seed, const Tokenizer& tokenizer) {
+                                std::uint64_t seed, const Tokenizer& tokenizer,
+                                std::int64_t source_length) {
   return {.batch_size = batch_size,
           .sequence_length = config.sequence_length,
           .shuffle = config.shuffle,
-          .packs = config.layout != "apart",
+          .packs = config.layout != "apart" && source_length == 0,
           .seed = seed,
-          .padding = tokenizer.end_of_text().value_or(0)};
+          .padding = tokenizer.end_of_text().value_or(0),
+          .source_length = source_length};
 }
 
 }  // namespace hybrid_trainer

@@ -13,6 +13,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/run/folder_writing.h"
 #include "hybrid_trainer/run/window_evaluation.h"
 #include "hybrid_trainer/speech/clip_batches.h"
 #include "hybrid_trainer/speech/clip_features.h"
@@ -73,6 +74,12 @@ class Pretraining final : public LanguageTask {
   }
 
  private:
+  void check_data(const HybridTrainerConfig& config) const override {
+    if (resolved_model_config(config.model, *simulated_by()).encoder.layers == 0) return;
+    throw ConfigError({concat("model.family: got ", config.model.family,
+                              ", whose encoder reads a source for each text, and prepared tokens "
+                              "have none; train it on pairs: hybrid finetune")});
+  }
   std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
   RunData described() const override {
     return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
@@ -217,6 +224,7 @@ class FineTuning final : public LanguageTask {
                            stream);
       });
     }
+    if (files_.source) return written_of_sources(static_cast<LanguageModel&>(model), stream);
     AnswerSettings settings{.end_tokens = end_token_ids_in(files_.tokenizer),
                             .dtype = dtype_of_text()};
     settings.end_tokens.insert(settings.end_tokens.end(), end_tokens_.begin(), end_tokens_.end());
@@ -224,6 +232,20 @@ class FineTuning final : public LanguageTask {
     for (const HeldOutPrompt& prompt : prompts_) prompts.push_back(prompt.tokens);
     return greedy_answers(prompts, static_cast<LanguageModel&>(model), *tokenizer_, settings,
                           stream);
+  }
+  /// Of the prompts, which are sources: the likeliest tokens, without a search.
+  std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
+    SourceWriting writing = source_writing_of(model.config(), files_.tokenizer);
+    writing.beams = 1;
+    writing.rules.words = tokenizer_->vocabulary_size();
+    writing.set_longest(std::min(writing.search.longest, AnswerSettings{}.most_tokens + 1));
+    return texts_written_in(model, dtype_of_text(), stream, [&] {
+      SourceWriter writer(model, writing, dtype_of_text(), stream);
+      std::vector<std::string> texts;
+      for (const HeldOutPrompt& prompt : prompts_)
+        texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
+      return texts;
+    });
   }
   PairReferences computed_reference(const Beginning& beginning, const std::string& file,
                                     const ReferenceKey& key) const {
@@ -253,6 +275,10 @@ class FineTuning final : public LanguageTask {
           "training.cuda_graphs: got true, but steps on rows of examples differ; want false");
     if (!config.stretches.empty())
       problems.emplace_back("stretches: rows of examples have one length; leave them out");
+    if (config.prefers() && files_.source)
+      problems.push_back(concat("objective: got ", config.objective,
+                                ", which compares answers of a ", "decoder, and ",
+                                config.model.family, " has an encoder; want next_token"));
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
   std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
@@ -280,6 +306,11 @@ class FineTuning final : public LanguageTask {
         told_of_cut({&data_.train, validates_on_training_rows() ? &none : &data_.validation},
                     sequence_length_, "raise data.sequence_length to keep them");
     if (!cut.empty()) notes.push_back(cut);
+    if (!files_.source) return notes;
+    const std::string cut_sources = told_of_cut_sources(
+        {&data_.train, validates_on_training_rows() ? &none : &data_.validation},
+        files_.source->longest);
+    if (!cut_sources.empty()) notes.push_back(cut_sources);
     return notes;
   }
   /// The run's own, once it is there.
@@ -301,6 +332,7 @@ class FineTuning final : public LanguageTask {
                        .vocabulary = settings.config.model.vocabulary,
                        .pairs = settings.config.prefers(),
                        .heard_seconds = heard_seconds(settings.config.model)};
+    files.source = source_format_of(settings.config.model, files.tokenizer);
     const RunPaths paths{settings.run.string()};
     if (!settings.resume || !paths.hold_a_run()) return files;
     const RunData before = data_of_run(paths);
@@ -311,7 +343,8 @@ class FineTuning final : public LanguageTask {
   PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size,
                                std::shared_ptr<const PairReferences> references) const {
     PackedRows::Settings settings = packing_of(
-        config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_);
+        config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_,
+        config.model.encoder.reads_tokens() ? config.model.encoder.source_places() : 0);
     if (config.objective == "dpo") settings.references = std::move(references);
     return settings;
   }

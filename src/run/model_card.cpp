@@ -76,6 +76,7 @@ ModelPurpose purpose_of(const RunPaths& run) {
   const std::string family =
       model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
   if (family == "whisper") return {"automatic-speech-recognition", "A model of speech"};
+  if (family == "bart") return {"text2text-generation", "A language model"};
   if (family == "vit") return {"image-classification", "A model of pictures"};
   return {"text-generation", "A language model"};
 }

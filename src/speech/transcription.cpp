@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/generation/beam_search.h"
 #include "src/speech/timestamp_rules.h"
 
 namespace hybrid_trainer {
@@ -23,8 +24,8 @@ class WindowWriter {
         tokens_(tokens),
         pass_{.training = false, .dtype = settings.dtype},
         stream_(stream),
-        state_(model.make_decode_state({.texts = 1, .tokens = model.config().context},
-                                       settings.dtype, stream)) {}
+        search_(model, {.texts = settings.beams, .tokens = model.config().context}, settings.dtype,
+                stream) {}
 
   /// features: (1, frames, bands) on the host.
   void hear(const Tensor& features) {
@@ -32,63 +33,39 @@ class WindowWriter {
   }
   /// The code of the likeliest language.
   std::string language() {
-    const std::vector<float> scores = first_scores({tokens_.start});
+    const std::vector<std::int32_t> start{tokens_.start};
+    const std::span<const float> scores = search_.logits(start);
     const auto likelier = [&](const auto& a, const auto& b) {
       return scores[static_cast<std::size_t>(a.second)] <
              scores[static_cast<std::size_t>(b.second)];
     };
     return std::ranges::max_element(tokens_.languages, likelier)->first;
   }
+  /// Without the token that ends it.
   std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {
-    std::vector<std::int32_t> written;
-    std::vector<float> scores = first_scores(prompt);
-    while (std::ssize(prompt) + std::ssize(written) < model_.config().context) {
-      const std::int32_t next = likeliest(scores, written, timestamps);
-      if (next == tokens_.end) break;
-      written.push_back(next);
-      if (std::ssize(prompt) + std::ssize(written) < model_.config().context)
-        scores = next_scores({next});
-    }
+    const auto rule = [&](std::span<float> scores, std::span<const std::int32_t> text) {
+      const std::span<const std::int32_t> written = text.subspan(prompt.size());
+      const auto forbid = [&](const std::vector<std::int32_t>& ids) {
+        for (const std::int32_t id : ids)
+          if (id < std::ssize(scores))
+            scores[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+      };
+      forbid(tokens_.suppressed);
+      if (written.empty()) forbid(tokens_.suppressed_at_first);
+      if (timestamps) apply_timestamp_rules(scores, written, tokens_);
+    };
+    std::vector<std::int32_t> written = search_.write(
+        prompt, {.longest = model_.config().context, .end_tokens = {tokens_.end}}, rule);
+    if (!written.empty() && written.back() == tokens_.end) written.pop_back();
     return written;
   }
 
  private:
-  std::vector<float> first_scores(const std::vector<std::int32_t>& prompt) {
-    state_->restart();
-    return next_scores(prompt);
-  }
-  std::vector<float> next_scores(const std::vector<std::int32_t>& ids) {
-    const Stream host(MemoryPool::create("host"));
-    const Tensor tokens = Tensor::empty({1, std::ssize(ids)}, DType::kI32, MemoryKind::kData, host);
-    std::ranges::copy(ids, tokens.data<std::int32_t>());
-    const std::vector<std::int64_t> text{0};
-    const Tensor logits = wait_for_host(
-        model_.next_logits(wait_for_device(tokens, stream_), text, *state_, 1, pass_, stream_),
-        stream_);
-    std::vector<float> scores(static_cast<std::size_t>(model_.config().vocabulary));
-    for (std::size_t id = 0; id < scores.size(); ++id)
-      scores[id] = logits.dtype() == DType::kF32 ? logits.data<float>()[id]
-                                                 : to_float(logits.data<BFloat16>()[id]);
-    return scores;
-  }
-  std::int32_t likeliest(std::vector<float>& scores, const std::vector<std::int32_t>& written,
-                         bool timestamps) const {
-    const auto forbid = [&](const std::vector<std::int32_t>& ids) {
-      for (const std::int32_t id : ids)
-        if (id < std::ssize(scores))
-          scores[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
-    };
-    forbid(tokens_.suppressed);
-    if (written.empty()) forbid(tokens_.suppressed_at_first);
-    if (timestamps) apply_timestamp_rules(scores, written, tokens_);
-    return static_cast<std::int32_t>(std::ranges::max_element(scores) - scores.begin());
-  }
-
   LanguageModel& model_;
   const SpeechTokens& tokens_;
   Pass pass_;
   const Stream& stream_;
-  std::unique_ptr<DecodeState> state_;
+  BeamSearch search_;
 };
 
 /// What the timestamps of a window's tokens cut it into.

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/generation/factor_truncation.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/run/folder_writing.h"
 #include "hybrid_trainer/run/window_evaluation.h"
 #include "hybrid_trainer/speech/clip_batches.h"
 #include "hybrid_trainer/speech/clip_features.h"
@@ -90,6 +91,8 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   if (!options.control_tokens.empty()) config.control_tokens = options.control_tokens;
   if (!options.columns.empty()) config.columns = options.columns;
   if (!is_own) config.validation_fraction = 0;
+  ModelConfig model = run.config.model;
+  if (whole) model.encoder.source_length = 0;
   const ExampleFiles files{.examples = file,
                            .validation = own.validation,
                            .tokenizer = run.tokenizer_folder,
@@ -97,7 +100,8 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
                            .vocabulary = run.config.model.vocabulary,
                            .called = options.called,
                            .pairs = is_own && run.config.prefers(),
-                           .heard_seconds = heard_seconds(run.config.model)};
+                           .heard_seconds = heard_seconds(run.config.model),
+                           .source = source_format_of(model, run.tokenizer_folder)};
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, *run.tokenizer, longest);
@@ -108,8 +112,17 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
       {&data.validation}, longest.sequence_length,
       whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
   if (!cut.empty()) std::cerr << "warning: " << cut << "\n";
+  if (files.source) {
+    const std::string sources = told_of_cut_sources({&data.validation}, files.source->longest);
+    if (!sources.empty()) std::cerr << "warning: " << sources << "\n";
+  }
   if (whole) fit_longest(config, data.validation);
-  PackedRows::Settings packing = packing_of(config, config.batch_size, 0, *run.tokenizer);
+  std::int64_t source_length = 0;
+  for (const ExampleRow& row : data.validation)
+    source_length = std::max(source_length, std::ssize(row.source));
+  PackedRows::Settings packing =
+      packing_of(config, config.batch_size, 0, *run.tokenizer,
+                 files.source && !whole ? files.source->longest : source_length);
   if (files.pairs && run.config.objective == "dpo")
     packing.references = validation_references(RunPaths{folder}, data);
   if (files.heard_seconds > 0) {

@@ -58,7 +58,7 @@ HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
     config.optimizer.learning_rate = 5e-5;
   }
   const bool hears = heard_seconds(config.model) > 0;
-  if (hears) config.data.layout = "apart";
+  if (hears || config.model.encoder.reads_tokens()) config.data.layout = "apart";
   if (hears) config.optimizer.learning_rate = 1e-5;
   if (method == "full") return config;
   config.optimizer.learning_rate = 2e-4;

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/run/folder_writing.h"
 #include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "hybrid_trainer/speech/clip_features.h"
@@ -64,7 +65,8 @@ EpochLength epoch_length(const ExampleFiles& files, const HybridTrainerConfig& c
   const auto tokenizer = load_tokenizer(files.tokenizer);
   const ExampleData data = read_example_data(files, *tokenizer, config.data);
   const std::int64_t batch = config.data.batch_size * config.gradient_accumulation.micro_batches;
-  const PackedRows packed(data.train, packing_of(config.data, batch, 0, *tokenizer));
+  const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
+  const PackedRows packed(data.train, packing_of(config.data, batch, 0, *tokenizer, source));
   return {std::ssize(data.train), packed.sequences(), batch};
 }
 
@@ -182,14 +184,26 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   return config;
 }
 
-/// Clips are learnt in sequences of the longest row, since each has one of its own.
-void fit_to_clips(const FineTuning& asked, const ExampleFiles& files, HybridTrainerConfig& config) {
-  if (files.heard_seconds == 0 || asked.source.sets("data.sequence_length")) return;
+/// What follows a source is learnt in sequences of the longest row, since each has one of its own; and
+/// sources of tokens are padded to the longest one.
+void fit_to_sources(const FineTuning& asked, ExampleFiles& files, HybridTrainerConfig& config) {
+  const bool sets_rows = asked.source.sets("data.sequence_length"),
+             sets_sources = asked.source.sets("model.encoder.source_length");
+  if ((files.heard_seconds == 0 && !files.source) || (sets_rows && sets_sources)) return;
   const ExampleData data = read_example_data(files, *load_tokenizer(files.tokenizer), config.data);
-  std::int64_t longest = 1;
+  std::int64_t longest = 1, source = 1;
   for (const auto* rows : {&data.train, &data.validation})
-    for (const ExampleRow& row : *rows) longest = std::max(longest, row.places());
-  config.data.sequence_length = std::min((longest + 7) / 8 * 8, config.model.context);
+    for (const ExampleRow& row : *rows) {
+      longest = std::max(longest, row.places());
+      source = std::max(source, std::ssize(row.source));
+    }
+  const auto fitted = [](std::int64_t length, std::int64_t most) {
+    return std::min((length + 7) / 8 * 8, most);
+  };
+  if (!sets_rows) config.data.sequence_length = fitted(longest, config.model.context);
+  if (!files.source || sets_sources) return;
+  config.model.encoder.source_length = fitted(source, config.model.encoder.context);
+  files.source->longest = config.model.encoder.source_length;
 }
 
 /// Of a run that begins, or whose number of steps is asked for anew.
@@ -239,11 +253,13 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
     const RunData data = data_of_run(paths);
     if (files.validation.empty()) files.validation = data.validation.string();
     files.tokenizer = paths.root + "/tokenizer";
+    files.source = source_format_of(config.model, files.tokenizer);
     files.now = data.now;
     config.training.steps = epoch_length(files, config).steps(*asked.epochs);
     return;
   }
-  fit_to_clips(asked, files, config);
+  files.source = source_format_of(config.model, files.tokenizer);
+  fit_to_sources(asked, files, config);
   if (!asked.source.sets("training.steps")) {
     const EpochLength length = epoch_length(files, config);
     const std::int64_t enough = length.epochs();

@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
 
-std::vector<std::string> lines_of(const std::string& file) {
+}  // namespace
+
+std::vector<std::string> prompt_lines(const std::string& file) {
   std::vector<std::string> lines;
   const std::string text = read_text(file, kMostPromptBytes);
   for (std::string_view rest = text; !rest.empty();) {
@@ -25,6 +27,8 @@ std::vector<std::string> lines_of(const std::string& file) {
   if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
   return lines;
 }
+
+namespace {
 
 struct Prompts {
   std::vector<std::string> lines;
@@ -38,7 +42,7 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   const std::int64_t vocabulary = model.run.model().config().vocabulary;
   const ContextWindow window(model.context(), file.generation.pinned);
   check_text(vocabulary, tokenizer, {});
-  Prompts prompts{lines_of(file.path), {}, {}};
+  Prompts prompts{prompt_lines(file.path), {}, {}};
   std::string first_cut;
   for (const std::string& line : prompts.lines) {
     const std::string where = concat(file.path, ", line ", prompts.tokens.size() + 1, ": ");

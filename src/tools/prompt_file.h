@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/generation/text_batch.h"
@@ -17,6 +19,9 @@ struct PromptFile {
   /// once.
   std::int64_t batch = 1;
 };
+
+/// The lines of a file of prompts. Throws MissingInput, DataError where it has none.
+std::vector<std::string> prompt_lines(const std::string& file);
 
 /// Prints a JSON object for each prompt, in order; all are checked before the first. `draft` may be
 /// null. Throws DataError where a prompt is refused.

@@ -11,6 +11,7 @@
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/run/folder_writing.h"
 #include "hybrid_trainer/speech/clip_examples.h"
 #include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/tables/column_names.h"
@@ -26,6 +27,7 @@ namespace {
 
 struct RowCounts {
   std::int64_t tokens = 0, targets = 0, cut_rows = 0, left_out = 0, answers_left_out = 0;
+  std::int64_t sources = 0, cut_sources = 0;  // tokens of sources, and sources that lose some
 };
 
 RowCounts counts_of(const std::vector<ExampleRow>& rows) {
@@ -33,6 +35,8 @@ RowCounts counts_of(const std::vector<ExampleRow>& rows) {
   for (const ExampleRow& row : rows) {
     counts.tokens += std::ssize(row.tokens);
     counts.targets += row.targets();
+    counts.sources += std::ssize(row.source);
+    counts.cut_sources += row.source_left_out > 0 ? 1 : 0;
     counts.cut_rows += row.left_out > 0 ? 1 : 0;
     counts.left_out += row.left_out;
     counts.answers_left_out += row.answers_left_out;
@@ -59,6 +63,7 @@ struct RowPart {
 std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer) {
   std::vector<RowPart> parts;
   const auto middle = static_cast<std::size_t>(row.rejected_at);
+  if (!row.source.empty()) parts.push_back({tokenizer.decode(row.source) + "\n"});
   for (std::size_t begin = 0, end = 0; begin < row.tokens.size(); begin = end) {
     while (end < row.tokens.size() && row.learnt[end] == row.learnt[begin] &&
            (end == begin || end != middle))
@@ -148,12 +153,13 @@ boost::json::array files_as_json(const ExampleRows& examples, const std::string&
 /// Sequences that the rows fill; none where there are no rows.
 struct Packing {
   std::int64_t sequences = 0;
-  double fill = 0;  // 0: clips, each of which has one of its own
+  double fill = 0;  // 0: rows with clips or sources, each of which has one of its own
 };
 
 Packing packing_of(const std::vector<ExampleRow>& rows, std::int64_t length) {
   if (rows.empty()) return {};
-  if (!rows.front().clip.empty()) return {std::ssize(rows), 0};  // as long as the longest
+  const bool has_sources = !rows.front().clip.empty() || !rows.front().source.empty();
+  if (has_sources) return {std::ssize(rows), 0};  // as long as the longest
   const PackedRows packed(rows, {.sequence_length = length});
   return {packed.sequences(), packed.fill()};
 }
@@ -166,17 +172,19 @@ void print_json(const ExampleRows& examples, const Packing& packing, const std::
     if (examples.files.size() > 1) one["file"] = examples.files[file].path.string();
     refused.push_back(std::move(one));
   }
-  const boost::json::object line{{"files", files_as_json(examples, called)},
-                                 {"rows", examples.rows.size()},
-                                 {"preferences", examples.pairs.size()},
-                                 {"tokens", counts.tokens},
-                                 {"targets", counts.targets},
-                                 {"cut_rows", counts.cut_rows},
-                                 {"tokens_left_out", counts.left_out},
-                                 {"answers_left_out", counts.answers_left_out},
-                                 {"sequences", packing.sequences},
-                                 {"fill", packing.fill},
-                                 {"refused", refused}};
+  boost::json::object line{{"files", files_as_json(examples, called)},
+                           {"rows", examples.rows.size()},
+                           {"preferences", examples.pairs.size()},
+                           {"tokens", counts.tokens},
+                           {"targets", counts.targets},
+                           {"cut_rows", counts.cut_rows},
+                           {"tokens_left_out", counts.left_out},
+                           {"answers_left_out", counts.answers_left_out},
+                           {"sequences", packing.sequences},
+                           {"fill", packing.fill},
+                           {"refused", refused}};
+  if (counts.sources > 0) line["source_tokens"] = counts.sources;
+  if (counts.sources > 0) line["cut_sources"] = counts.cut_sources;
   std::cout << json_line(line) << "\n";
 }
 
@@ -188,6 +196,12 @@ void print_text(const ExampleRows& examples, const Packing& packing, std::int64_
   if (!examples.pairs.empty())
     std::cout << examples.pairs.size()
               << " preferences (chosen and rejected), which finetune does not train on\n";
+  if (counts.sources > 0)
+    std::cout << "their sources have " << units::grouped(counts.sources) << " tokens"
+              << (counts.cut_sources > 0 ? concat("; ", counts.cut_sources, " are cut to what the ",
+                                                  "encoder reads at most")
+                                         : "")
+              << "\n";
   if (counts.cut_rows > 0)
     std::cout << counts.cut_rows << " rows are cut after " << longest + 1 << " tokens, "
               << units::grouped(counts.left_out) << " tokens left out\n";
@@ -210,10 +224,10 @@ void tell_form(const ExampleRows& examples, const std::string& name) {
     std::cerr << "pairs of answers are trained on with `hybrid finetune --objective dpo` or orpo\n";
 }
 
-/// 0 where a folder has a tokenizer alone.
-double seconds_heard_by(const std::filesystem::path& model) {
-  if (!std::filesystem::exists(model / "config.json")) return 0;
-  return heard_seconds(read_hugging_face_model_config(model, 0));
+/// Without an encoder where a folder has a tokenizer alone.
+ModelConfig model_in(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "config.json")) return {};
+  return read_hugging_face_model_config(folder, 0);
 }
 
 }  // namespace
@@ -264,6 +278,7 @@ int rows_command(const std::vector<std::string>& arguments) {
     path = input.emplace().path().string();
     called = StandardInput::kCalled;
   }
+  const ModelConfig of_folder = model_in(model);
   const ExampleFormat format{.tokenizer = *tokenizer,
                              .chat = chat,
                              .longest = longest + 1,
@@ -271,8 +286,9 @@ int rows_command(const std::vector<std::string>& arguments) {
                              .control = control_text_of(control_tokens),
                              .columns = ColumnNames(columns, "hybrid rows: --columns"),
                              .called = called,
-                             .pairs = objective != "next_token"};
-  const double seconds = seconds_heard_by(model);
+                             .pairs = objective != "next_token",
+                             .source = source_format_of(of_folder, model)};
+  const double seconds = heard_seconds(of_folder);
   const ExampleRows examples =
       seconds > 0 ? read_clip_examples(path, format, seconds, read_speech_tokens(*tokenizer, model))
                   : read_example_rows(path, format);

@@ -16,6 +16,7 @@
 #include "src/tools/model_path.h"
 #include "src/tools/overflow_option.h"
 #include "src/tools/prompt_file.h"
+#include "src/tools/source_sampling.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -28,7 +29,7 @@ struct SampleOptions {
   bool prompted = false, chat = false, json = false;
   RunWeightsOption weights;
   std::int64_t seed = 0;
-  std::optional<std::int64_t> draft_tokens{}, batch{};
+  std::optional<std::int64_t> draft_tokens{}, batch{}, tokens{}, beams{};
   GenerationSettings generation{};
 };
 
@@ -107,10 +108,19 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
   if (!options.json || isatty(STDERR_FILENO) != 0) tell(result);
 }
 
-void add_sampling_options(po::options_description& options, GenerationSettings& settings) {
+void add_sampling_options(po::options_description& options, SampleOptions& asked) {
+  GenerationSettings& settings = asked.generation;
   auto add = options.add_options();
-  add("tokens", po::value(&settings.tokens)->value_name("N"),
-      "Most tokens to make, of a conversation in each answer (100).");
+  const auto take_tokens = [&asked](std::int64_t count) {
+    asked.tokens = asked.generation.tokens = count;
+  };
+  add("tokens", po::value<std::int64_t>()->value_name("N")->notifier(take_tokens),
+      "Most tokens to make, of a conversation in each answer (100; of a model with an encoder what "
+      "its folder says).");
+  const auto take_beams = [&asked](std::int64_t count) { asked.beams = count; };
+  add("beam", po::value<std::int64_t>()->value_name("N")->notifier(take_beams),
+      "Search among N texts at a time for the likeliest one, instead of drawing tokens. A model "
+      "with an encoder has what its folder says, or 1, the likeliest token each time.");
   add("temperature", po::value(&settings.sampling.temperature)->value_name("T"),
       "Below 1 is bolder, 0 is greedy (1).");
   add("top-k", po::value(&settings.sampling.top_k)->value_name("K"),
@@ -150,7 +160,7 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   add("chat", po::bool_switch(&options.chat), "Hold a conversation.");
   add("system", po::value(&options.system)->value_name("TEXT"),
       "With --chat: what the system says first.");
-  add_sampling_options(syntax.options, options.generation);
+  add_sampling_options(syntax.options, options);
   add("draft", model_value(options.draft, "RUN|HF_DIR"),
       "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
   const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
@@ -166,6 +176,23 @@ CommandSyntax sample_syntax(SampleOptions& options) {
   add("json", po::bool_switch(&options.json),
       "With --prompt: print one JSON object (--prompts prints one a line anyway).");
   return syntax;
+}
+
+/// Throws UsageError where an option draws tokens, and the likeliest text is asked for.
+void check_draws_nothing(const SampleOptions& options, const std::string& why) {
+  const SamplingSettings usual, &asked = options.generation.sampling;
+  const char* const other =
+      asked.temperature != usual.temperature && asked.temperature != 0 ? "temperature"
+      : asked.top_k != usual.top_k                                     ? "top-k"
+      : asked.top_p != usual.top_p                                     ? "top-p"
+      : asked.min_p != usual.min_p                                     ? "min-p"
+      : asked.repetition_penalty != usual.repetition_penalty           ? "repetition-penalty"
+      : !options.generation.stop.empty()                               ? "stop"
+      : !options.draft.empty()                                         ? "draft"
+      : options.chat                                                   ? "chat"
+                                                                       : nullptr;
+  if (other != nullptr)
+    throw UsageError(concat("hybrid sample: ", why, ", which goes without --", other));
 }
 
 void check(const SampleOptions& options) {
@@ -189,7 +216,24 @@ void check(const SampleOptions& options) {
   if (options.json && options.chat)
     throw UsageError("hybrid sample: --json goes with --prompt or --prompts");
   if (!options.control_tokens.empty()) control_text_of(options.control_tokens);
+  if (options.beams) check_beams("sample", *options.beams);
   check(options.generation);
+  if (options.beams.value_or(1) > 1)
+    check_draws_nothing(options, "--beam searches for the likeliest text");
+}
+
+/// The likeliest texts by an encoder-decoder of tokens, or by the beams that are asked for.
+void search(const WritingModel& model, const SampleOptions& options, const Stream& stream) {
+  SourceSampling asked{.sources = {options.prompt},
+                       .beams = options.beams,
+                       .tokens = options.tokens,
+                       .control = control_of(options, model.run),
+                       .overflow = options.generation.overflow,
+                       .json = options.json || !options.prompts.empty()};
+  if (!options.prompts.empty()) asked.sources = prompt_lines(options.prompts);
+  if (model.run.model().reads_sources()) return write_of_sources(model, asked, stream);
+  asked.tokens = options.generation.tokens;
+  continue_by_beams(model, asked, options.generation, stream);
 }
 
 }  // namespace
@@ -205,11 +249,18 @@ int sample_command(const std::vector<std::string>& arguments) {
   const RunWeights weights = run_weights(options.weights);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
-  if (model.run.model().reads_sources())
+  const EncoderConfig& encoder = model.run.model().config().encoder;
+  if (model.run.model().reads_sources() && !encoder.reads_tokens())
     throw DataError(concat(operands->front(),
                            " writes what it hears in a clip; want hybrid transcribe ",
                            operands->front(), " CLIP.wav"));
   model.run.model().round_inputs(true);
+  if (encoder.reads_tokens())
+    check_draws_nothing(options, operands->front() + " writes its likeliest text of a source");
+  if (encoder.reads_tokens()) {
+    search(model, options, stream);
+    return 0;
+  }
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
@@ -226,6 +277,10 @@ int sample_command(const std::vector<std::string>& arguments) {
   for (const std::int32_t id : end_token_ids_in(operands->front()))  // an adapter's own
     options.generation.end_tokens.push_back(id);
   options.generation.pinned = std::ssize(model.run.tokenizer->template_start());
+  if (options.beams.value_or(1) > 1) {
+    search(model, options, stream);
+    return 0;
+  }
   if (options.chat) {
     Conversation conversation(model.run, folder, options.generation, model.dtype, drafts, stream);
     if (!options.system.empty()) conversation.add("system", options.system);

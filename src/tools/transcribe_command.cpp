@@ -9,6 +9,7 @@
 #include "hybrid_trainer/speech/transcription.h"
 #include "src/tools/commands.h"
 #include "src/tools/device_option.h"
+#include "src/tools/source_sampling.h"
 #include "src/tools/writing_model.h"
 
 namespace hybrid_trainer {
@@ -33,6 +34,8 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
   add("language", po::value(&options.settings.language)->value_name("CODE"),
       "What is spoken, as en or de; else the model says what it hears.");
   add("translate", po::bool_switch(&options.settings.translates), "Write it in English.");
+  add("beam", po::value(&options.settings.beams)->value_name("N"),
+      "Search among N texts at a time for the likeliest one (1: the likeliest token each time).");
   add("timestamps", po::bool_switch(&options.settings.timestamps),
       "Print a line for each segment, with its times.");
   add_precision_option(syntax.options, options.precision);
@@ -69,11 +72,12 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   TranscribeOptions options;
   const auto operands = parse_command_line(transcribe_syntax(options), arguments);
   if (!operands) return 0;
+  check_beams("transcribe", options.settings.beams);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, run_weights(options.weights),
                            stream);
   LanguageModel& network = model.run.model("transcription");
-  if (!network.reads_sources())
+  if (heard_seconds(network.config()) == 0)
     throw DataError(concat(operands->front(), " is a ", network.config().family,
                            ", which hears nothing; want a Whisper model"));
   const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, model.run.tokenizer_folder);

@@ -320,7 +320,7 @@ bool tested_below(const std::string& path) {
          path == "data.columns" ||  // in example_rows_test.cpp
          path == "data.mask_frames" || path == "data.mirror_pictures" ||
          path.starts_with("model.vision.") ||   // both in picture_run_test.cpp
-         path.starts_with("model.encoder.") ||  // in speech_run_test.cpp
+         path.starts_with("model.encoder.") ||  // in speech_run_test.cpp and source_run_test.cpp
          path.starts_with("model.trident.") ||  // in trident_run_test.cpp
          path.starts_with("model.series.") ||   // in series_run_test.cpp
          path == "preference_beta" ||           // in preference_run_test.cpp

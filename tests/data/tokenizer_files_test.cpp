@@ -178,6 +178,22 @@ TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
                {"post_processor.special_tokens", "<x>"});
 }
 
+TEST(TokenizerFiles, RobertaPutsATokenBeforeATextAndOneBehind) {
+  const auto with = [](const char* last) {
+    return concat("\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"!\",", last,
+                  "],\"cls\":[\"at\",5],\"trim_offsets\":true,\"add_prefix_space\":false}");
+  };
+  const std::string_view none = "\"post_processor\":null";
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  folder.write("tokenizer.json", replaced(content_of(folder / "tokenizer.json"), none, with("3")));
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->template_start(), std::vector<std::int32_t>{5});
+  EXPECT_EQ(tokenizer->template_end(), std::vector<std::int32_t>{3});
+  expect_words(refusal(none, with("270")), {"post_processor.sep[1]", "270"});
+  expect_words(refusal(none, with("3,4")), {"post_processor.sep", "a spelling and an id"});
+}
+
 /// Steps that double a text, one after another, took all memory; so did long parts of templates.
 TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
   const auto listed = [](const std::string& item, int times) {

@@ -310,6 +310,31 @@ TEST_F(ExampleRowsTest, OfTwoShapesAreRefused) {
                {"two shapes", "chosen"});
 }
 
+TEST_F(ExampleRowsTest, OfAnEncoderHaveASourceAndAText) {
+  const ExampleRows rows = read_example_rows(
+      folder_.write("sources.jsonl",
+                    "{\"prompt\": \"0123\", \"completion\": \"45\"}\n"
+                    "{\"instruction\": \"0\", \"input\": \"1\", \"output\": \"2\"}\n"
+                    "{\"text\": \"0\"}\n"
+                    "{\"messages\": [{\"role\": \"user\", \"content\": \"0\"}, "
+                    "{\"role\": \"assistant\", \"content\": \"1\"}]}\n"),
+      {.tokenizer = *tokenizer_,
+       .chat = chat_,
+       .source = SourceFormat{.start = tokenizer_->encode("9").front(), .longest = 4}});
+  ASSERT_EQ(rows.rows.size(), 2U);
+  EXPECT_EQ(shown(rows.rows[0]), "9[45<|endoftext|>]");
+  EXPECT_EQ(tokenizer_->decode(rows.rows[0].source), "012<|endoftext|>") << "it keeps its end";
+  EXPECT_EQ(rows.rows[0].source_left_out, 1);
+  EXPECT_EQ(tokenizer_->decode(rows.rows[1].source), "0\n1<|endoftext|>");
+  EXPECT_EQ(
+      told_of_cut_sources({&rows.rows}, 4),
+      "1 source is longer than 4 tokens, which the encoder reads at most, and lost 1 token at "
+      "its end");
+  ASSERT_EQ(rows.refused.size(), 2U);
+  expect_words(rows.refused[0].reason, {"no prompt"});
+  expect_words(rows.refused[1].reason, {"list of messages"});
+}
+
 TEST_F(ExampleRowsTest, OfAFolderComeInOrderOfNames) {
   folder_.write("rows/b.jsonl", "{\"text\": \"0b\"}\n{}\n");
   folder_.write("rows/a.csv", "text\n0a\n");

@@ -89,6 +89,28 @@ TEST(PackedRows, HaveASequenceEachWhereTheyAreNotPacked) {
   EXPECT_EQ(apart.rows_of(1, 0), std::vector<std::size_t>{1});
 }
 
+TEST(PackedRows, SourcesHaveRowsOfTheirOwnWithPaddingBehindThem) {
+  std::vector<ExampleRow> rows{row_of(0, 3), row_of(10, 3)};
+  rows[0].source = {7, 8, 9};
+  rows[1].source = {5};
+  const PackedRows::Settings settings{.batch_size = 2,
+                                      .sequence_length = 4,
+                                      .shuffle = false,
+                                      .packs = false,
+                                      .padding = 1,
+                                      .source_length = 5};
+  const PackedRows apart(rows, settings);
+  const Batch batch = apart.read(0, apart.empty_batch(Stream(make_device_pool())));
+  EXPECT_EQ(values_of(batch.at("source_tokens")), (std::vector{7, 8, 9, 1, 1, 5, 1, 1, 1, 1}));
+  EXPECT_EQ(values_of(batch.at("source_positions")), (std::vector{0, 1, 2, 0, 1, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(values_of(batch.at("source_lengths")), (std::vector{3, 1}));
+  EvaluationRows all(rows, settings, Stream(make_device_pool()));
+  EXPECT_EQ(values_of(all.batch(0).at("source_lengths")), (std::vector{3, 1}));
+  PackedRows::Settings packed = settings;
+  packed.packs = true;
+  EXPECT_THROW(PackedRows(rows, packed), Error);
+}
+
 TEST(EvaluationRows, GoThroughAllOnce) {
   EvaluationRows rows({row_of(0, 6), row_of(10, 6), row_of(20, 4)},
                       {.batch_size = 2, .sequence_length = 5}, Stream(make_device_pool()));

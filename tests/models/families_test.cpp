@@ -253,7 +253,7 @@ TEST(Families, PresetsHaveTheSizesOfTheModelsThatTheyAreNamedAfter) {
       {"gpt2-124m", 124'439'808},    {"gpt2-350m", 354'823'168},   {"gpt2-774m", 774'030'080},
       {"gpt2-1558m", 1'557'611'200}, {"llama-1b", 1'235'814'400},  {"qwen3-0.6b", 596'049'920},
       {"whisper-tiny", 37'760'640},  {"whisper-base", 72'593'920}, {"whisper-small", 241'734'912},
-      {"vit-base", 85'800'194}};
+      {"vit-base", 85'800'194},      {"bart-base", 139'420'416},   {"bart-large", 406'291'456}};
   for (const auto& [name, size] : wanted) EXPECT_EQ(sizes[name], size) << name;
 }
 
@@ -274,8 +274,8 @@ TEST(Families, OnlyConv1DsAndTheExpertsOfGptOssLieTransposedInFiles) {
          {"h.0.attn.c_attn.weight (32, 96)", "h.0.attn.c_proj.weight (32, 32)",
           "h.0.mlp.c_fc.weight (32, 128)", "h.0.mlp.c_proj.weight (128, 32)"}},
         {"gpt_oss",
-         {"layers.0.mlp.experts.gate_up_proj (32, 64)",
-          "layers.0.mlp.experts.down_proj (32, 32)"}}};
+         {"layers.0.mlp.experts.gate_up_proj (32, 64)", "layers.0.mlp.experts.down_proj (32, 32)"}},
+        {"bart", {"final_logits_bias (1, 40)"}}};  // a row there, a column here
     EXPECT_EQ(transposed, wanted[family.name]) << family.name;
   }
 }

@@ -13,7 +13,7 @@ class EmbeddingTest : public ::testing::Test {
     randomize([&](const ParameterVisitor& visit) { embedding_.visit_parameters(visit); }, stream_);
   }
   const Stream stream_ = test_stream();
-  Embedding embedding_{20, 8, 4, stream_};
+  Embedding embedding_{{.rows = 20, .positions = 8, .width = 4}, stream_};
 };
 
 TEST_F(EmbeddingTest, AddsTheRowsOfTokenAndPosition) {

@@ -115,6 +115,13 @@ LayerSpec plain() { return plain_layer(kWidth, kHeads, 4 * kWidth); }
 Differentiable plain_block(const Stream& stream) {
   return block({.width = kWidth}, plain(), stream);
 }
+Differentiable post_norm_block(const Stream& stream) {
+  return block({.width = kWidth, .post_norm = true}, plain(), stream);
+}
+Differentiable post_norm_block_with_dropout(const Stream& stream) {
+  return block({.width = kWidth, .dropout = 0.25f, .scale = 0.7f, .post_norm = true}, plain(),
+               stream);
+}
 Differentiable plain_block_with_dropout(const Stream& stream) {
   return block({.width = kWidth, .dropout = 0.25f}, plain(), stream);
 }
@@ -389,8 +396,9 @@ Differentiable adapted_mixture(const Stream& stream) {
   return with_adapters(kLlamaNorm, layer, stream);
 }
 
-Differentiable embedding(const Stream& stream) {
-  const auto table = std::make_shared<Embedding>(16, kTime + 2, kWidth, stream);
+Differentiable embedding_of(Embedding::Spec spec, const Stream& stream) {
+  spec.rows = 16, spec.positions = kTime + 2, spec.width = kWidth;
+  const auto table = std::make_shared<Embedding>(spec, stream);
   const Tensor tokens = random_tokens({kBatch, kTime}, 11, 1, stream);
   Differentiable f;
   f.forward = [=, &stream](ActivationTape& tape) {
@@ -403,6 +411,15 @@ Differentiable embedding(const Stream& stream) {
   };
   f.visit_parameters = [=](const ParameterVisitor& visit) { table->visit_parameters(visit); };
   return f;
+}
+
+Differentiable embedding(const Stream& stream) { return embedding_of({}, stream); }
+/// As BART's: the first rows of positions are not read, and tokens alone have a factor.
+Differentiable scaled_embedding(const Stream& stream) {
+  return embedding_of({.factor = 3, .scales_tokens_alone = true, .first_position = 2}, stream);
+}
+Differentiable scaled_embedding_of_documents(const Stream& stream) {
+  return in_two_documents(scaled_embedding(stream), stream);
 }
 
 Differentiable head(std::int64_t rows, std::int64_t width, std::int64_t vocabulary,
@@ -446,6 +463,8 @@ constexpr Case kCases[] = {
     {"FeedForward", feed_forward},
     {"PlainBlock", plain_block},
     {"PlainBlockWithDropout", plain_block_with_dropout},
+    {"PostNormBlock", post_norm_block},
+    {"PostNormBlockWithDropout", post_norm_block_with_dropout},
     {"LinearWithoutBias", linear_without_bias},
     {"AttentionWithoutBiases", attention_without_biases},
     {"FeedForwardWithoutBiases", feed_forward_without_biases},
@@ -497,6 +516,8 @@ constexpr Case kCases[] = {
     {"Silu", silu},
     {"ExactGelu", exact_gelu},
     {"Embedding", embedding},
+    {"ScaledEmbedding", scaled_embedding},
+    {"ScaledEmbeddingOfDocuments", scaled_embedding_of_documents},
     {"LanguageHead", language_head},
     {"CappedLanguageHead", capped_language_head},
     {"LanguageHeadInThreeChunks", language_head_in_three_chunks, {.step = 2e-2, .directions = 1}},

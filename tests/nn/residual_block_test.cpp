@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/hydra_mixer.h"
 #include "hybrid_trainer/nn/resolvent_mixer.h"
 #include "hybrid_trainer/nn/semiseparable_mixer.h"
@@ -68,6 +69,26 @@ TEST_F(ResidualBlockTest, DecodingEqualsTheFullForward) {
     got.insert(got.end(), y.begin(), y.end());
   }
   EXPECT_LT(relative_error(got, wanted), 1e-6);
+}
+
+/// A block in which only norms follow each other tells where they stand.
+TEST_F(ResidualBlockTest, PostNormsFollowTheSums) {
+  ResidualBlock block("h.0", {.width = kWidth, .post_norm = true},
+                      plain_layer(kWidth, 2, 4 * kWidth), 1, stream_);
+  const std::vector<double> y = values_of(forward(block, {.training = false}));
+  for (std::size_t row = 0; row < kTime; ++row) {
+    double mean = 0, square = 0;
+    for (std::size_t i = 0; i < kWidth; ++i) {
+      mean += y[row * kWidth + i] / kWidth;
+      square += y[row * kWidth + i] * y[row * kWidth + i] / kWidth;
+    }
+    EXPECT_NEAR(mean, 0, 1e-6);
+    EXPECT_NEAR(square, 1, 1e-3);
+  }
+  LayerSpec with_last = plain_layer(kWidth, 2, 4 * kWidth);
+  with_last[0].last_norm = "ln_3";
+  EXPECT_THROW(ResidualBlock("h.0", {.width = kWidth, .post_norm = true}, with_last, 1, stream_),
+               Error);
 }
 
 TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {

@@ -202,7 +202,7 @@ ModelRegistry families_that_tell_their_model() {
   ModelRegistry families{find_family("gpt2")};
   families.front().make = [](const ModelConfig& config, std::uint64_t seed, const Stream& stream) {
     auto model = find_family("gpt2").make(config, seed, stream);
-    model_of_rank = model.get();
+    model_of_rank = dynamic_cast<LanguageModel*>(model.get());
     return model;
   };
   return families;

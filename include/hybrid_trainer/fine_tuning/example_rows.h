@@ -30,6 +30,9 @@ struct ExampleRow {
   /// 0 of a row that is no pair.
   std::int64_t rejected_at = 0;
   std::filesystem::path clip{};  // of speech, whose words the tokens are; empty of a row of text
+  /// What an encoder reads before the decoder writes the tokens; empty of a decoder's row.
+  std::vector<std::int32_t> source{};
+  std::int64_t source_left_out = 0;  // tokens of the source behind the longest length
   /// Places that it takes in a sequence: a text's last token takes none.
   std::int64_t places() const {
     return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
@@ -83,6 +86,13 @@ struct ExampleRows {
   std::vector<std::string> notes() const;
 };
 
+/// How a prompt and its completion become what an encoder reads and what its decoder writes.
+struct SourceFormat {
+  std::int32_t start = 0;  // decoder_start_token_id, with which what is written begins
+  std::int64_t longest =
+      1024;  // most tokens of a source; it keeps its start, and the token that ends it
+};
+
 /// Settings that turn examples into rows; must outlive nothing but the call.
 struct ExampleFormat {
   const Tokenizer& tokenizer;
@@ -95,10 +105,15 @@ struct ExampleFormat {
   /// What texts, prompts and completions make of a special token that they spell. Chats have their
   /// tokens.
   ControlText control = ControlText::kAsTokens;
-  ColumnNames columns{};  // by which examples are read
-  std::string called{};   // the file's name in messages, where that is not its path
-  bool pairs = false;     // rows are pairs of answers (objective dpo or orpo)
+  ColumnNames columns{};                 // by which examples are read
+  std::string called{};                  // the file's name in messages, where that is not its path
+  bool pairs = false;                    // rows are pairs of answers (objective dpo or orpo)
+  std::optional<SourceFormat> source{};  // rows are of an encoder and its decoder
 };
+
+/// "3 sources are longer than 64 tokens, …": how many were cut and what they lost; empty where none was.
+std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                                std::int64_t longest);
 
 /// Reads a file of examples, or the files of a folder in order of their names (row_files,
 /// visit_rows). An example is one of
@@ -112,7 +127,8 @@ struct ExampleFormat {
 /// with "tools" and "chat_template_kwargs" beside messages; src/fine_tuning/shaped_row.h converts
 /// them. Texts and prompts begin with Tokenizer::template_start, where they do not spell it; texts and
 /// completions end with the end-of-text token, which is added where it is missing; messages end as
-/// their template ends them. What an assistant says is found in the text of the whole chat
+/// their template ends them. With format.source a row is a text's prompt, which the encoder reads, and its
+/// completion behind the start token, which is learnt; other rows are refused. What an assistant says is found in the text of the whole chat
 /// (src/fine_tuning/chat_rows.h); what cannot be found is left out. A row is refused when nothing in
 /// it is learnt, or nothing within the longest length. Empty lines count, but are no examples. Throws
 /// MissingInput, DataError where a file is no text, there are no examples, or most of very many lines

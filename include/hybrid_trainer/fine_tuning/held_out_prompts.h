@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,12 @@
 
 namespace hybrid_trainer {
 
+/// Tokens as text to be read: UTF-8, without special tokens, and without blanks around it.
+std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens);
+
 /// A prompt of a row of examples, and the answer that the row has.
 struct HeldOutPrompt {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens;  // of a row with a source, that
   std::string text{},
       wanted{};  // UTF-8 to be read: without special tokens, of a chat its last turn
 };

@@ -34,7 +34,8 @@ class PackedRows final : public BatchSource {
     bool shuffle = true;               // each epoch; else in the order of packing
     bool packs = true;                 // else each row has a sequence of its own
     std::uint64_t seed = 0;
-    std::int32_t padding = 0;  // the token behind the last row of a sequence
+    std::int32_t padding = 0;        // the token behind the last row of a sequence
+    std::int64_t source_length = 0;  // S, of rows with sources: none has more tokens
     /// Of pairs of answers: what the reference model gives for each row; null: 0.
     std::shared_ptr<const PairReferences> references = nullptr;
   };
@@ -44,14 +45,19 @@ class PackedRows final : public BatchSource {
   const std::vector<ExampleRow>& rows() const { return rows_; }
   /// Whether its rows are pairs of answers.
   bool has_pairs() const { return rows_.front().rejected_at > 0; }
+  /// Whether its rows have sources, which encoders read.
+  bool has_sources() const { return !rows_.front().source.empty(); }
   std::int64_t sequence_length() const { return settings_.sequence_length; }
   std::int64_t sequences() const { return static_cast<std::int64_t>(bins_.size()); }
   /// The share of all sequences' places that rows take.
   double fill() const;
 
   Batch empty_batch(const Stream& stream) const override {
-    return empty_row_batch({settings_.batch_size, settings_.sequence_length}, has_pairs(), stream);
+    return empty_batch(settings_.batch_size, stream);
   }
+  /// One of so many sequences. With sources it has "source_tokens" and "source_positions" (B, S) i32, which
+  /// begin at 0 with the padding again, and "source_lengths" (B) i32.
+  Batch empty_batch(std::int64_t sequences, const Stream& stream) const;
   std::int64_t epochs_in(std::int64_t batches) const override {
     return batches * settings_.batch_size / sequences();
   }
@@ -59,7 +65,7 @@ class PackedRows final : public BatchSource {
   /// places: those of its tokens but the last; a target is the next token where that is trained on,
   /// else kNoTarget; positions begin at 0 with each text, and with the padding. Both texts of a pair
   /// stand in one sequence; the batch then has "halves" and "references" (kernels/preference.h), and
-  /// its targets count pairs.
+  /// its targets count pairs. Sources have rows of their own.
   Batch read(std::int64_t index, const Batch& memory) const override;
   /// Writes sequences first, first + 1, … in the order of packing.
   Batch read_in_order(std::int64_t first, const Batch& memory) const;

@@ -32,6 +32,9 @@ class BatchDecoder {
   /// those of each text alone. Throws Error, before it sees any, where a row is none of these, has
   /// no text or two tokens.
   void add(std::span<const Next> tokens);
+  /// Each row i goes on from what row parents[i] has seen; parents have seen as many tokens. Throws Error
+  /// where the model's state cannot do that.
+  void branch(std::span<const std::int64_t> parents);
   /// Logits of the next token of the row: vocabulary values, valid until it sees more.
   std::span<const float> logits(std::int64_t row) const;
   std::int64_t vocabulary() const { return model_.config().vocabulary; }

@@ -50,6 +50,8 @@ class Decoder final : public LanguageModel, private SegmentSteps {
                      std::int64_t last, const Pass& pass, const Stream& stream) override;
   const ModelConfig& config() const override { return config_; }
   std::int64_t parameter_count() override;
+  /// The token table, which an encoder may read too.
+  const std::shared_ptr<Parameter>& tokens() const { return embedding_.shared_tokens(); }
 
  private:
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
@@ -75,8 +77,9 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;
   BlockStack blocks_;
-  std::unique_ptr<Norm> final_norm_;
-  std::optional<Parameter> own_head_;  // of an untied head
+  std::unique_ptr<Norm> embedding_norm_, final_norm_;  // or null
+  std::optional<Parameter> own_head_;                  // of an untied head
+  std::optional<Parameter> head_bias_;
   LanguageHead head_;
   PreferenceLoss preference_;
   SegmentedPass segmented_;

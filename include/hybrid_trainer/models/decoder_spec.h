@@ -25,14 +25,21 @@ struct DecoderSpec {
   std::int64_t positions = 0;  // rows of a table of positions; 0: branches know positions
   /// The tables of angles that branches turn by.
   std::vector<std::shared_ptr<RotaryTable>> rotary{};
-  double embedding_scale = 1;  // of the token table's rows
-  float logit_cap = 0;         // see LanguageHead
-  double logit_scale = 1;      // of the logits, before the cap
-  bool tied_head = true;       // the head shares the token table
+  double embedding_scale = 1;  // of the token table's rows, or of the sum with positions
+  /// See Embedding::Spec.
+  bool scales_tokens_alone = false;
+  std::int64_t first_position = 0;
+  float logit_cap = 0;          // see LanguageHead
+  double logit_scale = 1;       // of the logits, before the cap
+  bool tied_head = true;        // the head shares the token table
+  bool embedding_norm = false;  // a norm of the embedding, "ln_e"
+  bool final_norm = true;       // of the last layer's result
+  bool head_bias = false;       // of the logits, read from files and not trained
   FirstDeviations deviations;
   /// Names in a Hugging Face folder.
   struct Files {
-    std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f";
+    std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
+                embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
 };
 

@@ -52,12 +52,24 @@ class DecodeState {
     if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
   }
   void restart(std::int64_t text = 0) { positions_[index(text)] = kept_[index(text)] = 0; }
+  /// Each text i goes on from what text parents[i] has seen, as the beams of a search do. Parents have
+  /// seen as many tokens, all of them. Throws Error where the model's state cannot do that.
+  void branch(std::span<const std::int64_t> parents, const Stream& stream) {
+    const std::int64_t tokens = parents.empty() ? 0 : position(parents.front());
+    for (const std::int64_t parent : parents)
+      require(position(parent) == tokens, "decoding: beams have seen as many tokens");
+    branch_states(parents, tokens, stream);
+    for (std::int64_t text = 0; text < std::ssize(parents); ++text)
+      positions_[index(text)] = tokens, kept_[index(text)] = 0;
+  }
 
  private:
   virtual void grow_caches(std::int64_t tokens, const Stream& stream) = 0;
   /// Of what cannot rewind (see BranchState).
   virtual void keep_states(std::int64_t /*text*/, const Stream&) {}
   virtual void return_states(std::int64_t /*text*/, const Stream&) {}
+  virtual void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
+                             const Stream& stream) = 0;
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
   TextRoom room_;
   std::vector<std::int64_t> positions_, kept_;  // by text; 0: nothing is kept
@@ -96,6 +108,8 @@ class LanguageModel : public Network {
   virtual Batch with_sources(Batch batch, const Stream&) const { return batch; }
   /// Encodes the batch's sources, which `logits` and texts that begin from now on follow.
   virtual void encode(const Batch& /*sources*/, const Pass&, const Stream&) {}
+  /// So many texts of a state, one after the other, follow each source that was encoded.
+  virtual void set_texts_per_source(std::int64_t /*texts*/) {}
 };
 
 }  // namespace hybrid_trainer

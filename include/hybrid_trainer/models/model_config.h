@@ -64,8 +64,8 @@ struct ModelConfig {
         "family", self.family,
         "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
         "mamba2, granitemoehybrid, bamba or semiseparable; with experts mixtral, qwen2_moe, "
-        "qwen3_moe, olmoe or granitemoe; of pictures vit, of several sensors trident, of tables "
-        "series."});
+        "qwen3_moe, olmoe or granitemoe; with an encoder whisper or bart; of pictures vit, of "
+        "several sensors trident, of tables series."});
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
@@ -160,7 +160,7 @@ struct ModelConfig {
                 "Factor of what each branch adds to the residual stream.", Range::above(0)});
     visit(Field{"logit_scale", self.logit_scale, "Factor of the logits.", Range::above(0)});
     visit(Field{"encoder", self.encoder,
-                "Sizes of the encoder that the decoder reads by cross attention (whisper)."});
+                "Sizes of the encoder that the decoder reads by cross attention (whisper, bart)."});
     visit(Field{"trident", self.trident,
                 "Sizes of the sensors and of the parts that read them (trident)."});
     visit(Field{"series", self.series, "The table that a network of series learns from (series)."});

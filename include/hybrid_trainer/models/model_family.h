@@ -62,7 +62,12 @@ struct ExpertKeys {
 };
 
 /// What a key of config.json holds of a member x.
-enum class KeyUnit { kPlain, kReciprocal, kReciprocalRoot };  // x, 1/x, 1/√x
+enum class KeyUnit {
+  kPlain,           // x
+  kReciprocal,      // 1/x
+  kReciprocalRoot,  // 1/√x
+  kIsRootOfWidth,   // true where x is √width, false where it is 1
+};
 
 /// A family's folders as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
@@ -98,6 +103,8 @@ struct HuggingFaceLayout {
   /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
   /// of its own.
   std::string tied_head;
+  /// More names by which files may hold it, and which then must equal it too.
+  std::vector<std::string> copies_of_table{};
   /// Endings of tensors that files may hold and the model makes itself (masks).
   std::vector<std::string> ignored{};
   /// What a missing rope_theta means; without it the family does not rotate. Of those that do,

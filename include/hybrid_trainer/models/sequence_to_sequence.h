@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,10 @@
 
 namespace hybrid_trainer {
 
+/// Makes an encoder, which may read the decoder's token table.
+using EncoderMaker =
+    std::function<std::unique_ptr<SourceEncoder>(const std::shared_ptr<Parameter>& tokens)>;
+
 /// A decoder that writes by what an encoder has made of a source. The decoder's layers read that by
 /// cross attention; all parameters of the encoder have names that begin with "encoder.".
 class SequenceToSequence final : public LanguageModel {
@@ -17,7 +22,7 @@ class SequenceToSequence final : public LanguageModel {
   /// `output`: what the cross attention of `spec` reads. Weights are drawn from `seed`. Throws
   /// OutOfMemory.
   SequenceToSequence(const ModelConfig& config, const DecoderSpec& spec,
-                     std::unique_ptr<SourceEncoder> encoder, std::shared_ptr<EncoderOutput> output,
+                     const EncoderMaker& make_encoder, std::shared_ptr<EncoderOutput> output,
                      std::uint64_t seed, const Stream& stream);
 
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
@@ -46,12 +51,16 @@ class SequenceToSequence final : public LanguageModel {
   bool reads_sources() const override { return true; }
   Batch with_sources(Batch batch, const Stream& stream) const override;
   void encode(const Batch& sources, const Pass& pass, const Stream& stream) override;
+  void set_texts_per_source(std::int64_t texts) override { output_->set_texts_per_source(texts); }
 
  private:
-  bool trains_encoder();
-  std::unique_ptr<SourceEncoder> encoder_;
+  /// Encodes the batch's sources for the decoder's layers.
+  void set_output(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+    output_->set(encoder_->forward(batch, tape, stream), encoder_->lengths(batch));
+  }
   std::shared_ptr<EncoderOutput> output_;
   Decoder decoder_;
+  std::unique_ptr<SourceEncoder> encoder_;
 };
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "hybrid_trainer/nn/activation_tape.h"
@@ -11,23 +12,47 @@ namespace hybrid_trainer {
 /// a model whose blocks know positions goes without.
 class Embedding {
  public:
-  /// `positions`: max T; 0 for none. `factor`: of the sum, as its dtype holds it.
-  Embedding(std::int64_t rows, std::int64_t positions, std::int64_t width, const Stream& stream,
-            double factor = 1);
+  struct Spec {
+    std::int64_t rows = 0;       // V
+    std::int64_t positions = 0;  // max T; 0 for none
+    std::int64_t width = 0;
+    double factor = 1;  // of the sum, as its dtype holds it
+    /// The factor is of the tokens' rows alone.
+    bool scales_tokens_alone = false;
+    /// First rows of the table of positions that nothing reads: position t has row first + t.
+    std::int64_t first_position = 0;
+    ModuleName positions_name{"wpe.weight"};
+    /// The token table of another embedding, to whose gradient this one contributes too; null: one of
+    /// its own.
+    std::shared_ptr<Parameter> tokens{};
+  };
+
+  Embedding(const Spec& spec, const Stream& stream);
   /// tokens: (B, T) i32 at the pass's positions, else from 0 on; the result is (B, T, C) in the pass's
   /// dtype.
   Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
   /// Overwrites dy where there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
+  /// Of its own: not another embedding's token table.
   void visit_parameters(const ParameterVisitor& visit);
-  Parameter& tokens() { return tokens_; }
+  Parameter& tokens() { return *tokens_; }
+  const std::shared_ptr<Parameter>& shared_tokens() const { return tokens_; }
   bool has_positions() const { return positions_.has_value(); }
   Parameter& positions() { return *positions_; }
 
  private:
+  Tensor rows_of_positions(const Tensor& table) const {
+    return table.rows(first_position_, table.size(0));
+  }
   void scale(const Tensor& x, const Stream& stream) const;
+  void add_positions(const Tensor& y, const Pass& pass, const Stream& stream) const;
+  bool adds_positions_apart(const Pass& pass) const {
+    return positions_ && (pass.positions || (scales_tokens_alone_ && factor_ != 1));
+  }
   float factor_;
-  Parameter tokens_;
+  bool scales_tokens_alone_, owns_tokens_;
+  std::int64_t first_position_;
+  std::shared_ptr<Parameter> tokens_;
   std::optional<Parameter> positions_;
 };
 

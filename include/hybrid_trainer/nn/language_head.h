@@ -14,8 +14,10 @@ class LanguageHead {
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and are ignored.
   /// `cap`: logits z become c·tanh(z/c); 0: as they are. `scale`: of the logits before that; where it
   /// is not 1, x is multiplied by it in place.
-  LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0, float scale = 1)
-      : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale) {}
+  /// `bias`: (padded vocabulary, 1), added to the logits and not trained, or null.
+  LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0, float scale = 1,
+               Parameter* bias = nullptr)
+      : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale), bias_(bias) {}
   /// The losses of all rows of x (N, C) with targets (N) i32, kNoTarget's 0, summed and divided by
   /// `divisor`, as (1) f64. Where the tape keeps, also writes the table's gradient and saves dx; both
   /// are multiplied by `gradient_scale`.
@@ -40,7 +42,15 @@ class LanguageHead {
   class Chunks;
   Parameter& table_;
   std::int64_t vocabulary_;
+  /// The values to add; none where there is no bias.
+  Weight held_bias(const Stream& stream) const {
+    return bias_ ? bias_->acquire_master(stream) : Weight{};
+  }
+  static Tensor as_vector(const Tensor& bias) {
+    return bias ? bias.view({bias.elements()}) : Tensor{};
+  }
   float cap_, scale_;
+  Parameter* bias_;
 };
 
 }  // namespace hybrid_trainer

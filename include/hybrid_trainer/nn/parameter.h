@@ -42,6 +42,7 @@ struct FileTensor {
   bool channels_first = false;
   /// Its rows come behind a first dimension of 1 there.
   bool has_outer = false;
+  bool may_be_missing = false;  // there, and is 0 then
   std::int64_t rows() const { return shape[transposed || has_outer ? 1 : 0]; }  // here
   /// Of the whole tensor there.
   Shape whole_shape() const;

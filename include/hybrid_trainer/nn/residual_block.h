@@ -11,7 +11,8 @@
 
 namespace hybrid_trainer {
 
-/// One branch of a layer: x += scale·dropout(last_norm(branch(norm(x)))).
+/// One branch of a layer: x += scale·dropout(last_norm(branch(norm(x)))), or post-norm
+/// x = norm(x + scale·dropout(branch(x))).
 struct BranchSpec {
   ModuleName name;                        // in the block: "attn"
   ModuleName norm;                        // likewise: "ln_1"
@@ -26,14 +27,15 @@ using LayerSpec = std::vector<BranchSpec>;
 struct ResidualSpec {
   std::int64_t width = 0;  // C
   NormSpec norm{};
-  float dropout = 0;  // on each branch's result before it joins the stream
-  float scale = 1;    // of that result
+  float dropout = 0;       // on each branch's result before it joins the stream
+  float scale = 1;         // of that result
+  bool post_norm = false;  // norms follow the sums; branches then have no last_norm
 };
 
 /// By what a block does not keep: the levels of Rebuild, and last its input alone.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
-/// A block of pre-norm residual branches.
+/// A block of residual branches, with each norm before its branch, or behind its sum (post-norm).
 class ResidualBlock final : public Module {
  public:
   /// What its branches keep while a text is generated.
@@ -70,7 +72,13 @@ class ResidualBlock final : public Module {
   template <class Branch>
   Tensor forward(const Part& part, const Tensor& x, ActivationTape& tape, const Stream& stream,
                  const Branch& branch);
-  void backward(const Part& part, const Tensor& dx, ActivationTape& tape, const Stream& stream);
+  /// x + scale·dropout(y), which may lie over y.
+  Tensor added(const Part& part, const Tensor& x, const Tensor& y, bool is_apart, const Pass& pass,
+               const Stream& stream) const;
+  /// The gradient of y, from that of the sum.
+  Tensor before_sum(const Part& part, const Tensor& dsum, const Pass& pass,
+                    const Stream& stream) const;
+  Tensor backward(const Part& part, const Tensor& dx, ActivationTape& tape, const Stream& stream);
   bool drops(const Pass& pass) const { return residual_.dropout != 0 && pass.training; }
   std::string name_;
   ResidualSpec residual_;

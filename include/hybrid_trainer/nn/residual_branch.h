@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct BranchState {
   virtual void keep(std::int64_t /*text*/, const Stream&) {}
   /// Goes back to that.
   virtual void go_back(std::int64_t /*text*/, const Stream&) {}
+  /// Each text i goes on from what text parents[i] has seen, `tokens` tokens. Throws Error where the
+  /// state cannot do that.
+  virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
+                      const Stream& stream);
   /// Whether decoding may be recorded (see Recording) and replayed: it waits for nothing, and all
   /// that it keeps stays where it is until it grows.
   virtual bool can_record() const { return false; }

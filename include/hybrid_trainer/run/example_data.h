@@ -3,6 +3,7 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct ExampleFiles {
   bool pairs = false;    // they hold pairs of answers
   /// Seconds of a clip that the model hears at once: the examples are clips. 0: it reads text alone.
   double heard_seconds = 0;
+  /// The model has an encoder that reads tokens; see folder_writing.h.
+  std::optional<SourceFormat> source{};
 };
 
 /// Examples as a run takes them.
@@ -54,8 +57,9 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
 
-/// How rows are laid into batches of `batch_size` sequences.
+/// How rows are laid into batches of `batch_size` sequences. `source_length`: of rows with sources.
 PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
-                                std::uint64_t seed, const Tokenizer& tokenizer);
+                                std::uint64_t seed, const Tokenizer& tokenizer,
+                                std::int64_t source_length = 0);
 
 }  // namespace hybrid_trainer

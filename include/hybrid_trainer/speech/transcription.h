@@ -13,6 +13,7 @@ struct TranscriptionSettings {
   std::string language{};   // a code, as "en"; empty: the model says which it hears
   bool translates = false;  // into English
   bool timestamps = false;  // what is said is cut into segments with times
+  std::int64_t beams = 1;   // texts that the search goes on with, see BeamSearch
   DType dtype = DType::kF32;
 };
 
@@ -30,7 +31,8 @@ struct Transcript {
       tokens{};  // that were written, of all windows, without what they begin with
 };
 
-/// What a Whisper model hears in a clip: its likeliest tokens, one after the other. A clip that is longer than the model's window goes
+/// What a Whisper model hears in a clip: its likeliest tokens, one after the other, or with several beams
+/// the likeliest text of a beam search. A clip that is longer than the model's window goes
 /// through in windows, each of which begins where the last timestamp of the one before is; it then has
 /// timestamps. Source: Radford et al. 2022, section 3.8 and appendix.
 Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// (IBM 2025), Bamba (IBM 2024), Qwen3-Next and the text models of Qwen3.5 (Qwen Team 2025, 2026).
 /// The last one is our own. With experts: Mixtral (Jiang et al. 2024), Qwen1.5-MoE and Qwen2 (Qwen Team
 /// 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et al. 2024), Granite 3 (IBM 2024),
-/// gpt-oss (OpenAI 2025). With an encoder: Whisper (Radford et al. 2022).
+/// gpt-oss (OpenAI 2025). With an encoder: Whisper (Radford et al. 2022) and BART (Lewis et al. 2020).
 /// Of pictures: ViT (Dosovitskiy et al. 2021).
 ModelFamily gpt2_family();
 ModelFamily llama_family();
@@ -35,5 +35,6 @@ ModelFamily whisper_family();
 ModelFamily trident_family();
 ModelFamily series_family();
 ModelFamily vit_family();
+ModelFamily bart_family();
 
 }  // namespace hybrid_trainer

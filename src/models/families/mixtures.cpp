@@ -19,7 +19,7 @@ ExpertMixture::Files gpt_oss_files() {
           .are_plain = true};
 }
 
-std::vector<ModelPreset> granite_presets() {
+std::vector<ModelPreset> granite_mixture_presets() {
   ModelConfig tiny{.family = "granitemoe",
                    .layers = 4,
                    .heads = 4,
@@ -158,7 +158,7 @@ ModelFamily granite_moe_family() {
                                          .missing_inner_width = 11008}},
        .attention_bias = true,
        .file_context = 2048,
-       .presets = granite_presets()});
+       .presets = granite_mixture_presets()});
 }
 
 ModelFamily gpt_oss_family() {

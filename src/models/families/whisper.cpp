@@ -70,8 +70,11 @@ std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint
   const LayerSpec layer{whisper_self_attention(config, encoder.heads, true),
                         whisper_feed_forward(config, encoder.inner_width, "ln_2")};
   return std::make_unique<SequenceToSequence>(
-      config, spec, std::make_unique<SpeechEncoder>(encoder, residual, layer, stream), source, seed,
-      stream);
+      config, spec,
+      [&](const std::shared_ptr<Parameter>&) {
+        return std::make_unique<SpeechEncoder>(encoder, residual, layer, stream);
+      },
+      source, seed, stream);
 }
 
 ModelConfig whisper_resolved(const ModelConfig& given) {
@@ -97,6 +100,9 @@ void whisper_collect_problems(const ModelConfig& config, std::vector<std::string
   };
   check("model.heads", config.heads);
   check("model.encoder.heads", config.encoder.heads);
+  if (config.encoder.source_length > 0)
+    problems.push_back(concat("model.encoder.source_length: got ", config.encoder.source_length,
+                              ", and whisper hears clips; leave it out"));
   if (config.width % 2 != 0)
     problems.push_back(concat("model.width: got ", config.width,
                               ", want an even number: half of the channels of a position are "

@@ -1,0 +1,212 @@
+#include "hybrid_trainer/generation/beam_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// What transformers gives to a text that must not be chosen.
+constexpr float kWorst = -1e9F;
+
+using Tokens = std::vector<std::int32_t>;
+
+/// A text of the search, with the sum of its tokens' log-likelihoods.
+struct Beam {
+  Tokens text;
+  float score = kWorst;
+  std::int64_t parent = 0;  // the beam that it goes on from
+  bool has_ended = false;
+};
+
+/// A text that has ended, or the place for one; its score has the length penalty.
+struct EndedBeam {
+  Tokens text;
+  float score = kWorst;
+  bool has_ended = false;
+};
+
+void to_log_likelihoods(std::span<const float> logits, std::vector<float>& scores) {
+  const float largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - largest));
+  const auto log_sum = static_cast<float>(std::log(sum));
+  scores.resize(logits.size());
+  std::ranges::transform(logits, scores.begin(),
+                         [&](float logit) { return logit - largest - log_sum; });
+}
+
+bool contains(const Tokens& tokens, std::int32_t id) {
+  return std::ranges::find(tokens, id) != tokens.end();
+}
+
+/// The beams of one search.
+class Beams {
+ public:
+  Beams(std::span<const std::int32_t> beginning, std::int64_t count, const BeamSettings& settings)
+      : settings_(settings), begun_(std::ssize(beginning)) {
+    const Tokens text(beginning.begin(), beginning.end());
+    running_.assign(static_cast<std::size_t>(count), {.text = text});
+    running_.front().score = 0;  // the others, alike, would repeat what follows it
+    ended_.assign(static_cast<std::size_t>(count), {.text = text});
+  }
+
+  const std::vector<Beam>& running() const { return running_; }
+  const Tokens& best() const { return ended_.front().text; }
+
+  /// Chooses among the tokens behind all beams by their scores, (beams · vocabulary) with those of the
+  /// beams before added. Returns whether the search goes on.
+  bool go_on(std::span<const float> scores) {
+    const std::vector<Beam> candidates = best_of(scores);
+    choose_running(candidates);
+    choose_ended(candidates);
+    const auto ended = [](const auto& beam) { return beam.has_ended; };
+    improves_ = improves_ && may_improve();
+    const bool is_enough =
+        settings_.end == SearchEnd::kEnough && std::ranges::all_of(ended_, ended);
+    return improves_ && !is_enough && !std::ranges::all_of(candidates, ended);
+  }
+
+ private:
+  std::size_t count() const { return running_.size(); }
+  std::int64_t length() const { return std::ssize(running_.front().text); }
+  float penalty(std::int64_t tokens) const {
+    return static_cast<float>(std::pow(static_cast<double>(tokens), settings_.length_penalty));
+  }
+
+  /// So many that some are left to go on if the best all end.
+  std::vector<Beam> best_of(std::span<const float> scores) const {
+    const std::size_t vocabulary = scores.size() / count();
+    const std::size_t kept = std::min(
+        scores.size(), std::max<std::size_t>(2, 1 + settings_.end_tokens.size()) * count());
+    std::vector<std::size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto is_better = [&](std::size_t a, std::size_t b) {
+      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+    };
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                      is_better);
+    std::vector<Beam> best;
+    for (std::size_t i = 0; i < kept; ++i) {
+      const std::size_t parent = order[i] / vocabulary;
+      const auto token = static_cast<std::int32_t>(order[i] % vocabulary);
+      Beam& beam = best.emplace_back(Beam{.text = running_[parent].text,
+                                          .score = scores[order[i]],
+                                          .parent = static_cast<std::int64_t>(parent)});
+      beam.text.push_back(token);
+      beam.has_ended =
+          std::ssize(beam.text) >= settings_.longest || contains(settings_.end_tokens, token);
+    }
+    return best;
+  }
+
+  void choose_running(const std::vector<Beam>& candidates) {
+    std::vector<Beam> next(candidates);
+    for (Beam& beam : next) beam.score += beam.has_ended ? kWorst : 0;
+    std::ranges::stable_sort(next, std::greater(), &Beam::score);
+    next.resize(count());
+    running_ = std::move(next);
+  }
+
+  /// Only what is among the best beams may end.
+  void choose_ended(const std::vector<Beam>& candidates) {
+    const bool is_full =
+        settings_.end == SearchEnd::kEnough &&
+        std::ranges::all_of(ended_, [](const EndedBeam& one) { return one.has_ended; });
+    const float divisor = penalty(std::ssize(candidates.front().text) - begun_);
+    std::vector<EndedBeam> all(ended_);
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const bool ends = candidates[i].has_ended && i < count();
+      float score = candidates[i].score / divisor;
+      for (const bool is_out : {is_full, !improves_, !ends}) score += is_out ? kWorst : 0;
+      all.push_back({candidates[i].text, score, ends});
+    }
+    std::ranges::stable_sort(all, std::greater(), &EndedBeam::score);
+    all.resize(count());
+    ended_ = std::move(all);
+  }
+
+  /// Whether the best beam could still beat the worst text that has ended.
+  bool may_improve() const {
+    const bool counts_to_end = settings_.end == SearchEnd::kCertain && settings_.length_penalty > 0;
+    const std::int64_t tokens = (counts_to_end ? settings_.longest : length()) - begun_;
+    const float possible = running_.front().score / penalty(tokens);
+    const float worst = std::ranges::min(ended_, {}, &EndedBeam::score).score;
+    return std::ranges::any_of(
+        ended_, [&](const EndedBeam& one) { return possible > (one.has_ended ? worst : kWorst); });
+  }
+
+  const BeamSettings& settings_;
+  std::int64_t begun_;
+  std::vector<Beam> running_;
+  std::vector<EndedBeam> ended_;
+  bool improves_ = true;
+};
+
+}  // namespace
+
+BeamSearch::BeamSearch(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream)
+    : model_(model), decoder_(model, room, dtype, stream) {
+  model_.set_texts_per_source(room.texts);
+}
+
+BeamSearch::~BeamSearch() { model_.set_texts_per_source(1); }
+
+std::span<const float> BeamSearch::logits(std::span<const std::int32_t> beginning) {
+  decoder_.begin(0, beginning);
+  return decoder_.logits(0);
+}
+
+std::vector<std::int32_t> BeamSearch::write_greedily(std::span<const std::int32_t> beginning,
+                                                     const BeamSettings& settings,
+                                                     const ScoreRule& rule) {
+  Tokens text(beginning.begin(), beginning.end());
+  decoder_.begin(0, text);
+  while (std::ssize(text) < settings.longest) {
+    const std::span<const float> logits = decoder_.logits(0);
+    std::vector<float> scores(logits.begin(), logits.end());
+    rule(scores, text);
+    const auto next = static_cast<std::int32_t>(std::ranges::max_element(scores) - scores.begin());
+    text.push_back(next);
+    if (contains(settings.end_tokens, next) || std::ssize(text) == settings.longest) break;
+    const BatchDecoder::Next added{0, next};
+    decoder_.add({&added, 1});
+  }
+  return {text.begin() + std::ssize(beginning), text.end()};
+}
+
+std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> beginning,
+                                            const BeamSettings& settings, const ScoreRule& rule) {
+  require(settings.longest <= decoder_.context(), "beam search: texts beyond the context");
+  const std::int64_t count = decoder_.rows(), begun = std::ssize(beginning);
+  if (begun >= settings.longest) return {};
+  if (count == 1) return write_greedily(beginning, settings, rule);
+  decoder_.begin(0, beginning);
+  decoder_.branch(std::vector<std::int64_t>(static_cast<std::size_t>(count), 0));
+  Beams beams(beginning, count, settings);
+  std::vector<float> scores, of_beam;
+  while (true) {
+    scores.clear();
+    for (std::int64_t row = 0; row < count; ++row) {
+      const Beam& beam = beams.running()[static_cast<std::size_t>(row)];
+      to_log_likelihoods(decoder_.logits(row), of_beam);
+      rule(of_beam, beam.text);
+      for (const float score : of_beam) scores.push_back(score + beam.score);
+    }
+    if (!beams.go_on(scores)) break;
+    std::vector<std::int64_t> parents;
+    std::vector<BatchDecoder::Next> next;
+    for (const Beam& beam : beams.running()) {
+      next.push_back({std::ssize(parents), beam.text.back()});
+      parents.push_back(beam.parent);
+    }
+    decoder_.branch(parents);
+    decoder_.add(next);
+  }
+  return {beams.best().begin() + begun, beams.best().end()};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,60 @@
+#include "hybrid_trainer/generation/writing_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+namespace hybrid_trainer {
+namespace {
+
+using TokenIds = std::vector<std::int32_t>;
+
+/// The tokens of ten that may follow.
+std::set<int> allowed(const WritingRules& rules, const TokenIds& text) {
+  std::vector<float> scores(10, 1.5F);
+  rules.apply(scores, text);
+  std::set<int> ids;
+  for (int id = 0; id < 10; ++id)
+    if (!std::isinf(scores[static_cast<std::size_t>(id)])) ids.insert(id);
+  return ids;
+}
+
+std::set<int> all_but(const std::set<int>& forbidden) {
+  std::set<int> ids;
+  for (int id = 0; id < 10; ++id)
+    if (!forbidden.contains(id)) ids.insert(id);
+  return ids;
+}
+
+TEST(WritingRules, ForbidWhatWouldRepeatTokensInARow) {
+  EXPECT_EQ(allowed({.unrepeated = 2}, {4, 5, 4}), all_but({5}));
+  EXPECT_EQ(allowed({.unrepeated = 2}, {4, 5, 4, 6, 4}), all_but({5, 6}));
+  EXPECT_EQ(allowed({.unrepeated = 3}, {1, 2, 3, 1, 2}), all_but({3}));
+  EXPECT_EQ(allowed({.unrepeated = 3}, {1, 2}), all_but({})) << "too short to repeat";
+  EXPECT_EQ(allowed({.unrepeated = 1}, {4, 5, 4}), all_but({4, 5}));
+}
+
+TEST(WritingRules, ShortTextsDoNotEnd) {
+  const WritingRules rules{.end_tokens = {2, 7}, .least = 3};
+  EXPECT_EQ(allowed(rules, {1, 1}), all_but({2, 7}));
+  EXPECT_EQ(allowed(rules, {1, 1, 1}), all_but({}));
+}
+
+TEST(WritingRules, KeepToTheWordsThatThereAre) {
+  EXPECT_EQ(allowed({.words = 3}, {1}), (std::set<int>{0, 1, 2}));
+  EXPECT_EQ(allowed({.words = 30}, {1}), all_but({}));
+}
+
+TEST(WritingRules, FirstAndLastTokensAreForced) {
+  const WritingRules rules{.first = 0, .last = 2, .longest = 5};
+  EXPECT_EQ(allowed(rules, {2}), (std::set<int>{0}));
+  EXPECT_EQ(allowed(rules, {2, 0}), all_but({}));
+  EXPECT_EQ(allowed(rules, {2, 0, 4, 4}), (std::set<int>{2}));
+  std::vector<float> scores(10, 1.5F);
+  rules.apply(scores, TokenIds{2});
+  EXPECT_EQ(scores[0], 0);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
