@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/error.h"
@@ -7,6 +8,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/generation/evaluation.h"
+#include "hybrid_trainer/nn/graph_loss.h"
 #include "hybrid_trainer/tasks/network_task.h"
 #include "src/tasks/opened_data.h"
 
@@ -58,6 +60,22 @@ std::vector<Measure> measures_of(Network& network, EvaluationBatches& batches, c
   return sums;
 }
 
+/// With the share of the variance that a regression explains in place of what it is made of.
+std::vector<Measure> with_explained_variance(const std::vector<Measure>& sums) {
+  constexpr std::string_view kTarget = ".target", kSquare = ".target_square";
+  std::vector<Measure> measures;
+  for (const Measure& measure : sums) {
+    if (!measure.name.ends_with(kTarget)) {
+      if (!measure.name.ends_with(kSquare)) measures.push_back(measure);
+      continue;
+    }
+    const std::string loss = measure.name.substr(0, measure.name.size() - kTarget.size());
+    const double share = graph::r_squared(sums, loss);
+    if (std::isfinite(share)) measures.push_back({loss + ".r_squared", share, 1});
+  }
+  return measures;
+}
+
 }  // namespace
 
 Interval interval_of_share(const Measure& measure) {
@@ -72,14 +90,14 @@ Interval interval_of_share(const Measure& measure) {
 
 bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
 
-std::string NetworkScore::text() const {
+std::string NetworkScore::text(const std::string& between) const {
   std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
   if (best_loss) text += concat(", the best that can be reached is ", brief(*best_loss));
   const auto is_loss = [](const Measure& measure) { return measure.name.ends_with(".loss"); };
   const bool has_one_loss = std::ranges::count_if(measures, is_loss) == 1;
   for (const Measure& measure : measures) {
     if (has_one_loss && is_loss(measure)) continue;  // said already
-    text += concat("; ", measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
+    text += concat(between, measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
     if (!is_share(measure)) continue;
     const Interval interval = interval_of_share(measure);
     text += concat(" (95 % within ", units::fixed(interval.low, 3), " to ",
@@ -97,7 +115,7 @@ NetworkScore score(Network& network, const NetworkData& data, const HybridTraine
   return {.loss = result.loss,
           .examples = result.tokens,
           .best_loss = data.best_loss(config),
-          .measures = measures_of(network, *batches, pass, stream)};
+          .measures = with_explained_variance(measures_of(network, *batches, pass, stream))};
 }
 
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,

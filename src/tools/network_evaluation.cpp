@@ -15,7 +15,7 @@ void evaluate_network(const TrainedRun& run, const std::string& data, const std:
   const DType dtype = compute_in(*run.network, precision, stream);
   const NetworkScore found = score(run, data, dtype, stream);
   if (!json) {
-    std::cout << found.text() << "\n";
+    std::cout << found.text("\n  ") << "\n";
     return;
   }
   boost::json::object line{{"loss", found.loss}, {"examples", found.examples}};

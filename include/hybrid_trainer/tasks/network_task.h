@@ -37,10 +37,12 @@ struct NetworkScore {
   double loss = 0;
   std::int64_t examples = 0;
   std::optional<double> best_loss{};  // that any network can reach, where it is known
-  std::vector<Measure> measures{};    // summed over all examples
+  /// Summed over all examples; of a regression r_squared, the share of the variance that it explains.
+  std::vector<Measure> measures{};
 
   /// "loss 0.52 over 256 examples, the best that can be reached is 0.5; events.accuracy 0.91".
-  std::string text() const;
+  /// Measures stand between texts of `between`.
+  std::string text(const std::string& between = "; ") const;
 };
 
 /// Evaluates it on the data's held-out examples. `dtype` is that of activations and products. Throws
