@@ -63,7 +63,8 @@ TEST_F(SourceFinetune, FromPairsToTexts) {
   well({"export", "tuned", "--output", "exported"});
   EXPECT_TRUE(contains(read_text(scratch_ / "exported/README.md"), "text2text-generation"));
   well({"sample", "exported", "--prompt", "abc"});
-  EXPECT_TRUE(contains(well({"plan", "--model", "model"}).output, "activations"));
+  EXPECT_TRUE(contains(well({"plan", "--model", "model", "--set", "data.sequence_length=8"}).output,
+                       "activations"));
 }
 
 TEST_F(SourceFinetune, SampleSaysWhatItDoesNotDoWithASource) {
