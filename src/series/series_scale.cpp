@@ -1,6 +1,7 @@
 #include "hybrid_trainer/series/series_scale.h"
 
 #include <cmath>
+#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
@@ -32,6 +33,7 @@ std::string text_of(const SeriesScale& scale) {
 }
 
 SeriesScale scale_from(const std::string& text, std::int64_t columns, const std::string& key) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   SeriesScale scale;
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(
@@ -42,10 +44,11 @@ SeriesScale scale_from(const std::string& text, std::int64_t columns, const std:
     const std::string part = text.substr(begin, text.find(',', begin) - begin);
     begin += part.size() + 1;
     const std::size_t slash = part.find('/');
-    const auto mean = plain_number(part.substr(0, slash)),
-               deviation = slash == part.npos ? std::nullopt : plain_number(part.substr(slash + 1));
-    if (!mean || !deviation || !(*deviation > 0)) refuse(concat("of which \"", part, "\" is none"));
-    scale.columns.push_back({*mean, *deviation});
+    const double mean = plain_number(part.substr(0, slash)).value_or(kNone);
+    const double deviation =
+        slash == part.npos ? kNone : plain_number(part.substr(slash + 1)).value_or(kNone);
+    if (std::isnan(mean) || !(deviation > 0)) refuse(concat("of which \"", part, "\" is none"));
+    scale.columns.push_back({mean, deviation});
   }
   if (std::ssize(scale.columns) != columns) refuse(concat("which has ", scale.columns.size()));
   return scale;

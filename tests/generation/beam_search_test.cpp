@@ -61,8 +61,9 @@ class BeamSearchTest : public ::testing::Test {
 TEST_F(BeamSearchTest, WithEnoughBeamsFindsTheLikeliestText) {
   double best = -std::numeric_limits<double>::infinity();
   TokenIds wanted;
-  for (std::int32_t code = 0; code < kLetters * kLetters * kLetters; ++code) {
-    const TokenIds text{code / (kLetters * kLetters), code / kLetters % kLetters, code % kLetters};
+  constexpr auto kTokens = static_cast<std::int32_t>(kLetters);
+  for (std::int32_t code = 0; code < kTokens * kTokens * kTokens; ++code) {
+    const TokenIds text{code / (kTokens * kTokens), code / kTokens % kTokens, code % kTokens};
     const double here = log_likelihood(text);
     if (here > best) best = here, wanted = text;
   }
