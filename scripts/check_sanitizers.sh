@@ -31,7 +31,7 @@ run() {
   long+=':InertKeys.ChangeNoBit:PreferenceRun.Learns*:BestCheckpointTest.IsTheSameInARun*:MaskedRun.HasTheBits*'
   long+=':TextCuts.*WholeText:HostileTemplate.OperationsOf*:Ranks/InterruptedSave*/1'
   long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*'
-  long+=':TridentRun.Learns*:TridentVariants.*:SyntheticLearning.*:SourceRun.Learns*:NetworkRun.Learns*'
+  long+=':TridentRun.Learns*:TridentRun.OverRanks*:TridentRun.MemoryOptions*:TridentVariants.*:SyntheticLearning.*:SourceRun.Learns*:NetworkRun.Learns*'
   [[ "$program" == test_tools || "$program" == test_cuda ]] || filter="-$matrices:$long"
   # Of the emulated runs one through all phases: the others are for bits.
   [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*:CudaAttention.Large*:CudaBenchmark.*'
