@@ -58,8 +58,7 @@ TEST_F(SourceFinetune, FromPairsToTexts) {
   EXPECT_EQ(text.at("prompt_tokens").as_int64(), 5);
   EXPECT_LE(text.at("tokens").as_int64(), 6);
   write_text(scratch_ / "sources.txt", "abc\nde\n");
-  EXPECT_TRUE(
-      contains(well({"sample", "tuned", "--prompts", "sources.txt"}).output, "\"line\":2"));
+  EXPECT_TRUE(contains(well({"sample", "tuned", "--prompts", "sources.txt"}).output, "\"line\":2"));
   well({"export", "tuned", "--output", "exported"});
   EXPECT_TRUE(contains(read_text(scratch_ / "exported/README.md"), "text2text-generation"));
   well({"sample", "exported", "--prompt", "abc"});

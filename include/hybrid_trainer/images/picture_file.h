@@ -19,8 +19,8 @@ struct PictureForm {
 /// it names; IoError.
 PictureKind read_picture_kind(const std::filesystem::path& path);
 
-/// Looks at a PNG or JPEG file, or at a .npy array (H, W) or (H, W, C) of 1, 3 or 4 colors, and
-/// whether it was cut off, as far as that is seen without unpacking it. Throws MissingInput; DataError
+/// Looks at a PNG or JPEG file, or at a .npy array (H, W) or (H, W, C) of 1, 3 or 4 colors. Sees
+/// whether it was cut off, as far as that shows without unpacking it. Throws MissingInput; DataError
 /// where the file is something else, damaged, or larger than 178 million pixels; IoError.
 PictureForm read_picture_form(const std::filesystem::path& path);
 

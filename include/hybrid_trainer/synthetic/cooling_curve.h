@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Draws a curve y = a·exp(−k·t)·(1 + noise up to 1 %) at times t = 0 to 1, with a in [0.8, 1.2) and
-/// k in [0.5, 1) where it is slow, [1.5, 2) where it is fast.
+/// Draws a curve y = a·exp(−k·t)·(1 + noise up to 1 %) at times t = 0 to 1. a is in [0.8, 1.2). k is in
+/// [0.5, 1) of a slow curve, and in [1.5, 2) of a fast one.
 void write_cooling_curve(std::span<float> curve, bool fast, const RandomKey& key);
 
 /// k by a straight line through the logarithms of the curve, of least squares. The noise of a curve moves

@@ -38,9 +38,9 @@ struct PlumeWeights {
   double beta = 1;  // a number of a box that is d away costs d²/(2·beta), from beta on |d| − beta/2
 };
 
-/// The least loss of a cell, of the mean over all: with p the share of cells with a plume, q of plumes
-/// that nobody has noted, H the entropy of a noisy label and L the mean cost of a number of a box,
-/// p·(H(q) + (1 − q)·(kind·H(kind_noise) + box·4·L)). L is that of normal noise.
+/// The least loss of a cell, of the mean over all: p·(H(q) + (1 − q)·(kind·H(kind_noise) + box·4·L)).
+/// p is the share of cells with a plume, and q the share of plumes that nobody has noted. H is the
+/// entropy of a noisy label. L is the mean cost of a number of a box, under normal noise.
 double best_plume_loss(const PlumeShape& shape, const PlumeWeights& weights = {});
 
 }  // namespace hybrid_trainer

@@ -34,10 +34,10 @@ struct TridentShape {
 /// | plume_boxes (B, G, G, 4), plume_kinds (B, G, G) i32 | see PlumeScene |
 /// | cooling_constant (B, 1) | what a fit to the curve gives, with noise |
 ///
-/// Event n of 8 kinds is by n mod 4: the motion and the swing; the region and the plumes' kind; cooling,
-/// brightness and swing; the token said three before. With probability `event_noise` another one is
-/// said. All of this follows from what is seen, with all of its noise, without doubt: the noise of sensors
-/// is bounded. So the best losses are those of what is said: noisy_label_entropy(8, event_noise) of an
+/// Each event has one of 8 kinds. What tells it goes by its number mod 4: the motion and the swing; the
+/// region and the plumes' kind; cooling, brightness and swing; the token said three before. With
+/// probability `event_noise` another one is said. The noise of sensors is bounded, so that what they show
+/// is never in doubt. So the best losses are those of what is said: noisy_label_entropy(8, event_noise) of an
 /// event, cooling_deviation² of the constant, and best_plume_loss of a cell of the grid.
 class TridentSet final : public SyntheticSet {
  public:
