@@ -7,6 +7,7 @@
 #include "hybrid_trainer/audio/wav_file.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/tables/file_in_row.h"
 #include "hybrid_trainer/tables/row_files.h"
 
 namespace hybrid_trainer {
@@ -18,13 +19,8 @@ namespace {
 constexpr const char* kWantedClip = R"(want {"audio": "a.wav", "text": "…", "language": "en"})";
 const std::vector<std::string> kClipKeys{"audio", "text", "language"};
 
-const json::value* present(const json::object& row, std::string_view key) {
-  const json::value* value = row.if_contains(key);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
 std::string text_of_clip(const json::object& row) {
-  const json::value* value = present(row, "text");
+  const json::value* value = value_in_row(row, "text");
   if (value == nullptr) throw DataError(concat("it has no \"text\"; ", kWantedClip));
   if (!value->is_string()) throw DataError(concat("\"text\" is no text; ", kWantedClip));
   std::string text(value->get_string());
@@ -34,29 +30,18 @@ std::string text_of_clip(const json::object& row) {
 }
 
 std::string language_of_clip(const json::object& row) {
-  const json::value* value = present(row, "language");
+  const json::value* value = value_in_row(row, "language");
   if (value == nullptr) return "";
   if (!value->is_string())
     throw DataError(R"("language" is no text; want a code such as "en", or leave it out)");
   return std::string(value->get_string());
 }
 
-/// The path that a row gives of its clip, by itself or as the "path" of an object.
 std::string audio_of_clip(const json::object& row) {
-  const json::value* value = present(row, "audio");
-  if (value == nullptr) throw DataError(concat("it has no \"audio\"; ", kWantedClip));
-  if (value->is_object()) {
-    const json::object& object = value->get_object();
-    const json::value* bytes = present(object, "bytes");
-    if (bytes != nullptr && !(bytes->is_string() && bytes->get_string().empty()))
-      throw DataError(
-          "\"audio\" holds the sound itself; write it to WAV files and give their paths");
-    value = present(object, "path");
-    if (value == nullptr) throw DataError(concat("\"audio\" has no \"path\"; ", kWantedClip));
-  }
-  if (!value->is_string() || value->get_string().empty())
-    throw DataError(concat("\"audio\" is no path of a WAV file; ", kWantedClip));
-  return std::string(value->get_string());
+  return path_in_row(row, "audio",
+                     {.holds = "holds the sound itself; write it to WAV files and give their paths",
+                      .file = "a WAV file",
+                      .wanted = kWantedClip});
 }
 
 /// Reads files of clips one behind the other.

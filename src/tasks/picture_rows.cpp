@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/tables/file_in_row.h"
 #include "hybrid_trainer/tables/row_files.h"
 
 namespace hybrid_trainer {
@@ -18,33 +19,19 @@ namespace {
 constexpr const char* kWantedPicture = R"(want {"image": "a.png", "label": "cat"})";
 const std::vector<std::string> kPictureKeys{"image", "label", "file_name"};
 
-const json::value* value_under(const json::object& row, std::string_view key) {
-  const json::value* value = row.if_contains(key);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
-/// The path that a row gives of its picture, by itself or as the "path" of an object.
 std::string path_in(const json::object& row) {
-  const json::value* value = value_under(row, "image");
-  if (value == nullptr) value = value_under(row, "file_name");
-  if (value == nullptr) throw DataError(concat("it has no \"image\"; ", kWantedPicture));
-  if (value->is_object()) {
-    const json::object& object = value->get_object();
-    const json::value* bytes = value_under(object, "bytes");
-    if (bytes != nullptr && !(bytes->is_string() && bytes->get_string().empty()))
-      throw DataError(
-          "\"image\" holds the picture itself; write it to a PNG or JPEG file and give its path");
-    value = value_under(object, "path");
-    if (value == nullptr) throw DataError(concat("\"image\" has no \"path\"; ", kWantedPicture));
-  }
-  if (!value->is_string() || value->get_string().empty())
-    throw DataError(concat("\"image\" is no path of a picture; ", kWantedPicture));
-  return std::string(value->get_string());
+  const bool has_other_name =
+      value_in_row(row, "image") == nullptr && value_in_row(row, "file_name");
+  return path_in_row(
+      row, has_other_name ? "file_name" : "image",
+      {.holds = "holds the picture itself; write it to a PNG or JPEG file and give its path",
+       .file = "a picture",
+       .wanted = kWantedPicture});
 }
 
 PictureLabel label_in(const json::object& row) {
   constexpr std::int64_t kMostClasses = 1 << 20;
-  const json::value* value = value_under(row, "label");
+  const json::value* value = value_in_row(row, "label");
   if (value == nullptr) throw DataError(concat("it has no \"label\"; ", kWantedPicture));
   if (value->is_string()) {
     const std::string text(value->get_string());
