@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "src/core/block_store.h"
 
 namespace hybrid_trainer {
@@ -22,18 +24,43 @@ void BudgetedSource::give(void* data, std::size_t bytes) noexcept {
 }
 
 void* BlockCache::allocate(std::size_t bytes) {
-  const auto found = free_.find(bytes);
-  if (found != free_.end() && !found->second.empty()) {
-    void* data = found->second.back();
+  void* data = nullptr;
+  if (const auto found = free_.find(bytes); found != free_.end()) {
+    data = found->second.back().data;
     found->second.pop_back();
-    return data;
+    if (found->second.empty()) free_.erase(found);
+  } else {
+    while (!free_.empty() && is_too_much_with(bytes)) give_back_the_oldest();
+    data = source_.take(bytes);
   }
-  return source_.take(bytes);
+  if (data != nullptr) in_use_bytes_ += bytes;
+  most_in_use_bytes_ = std::max(most_in_use_bytes_, in_use_bytes_);
+  return data;
+}
+
+void BlockCache::release(void* data, std::size_t bytes) {
+  in_use_bytes_ -= bytes;
+  free_[bytes].push_back({data, releases_++});
+}
+
+bool BlockCache::is_too_much_with(std::size_t bytes) const {
+  constexpr std::size_t kAlwaysKept = std::size_t{1} << 20;
+  const std::size_t most = std::max(most_in_use_bytes_, in_use_bytes_ + bytes);
+  return source_.over_budget_with(bytes) ||
+         source_.taken_bytes() + bytes > most + std::max(most / 32, kAlwaysKept);
+}
+
+void BlockCache::give_back_the_oldest() noexcept {
+  const auto oldest = std::ranges::min_element(
+      free_, {}, [](const auto& blocks) { return blocks.second.front().since; });
+  source_.give(oldest->second.front().data, oldest->first);
+  oldest->second.pop_front();
+  if (oldest->second.empty()) free_.erase(oldest);
 }
 
 void BlockCache::trim() noexcept {
   for (auto& [bytes, blocks] : free_) {
-    for (void* block : blocks) source_.give(block, bytes);
+    for (const Waiting& block : blocks) source_.give(block.data, bytes);
   }
   free_.clear();
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,17 +45,29 @@ class BlockStore {
   virtual std::size_t extent() const { return 0; }
 };
 
-/// Each block is taken from the source alone and reused for requests of exactly its size.
+/// Each block is taken from the source alone and reused for requests of exactly its size. The blocks
+/// that wait for one are few: in all never more is taken than the most that was ever in use, and a
+/// 32nd of it, or 1 MiB, more. So a process holds to the peak that was planned. Those that waited
+/// longest go first.
 class BlockCache final : public BlockStore {
  public:
   explicit BlockCache(BudgetedSource& source) : source_(source) {}
   void* allocate(std::size_t bytes) override;
-  void release(void* data, std::size_t bytes) override { free_[bytes].push_back(data); }
+  void release(void* data, std::size_t bytes) override;
   void trim() noexcept override;
 
  private:
+  struct Waiting {
+    void* data;
+    std::uint64_t since;
+  };
+  bool is_too_much_with(std::size_t bytes) const;
+  void give_back_the_oldest() noexcept;
+
   BudgetedSource& source_;
-  std::map<std::size_t, std::vector<void*>> free_;  // by size
+  std::map<std::size_t, std::deque<Waiting>> free_;  // by size, those of a size by age
+  std::uint64_t releases_ = 0;
+  std::size_t in_use_bytes_ = 0, most_in_use_bytes_ = 0;
 };
 
 /// Each block is taken from the source alone and returned at once.

@@ -206,6 +206,30 @@ TEST(MemoryPool, TellsAListenerOfEachBlockFromThoseThatLiveOn) {
   EXPECT_EQ(listener.calls, 6);
 }
 
+TEST(MemoryPool, HoldsToThePeakInUseWhateverSizesComeAndGo) {
+  const auto pool = MemoryPool::create("device");
+  for (std::size_t i = 0; i < 60; ++i)  // no two of a size
+    const Buffer block = pool->allocate((40 * 1024 - i * 512) * 1024, MemoryKind::kActivations);
+  const MemoryUse use = pool->use();
+  EXPECT_EQ(use.peak_total, 40 * kMiB);
+  EXPECT_GT(use.cached, 0u);
+  EXPECT_LE(use.most_taken, use.peak_total + use.peak_total / 32);
+}
+
+TEST(MemoryPool, GivesUpWhatWaitedLongestAndNoMoreThanItMust) {
+  const auto pool = MemoryPool::create("device", 64 * kMiB);
+  Buffer most = pool->allocate(64 * kMiB, MemoryKind::kActivations);
+  most = Buffer();
+  most = pool->allocate(16 * kMiB, MemoryKind::kActivations);
+  { const Buffer first = pool->allocate(24 * kMiB, MemoryKind::kActivations); }
+  { const Buffer second = pool->allocate(20 * kMiB, MemoryKind::kActivations); }
+  const Buffer third = pool->allocate(8 * kMiB, MemoryKind::kActivations);  // 68 with both
+  const std::size_t fresh = pool->use().fresh_total;
+  const Buffer again = pool->allocate(20 * kMiB, MemoryKind::kActivations);
+  EXPECT_EQ(pool->use().fresh_total, fresh);
+  EXPECT_EQ(pool->use().cached, 0u);
+}
+
 TEST(MemoryPool, GivesCachedBlocksUpBeforeItRefuses) {
   const auto pool = MemoryPool::create("device", 1024);
   { const Buffer small = pool->allocate(576, MemoryKind::kActivations); }
