@@ -10,15 +10,15 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"plan", plan_command, "compute the memory of a run, and find settings that fit", true},
+    {"plan", plan_command, "compute the memory of a run, and find settings that fit"},
     {"prepare", prepare_command, "turn text files and folders into tokens and a tokenizer"},
     {"finetune", finetune_command, "train a Hugging Face folder's model on examples"},
     {"rows", rows_command, "show what a model would learn from a file of examples"},
-    {"train", train_command, "train a model; resume a run", true},
+    {"train", train_command, "train a model; resume a run"},
     {"watch", watch_command, "show a run while it trains: in the terminal, or as a live page"},
-    {"compare", compare_command, "measure whether one way to train beats another", true},
-    {"eval", eval_command, "measure loss and perplexity over the whole validation split", true},
-    {"sample", sample_command, "continue a text, or hold a conversation", true},
+    {"compare", compare_command, "measure whether one way to train beats another"},
+    {"eval", eval_command, "measure loss and perplexity over the whole validation split"},
+    {"sample", sample_command, "continue a text, or hold a conversation"},
     {"transcribe", transcribe_command, "write what a Whisper model hears in a WAV file"},
     {"inspect", inspect_command, "show what a run, checkpoint, model folder or data file holds"},
     {"export", export_command,
@@ -28,9 +28,8 @@ constexpr Command kCommands[] = {
      "print the configuration, its essential keys, schema or documentation"},
     {"completion", completion_command, "print what completes commands in bash, zsh or fish"},
     {"man", man_command, "print a command's manual page"},
-    {"bench", bench_command, "measure real training steps on this machine", true},
-    {"doctor", doctor_command, "show this machine: processor, speeds, libraries, memory, GPU",
-     true},
+    {"bench", bench_command, "measure real training steps on this machine"},
+    {"doctor", doctor_command, "show this machine: processor, speeds, libraries, memory, GPU"},
 };
 
 }  // namespace

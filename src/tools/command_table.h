@@ -13,7 +13,6 @@ struct Command {
   const char* name;
   int (*run)(const std::vector<std::string>&);
   const char* summary;
-  bool computes = false;  // on several threads that wait for one another
 };
 
 std::span<const Command> command_table();

@@ -50,12 +50,6 @@ void print_first_steps() {
          "hybrid --help lists all commands.\n";
 }
 
-bool computes(const std::vector<std::string>& arguments) {
-  return !arguments.empty() && std::ranges::any_of(command_table(), [&](const Command& command) {
-    return command.computes && arguments.front() == command.name;
-  });
-}
-
 int dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return print_first_steps(), static_cast<int>(ExitCode::kUsage);
   const std::string& name = arguments.front();
@@ -126,7 +120,7 @@ int main(int count, char** values) {
   std::signal(SIGUSR1, SIG_IGN);  // a launcher asks again until a run takes it as a request to stop
   hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
-  if (hybrid_trainer::computes(arguments)) hybrid_trainer::let_waiting_threads_sleep(values);
+  hybrid_trainer::let_waiting_threads_sleep(values);
   const hybrid_trainer::PrintableTerminal output(std::cout, STDOUT_FILENO),
       errors(std::cerr, STDERR_FILENO);  // texts and names come from files and models
   return hybrid_trainer::run(arguments);
