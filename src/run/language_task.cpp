@@ -12,11 +12,11 @@
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
-#include "hybrid_trainer/run/model_card.h"
-#include "hybrid_trainer/run/run_export.h"
+#include "hybrid_trainer/run_folder/model_card.h"
+#include "hybrid_trainer/run_folder/run_export.h"
 #include "src/config/stretches.h"
-#include "src/run/run_base.h"
 #include "src/run/run_tokenizer.h"
+#include "src/run_folder/run_base.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
