@@ -185,19 +185,10 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   const Weight sinks = held_sinks(stream);
   const kernels::AttentionSpec heads = heads_.with_sinks(sinks);
-  if (!texts.each) {
-    const std::int64_t begun = texts.begun;
-    kernels::store_keys_values(cache.keys.rows(begun, begun + 1),
-                               cache.values.rows(begun, begun + 1), qkv, stream);
-    kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads, stream);
+  if (texts.each) {
+    cache.follow(y, qkv, texts.each, pass.positions.view({batch * time}), heads, stream);
   } else {
-    const Tensor rows = qkv.as_rows(), outputs = y.as_rows();
-    const Tensor positions = pass.positions.view({batch * time});
-    for (std::int64_t t = 0; t < time; ++t) {  // each to the bits of its coming alone
-      const auto of = [&](const Tensor& all) { return all.rows(t, t + batch); };
-      kernels::attention_decode(of(outputs), cache.keys, cache.values, of(rows), of(texts.each),
-                                of(positions), heads, stream);
-    }
+    cache.begin(y, qkv, texts.begun, heads, stream);
   }
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }

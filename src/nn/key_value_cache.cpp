@@ -54,4 +54,22 @@ void KeyValueCache::go_back(std::int64_t text, const Stream& stream) {
   if (rows) copy(rows.rows(text, text + 1), kept_rows.rows(text, text + 1), stream);
 }
 
+void KeyValueCache::begin(const Tensor& y, const Tensor& qkv, std::int64_t text,
+                          const kernels::AttentionSpec& heads, const Stream& stream) const {
+  kernels::store_keys_values(keys.rows(text, text + 1), values.rows(text, text + 1), qkv, stream);
+  kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads, stream);
+}
+
+void KeyValueCache::follow(const Tensor& y, const Tensor& qkv, const Tensor& texts,
+                           const Tensor& positions, const kernels::AttentionSpec& heads,
+                           const Stream& stream) const {
+  const Tensor rows = qkv.as_rows(), outputs = y.as_rows();
+  const std::int64_t batch = qkv.size(0), time = qkv.size(1);
+  for (std::int64_t t = 0; t < time; ++t) {
+    const auto of = [&](const Tensor& all) { return all.rows(t, t + batch); };
+    kernels::attention_decode(of(outputs), keys, values, of(rows), of(texts), of(positions), heads,
+                              stream);
+  }
+}
+
 }  // namespace hybrid_trainer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {
@@ -17,6 +18,14 @@ struct KeyValueCache final : BranchState {
   void go_back(std::int64_t text, const Stream& stream) override;
   void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
               const Stream& stream) override;
+  /// Of a text that begins: keeps its keys and values, and lets its queries attend to them. y: (1, T,
+  /// heads of queries·head_size); qkv: queries, keys and values, (1, T, …).
+  void begin(const Tensor& y, const Tensor& qkv, std::int64_t text,
+             const kernels::AttentionSpec& heads, const Stream& stream) const;
+  /// The same for tokens that follow others, (B, T, …), each to the bits of its coming alone; texts and
+  /// positions: of each token, (B·T) i32.
+  void follow(const Tensor& y, const Tensor& qkv, const Tensor& texts, const Tensor& positions,
+              const kernels::AttentionSpec& heads, const Stream& stream) const;
 };
 
 }  // namespace hybrid_trainer
