@@ -184,22 +184,13 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   const Weight sinks = held_sinks(stream);
-  const kernels::AttentionSpec heads = heads_.with_sinks(sinks);
-  if (texts.each) {
-    cache.follow(y, qkv, texts.each, pass.positions.view({batch * time}), heads, stream);
-  } else {
-    cache.begin(y, qkv, texts.begun, heads, stream);
-  }
+  cache.attend(y, qkv, texts, pass, heads_.with_sinks(sinks), stream);
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }
 
 std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
                                                    const Stream& stream) const {
-  auto cache = std::make_unique<KeyValueCache>();
-  for (Tensor* tensor : {&cache->keys, &cache->values}) {
-    *tensor = Tensor::empty({room.texts, room.tokens, heads_.keys * head_size_}, dtype,
-                            MemoryKind::kActivations, stream);
-  }
+  auto cache = std::make_unique<KeyValueCache>(room, heads_.keys * head_size_, dtype, stream);
   if (convolution_)
     cache->rows = Tensor::zeros(convolution_->state_shape(room.texts), dtype,
                                 MemoryKind::kActivations, stream);

@@ -8,6 +8,8 @@ namespace hybrid_trainer {
 /// What attention keeps of texts: keys and values of all positions so far, (texts, max T, heads of
 /// keys·head_size) each, and the rows that a convolution before it reads again.
 struct KeyValueCache final : BranchState {
+  /// Room for keys and values of `width` numbers each, which are not set.
+  KeyValueCache(TextRoom room, std::int64_t width, DType dtype, const Stream& stream);
   Tensor keys, values;
   Tensor rows{}, kept_rows{};  // undefined: no convolution, nothing kept
   bool can_record() const override { return true; }
@@ -18,13 +20,10 @@ struct KeyValueCache final : BranchState {
   void go_back(std::int64_t text, const Stream& stream) override;
   void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
               const Stream& stream) override;
-  /// Of a text that begins: keeps its keys and values, and lets its queries attend to them. y: (1, T,
-  /// heads of queries·head_size); qkv: queries, keys and values, (1, T, …).
-  void begin(const Tensor& y, const Tensor& qkv, std::int64_t text,
-             const kernels::AttentionSpec& heads, const Stream& stream) const;
-  /// The same for tokens that follow others, (B, T, …), each to the bits of its coming alone; texts and
-  /// positions: of each token, (B·T) i32.
-  void follow(const Tensor& y, const Tensor& qkv, const Tensor& texts, const Tensor& positions,
+  /// Keeps the keys and values of tokens, and lets their queries attend to all of their texts. Tokens
+  /// that follow others have each the bits of its coming alone. y: (B, T, heads of queries·head_size);
+  /// qkv: queries, keys and values, (B, T, …); `pass`: with the positions of tokens that follow others.
+  void attend(const Tensor& y, const Tensor& qkv, const DecodeTexts& texts, const Pass& pass,
               const kernels::AttentionSpec& heads, const Stream& stream) const;
 };
 
