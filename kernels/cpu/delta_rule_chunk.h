@@ -52,9 +52,6 @@ struct DeltaRuleSizes {
   std::int64_t outputs_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * output_stride() + value_head(item, member) * value_size;
   }
-  std::int64_t state_at(std::int64_t item, std::int64_t member) const {
-    return (item * group + member) * state();
-  }
 
   std::int64_t batch, length, key_heads, value_heads, group, key_size, value_size;
   std::int64_t stride, gate_stride;  // of the rows of qkv and gates

@@ -10,7 +10,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/html_text.h"
 #include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/compare/comparison_style.h"
 #include "src/compare/run_outcome.h"
 #include "src/compare/svg_plot.h"

@@ -3,7 +3,7 @@
 #include "hybrid_trainer/compare/comparison_result.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;

@@ -15,7 +15,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/compare/program_run.h"
 
 namespace hybrid_trainer {

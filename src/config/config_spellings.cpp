@@ -1,5 +1,7 @@
-// Names that keys had before, all of which are still accepted.
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "src/config/config_spellings.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/phases/skip_backward_config.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -67,7 +69,7 @@ std::vector<Spelling> make_spellings() {
 
 }  // namespace
 
-const std::vector<Spelling>& HybridTrainerConfig::spellings() {
+const std::vector<Spelling>& config_spellings() {
   static const std::vector<Spelling> spellings = make_spellings();
   return spellings;
 }

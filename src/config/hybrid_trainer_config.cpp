@@ -5,6 +5,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/config/applied_parts.h"
+#include "src/config/config_spellings.h"
 #include "src/config/cross_checks.h"
 #include "src/config/part_checks.h"
 #include "src/config/refusal_checks.h"
@@ -58,6 +60,18 @@ HybridTrainerConfig HybridTrainerConfig::aggressive() {
   config.predict_aware_memory = PredictAwareMemoryConfig::aggressive();
   return config;
 }
+
+const std::vector<Spelling>& HybridTrainerConfig::spellings() { return config_spellings(); }
+
+bool HybridTrainerConfig::has_adapters() const {
+  return lora.is_on() || std::ranges::any_of(parts, &PartConfig::is_adapted);
+}
+
+bool HybridTrainerConfig::freezes() const {
+  return lora.is_on() || std::ranges::any_of(parts, &PartConfig::freezes);
+}
+
+HybridTrainerConfig HybridTrainerConfig::with_parts() const { return with_applied_parts(*this); }
 
 std::string HybridTrainerConfig::optimizer_state_home() const {
   if (phases.delays_updates()) return phases.asynchronous_optimizer.exact_state;

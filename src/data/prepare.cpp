@@ -10,6 +10,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
+#include "hybrid_trainer/data/segment_reader.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "src/data/character_tokenizer.h"
 #include "src/data/parallel.h"

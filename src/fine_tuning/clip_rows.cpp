@@ -114,12 +114,6 @@ class ClipReader {
 
 }  // namespace
 
-double ClipRows::seconds() const {
-  double seconds = 0;
-  for (const ClipRow& row : rows) seconds += row.seconds;
-  return seconds;
-}
-
 std::string ClipRows::place(std::size_t file, std::int64_t line, bool names_file) const {
   const File& of = files.at(file);
   const bool is_named = names_file || files.size() > 1;

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "src/models/block_states.h"
+#include "src/models/decode_pass.h"
 
 namespace hybrid_trainer {
 std::int64_t padded_vocabulary(std::int64_t vocabulary) {
@@ -213,59 +214,8 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
 Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                             DecodeState& state, std::int64_t last, const Pass& pass,
                             const Stream& stream) {
-  const std::int64_t batch = tokens.size(0), time = tokens.size(1);
-  require(std::ssize(texts) == batch && (batch == 1 || time == 1),
-          "decoder: of several texts one token each may follow");
-  require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
-  auto& states = dynamic_cast<BlockStates&>(state);
-  Tensor logits;
-  if (batch == 1 && state.position(texts.front()) == 0) {
-    logits = decode(tokens, {.begun = texts.front()}, states, last, pass, stream);
-  } else {
-    const Tensor places = places_of(texts, time, state, stream);
-    const Batch next({{"tokens", tokens},
-                      {"texts", places.rows(0, 1).view(tokens.shape())},
-                      {"positions", places.rows(1, 2).view(tokens.shape())}},
-                     time);
-    const bool is_many = batch == 1 && time > kMostSingly;
-    logits = is_many ? decode_many(next, texts.front(), states, last, pass, stream)
-                     : decode_next(next, states, last, pass, stream);
-  }
-  for (const std::int64_t text : texts) state.advance(time, text);
-  return logits;
-}
-
-/// Of many tokens of one text that follow others.
-Tensor Decoder::decode_many(const Batch& tokens, std::int64_t text, const BlockStates& states,
-                            std::int64_t last, const Pass& pass, const Stream& stream) {
-  Pass step = pass;
-  step.positions = tokens.at("positions");
-  const DecodeTexts where{.each = tokens.at("texts").view({tokens.tokens()}), .alone = text};
-  return decode(tokens.at("tokens"), where, states, last, step, stream);
-}
-
-/// Of tokens that follow others: positions and texts are on the device, so that it can be recorded.
-Tensor Decoder::decode_next(const Batch& tokens, BlockStates& states, std::int64_t last,
-                            const Pass& pass, const Stream& stream) {
-  const auto enqueue = [&](const Batch& next, const Stream& on) {
-    Pass step = pass;
-    step.positions = next.at("positions");
-    const DecodeTexts where{.each = next.at("texts").view({next.tokens()})};
-    return decode(next.at("tokens"), where, states, last, step, on);
-  };
-  if (!states.can_record()) return enqueue(tokens, stream);
-  return states.recording.run(*this, last, tokens, enqueue, stream);
-}
-
-Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
-                       std::int64_t last, const Pass& pass, const Stream& stream) {
-  const std::int64_t batch = tokens.size(0), rows = tokens.elements();
-  ForwardOnlyTape tape(pass);
-  Tensor x = embedding_.forward(tokens, pass, stream);
-  if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
-  x = blocks_.decode(std::move(x), texts, states.blocks, pass, stream);
-  const Tensor wanted = x.view({rows, config_.width}).rows(batch > 1 ? 0 : rows - last, rows);
-  return head_.logits(final_norm_ ? final_norm_->forward(wanted, tape, stream) : wanted, stream);
+  DecodePass next({embedding_, embedding_norm_.get(), blocks_, final_norm_.get(), head_}, *this);
+  return next.next_logits(tokens, texts, dynamic_cast<BlockStates&>(state), last, pass, stream);
 }
 
 std::int64_t Decoder::parameter_count() {

@@ -184,31 +184,13 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   const Weight sinks = held_sinks(stream);
-  const kernels::AttentionSpec heads = heads_.with_sinks(sinks);
-  if (!texts.each) {
-    const std::int64_t begun = texts.begun;
-    kernels::store_keys_values(cache.keys.rows(begun, begun + 1),
-                               cache.values.rows(begun, begun + 1), qkv, stream);
-    kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads, stream);
-  } else {
-    const Tensor rows = qkv.as_rows(), outputs = y.as_rows();
-    const Tensor positions = pass.positions.view({batch * time});
-    for (std::int64_t t = 0; t < time; ++t) {  // each to the bits of its coming alone
-      const auto of = [&](const Tensor& all) { return all.rows(t, t + batch); };
-      kernels::attention_decode(of(outputs), cache.keys, cache.values, of(rows), of(texts.each),
-                                of(positions), heads, stream);
-    }
-  }
+  cache.attend(y, qkv, texts, pass, heads_.with_sinks(sinks), stream);
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }
 
 std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
                                                    const Stream& stream) const {
-  auto cache = std::make_unique<KeyValueCache>();
-  for (Tensor* tensor : {&cache->keys, &cache->values}) {
-    *tensor = Tensor::empty({room.texts, room.tokens, heads_.keys * head_size_}, dtype,
-                            MemoryKind::kActivations, stream);
-  }
+  auto cache = std::make_unique<KeyValueCache>(room, heads_.keys * head_size_, dtype, stream);
   if (convolution_)
     cache->rows = Tensor::zeros(convolution_->state_shape(room.texts), dtype,
                                 MemoryKind::kActivations, stream);

@@ -4,6 +4,12 @@
 
 namespace hybrid_trainer {
 
+KeyValueCache::KeyValueCache(TextRoom room, std::int64_t width, DType dtype, const Stream& stream) {
+  for (Tensor* tensor : {&keys, &values})
+    *tensor =
+        Tensor::empty({room.texts, room.tokens, width}, dtype, MemoryKind::kActivations, stream);
+}
+
 void KeyValueCache::grow(std::int64_t tokens, const Stream& stream) {
   for (Tensor* tensor : {&keys, &values}) {
     const std::int64_t texts = tensor->size(0), before = tensor->size(1);
@@ -52,6 +58,24 @@ void KeyValueCache::branch(std::span<const std::int64_t> parents, std::int64_t t
 
 void KeyValueCache::go_back(std::int64_t text, const Stream& stream) {
   if (rows) copy(rows.rows(text, text + 1), kept_rows.rows(text, text + 1), stream);
+}
+
+void KeyValueCache::attend(const Tensor& y, const Tensor& qkv, const DecodeTexts& texts,
+                           const Pass& pass, const kernels::AttentionSpec& heads,
+                           const Stream& stream) const {
+  if (!texts.each) {
+    const auto begun = [&](const Tensor& all) { return all.rows(texts.begun, texts.begun + 1); };
+    kernels::store_keys_values(begun(keys), begun(values), qkv, stream);
+    return kernels::attention_forward(y, Tensor{}, qkv, Tensor{}, heads, stream);
+  }
+  const std::int64_t batch = qkv.size(0), time = qkv.size(1);
+  const Tensor rows = qkv.as_rows(), outputs = y.as_rows(),
+               positions = pass.positions.view({batch * time});
+  for (std::int64_t t = 0; t < time; ++t) {
+    const auto of = [&](const Tensor& all) { return all.rows(t, t + batch); };
+    kernels::attention_decode(of(outputs), keys, values, of(rows), of(texts.each), of(positions),
+                              heads, stream);
+  }
 }
 
 }  // namespace hybrid_trainer

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 

@@ -22,9 +22,10 @@
 #include "src/config/stretches.h"
 #include "src/run/language_task.h"
 #include "src/run/pair_reference.h"
-#include "src/run/run_base.h"
+#include "src/run/resumed_settings.h"
 #include "src/run/run_ranks.h"
 #include "src/run/run_tokenizer.h"
+#include "src/run_folder/run_base.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -12,7 +12,7 @@
 #include "hybrid_trainer/observability/memory_shortage_json.h"
 #include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/planning/chosen_device_map.h"
 
 namespace hybrid_trainer {

@@ -12,8 +12,8 @@
 #include "hybrid_trainer/nn/loss_model.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/sharding/rank_pace.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,7 @@
 #include "hybrid_trainer/run/task.h"
 
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 

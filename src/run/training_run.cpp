@@ -13,7 +13,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/planning/device_memory.h"
 #include "hybrid_trainer/planning/memory_savings.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/config/config_changes.h"
 #include "src/run/rank_agreement.h"
 #include "src/run/resolved_config.h"

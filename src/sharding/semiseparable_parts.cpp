@@ -98,10 +98,4 @@ void SemiseparableParts::backward(const kernels::SemiseparableGradients& gradien
   take(gradients.v, all.v, columns_of_v());
 }
 
-double semiseparable_scaling(std::int64_t size, std::int64_t rank, int ranks) {
-  const double tridiagonal = static_cast<double>(3 * size - 2),
-               factors = static_cast<double>(2 * rank * size);
-  return (tridiagonal + factors) / (tridiagonal + factors / ranks);
-}
-
 }  // namespace hybrid_trainer

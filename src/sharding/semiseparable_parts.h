@@ -39,7 +39,4 @@ class SemiseparableParts {
   std::vector<Shard> shards_u_, shards_v_;
 };
 
-/// How much less a rank keeps than one rank alone, on average over the ranks: below their number.
-double semiseparable_scaling(std::int64_t size, std::int64_t rank, int ranks);
-
 }  // namespace hybrid_trainer

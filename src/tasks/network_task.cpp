@@ -9,8 +9,9 @@
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
-#include "hybrid_trainer/run/run_export.h"
-#include "src/run/run_base.h"
+#include "hybrid_trainer/run_folder/run_export.h"
+#include "src/run/resumed_settings.h"
+#include "src/run_folder/run_base.h"
 #include "src/tasks/opened_data.h"
 #include "src/trainer/run_model.h"
 

@@ -11,7 +11,7 @@
 #include "hybrid_trainer/images/picture_processor.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tasks/picture_batches.h"
 #include "src/tasks/picture_labels.h"
 #include "src/tasks/picture_rows.h"

@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/commands.h"
 
 namespace hybrid_trainer {

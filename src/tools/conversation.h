@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/generation/text_generation.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 

@@ -10,7 +10,7 @@
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/cuda_diagnosis.h"

@@ -14,7 +14,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/terminal_text.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/command_description.h"
 #include "src/tools/command_table.h"
 #include "src/tools/waiting_threads.h"

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/command_table.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/command_line.h"
 
 namespace hybrid_trainer {

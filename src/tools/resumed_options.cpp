@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,8 +1,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "hybrid_trainer/tasks/network_task.h"
 #include "src/tools/adapter_option.h"
 #include "src/tools/commands.h"

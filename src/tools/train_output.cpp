@@ -9,7 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/upcycling.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 

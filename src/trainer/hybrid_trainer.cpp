@@ -6,22 +6,14 @@
 #include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
+#include "src/trainer/machine_setup.h"
 #include "src/trainer/model_trainable.h"
 #include "src/trainer/step_recorder.h"
 #include "src/trainer/trainer_checkpoints.h"
+#include "src/trainer/trainer_messages.h"
 
 namespace hybrid_trainer {
 namespace {
-
-PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
-  const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
-  return {.phases = config.phases,
-          .divergence = config.divergence,
-          .restore_lookahead = memory.async_restore ? memory.async_restore_lookahead : 0,
-          .steps = config.training.steps,
-          .learning_rate_finder = config.learning_rate_finder,
-          .ramp_steps = config.schedule.warmup_steps};
-}
 
 HybridTrainerConfig validated(const HybridTrainerConfig& config) {
   config.validate({});
@@ -45,19 +37,18 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
                              const Stream& stream, std::shared_ptr<MemoryPlaces> places,
                              Communicator* ranks)
     : config_(validated(config)),
+      messages_(std::make_unique<TrainerMessages>()),
       progress_(std::make_unique<TrainerProgress>(LossJudge(config_))),
       stretches_(std::make_unique<Stretches>(config_)),
       stream_(stream),
       upload_(std::make_unique<BatchUpload>()),
-      trainable_(std::make_unique<ModelTrainable>(
-          model, config_, stream, places, [this](const std::string& text) { warn(text); }, ranks)),
+      trainable_(std::make_unique<ModelTrainable>(model, config_, stream, places,
+                                                  messages_->warner(), ranks)),
       machine_(*trainable_, machine_setup(config)) {
-  const auto told = [this](const std::string& text) { tell(text); };
-  const auto warned = [this](const std::string& text) { warn(text); };
   recorder_ = std::make_unique<StepRecorder>(config_, *stretches_, places->host().pool(),
-                                             *trainable_, told, warned);
-  checkpoints_ = std::make_unique<TrainerCheckpoints>(config_, *progress_, *trainable_, machine_,
-                                                      ranks, told, warned);
+                                             *trainable_, messages_->teller(), messages_->warner());
+  checkpoints_ = std::make_unique<TrainerCheckpoints>(
+      config_, *progress_, *trainable_, machine_, ranks, messages_->teller(), messages_->warner());
 }
 
 HybridTrainer::~HybridTrainer() = default;
@@ -78,23 +69,10 @@ std::int64_t HybridTrainer::steps_done() const { return progress_->steps_done; }
 
 const RollBacks& HybridTrainer::roll_backs() const { return progress_->roll_backs; }
 
-std::int64_t HybridTrainer::last_return_point() const {
-  return progress_->return_points.empty() ? 0 : progress_->return_points.back();
-}
+std::int64_t HybridTrainer::last_return_point() const { return progress_->last_return_point(); }
 
 void HybridTrainer::with_average(const std::function<void()>& read_out) {
-  if (!trainable_->has_average()) return;
-  trainable_->exchange_average();
-  try {
-    read_out();
-  } catch (const Diverged&) {
-    trainable_->exchange_average();
-    throw;
-  } catch (...) {  // which one of several ranks may meet alone
-    if (!trainable_->is_one_of_several()) trainable_->exchange_average();
-    throw;
-  }
-  trainable_->exchange_average();
+  trainable_->with_average(read_out);
 }
 
 void HybridTrainer::with_exact_weights(const std::function<void()>& use) {
@@ -109,7 +87,7 @@ void HybridTrainer::settle() {
   PhaseOutcome outcome;
   machine_.drain(outcome);
   must_go_back_ |= outcome.recovery == Recovery::kRollBack;
-  if (!outcome.event.empty()) warn(outcome.event);
+  if (!outcome.event.empty()) messages_->warn(outcome.event);
 }
 
 bool HybridTrainer::judges() const { return progress_->judge.is_on(); }
@@ -124,23 +102,18 @@ bool HybridTrainer::judge(double validation_loss) {
 
 void HybridTrainer::forget_best() { progress_->judge.forget(steps_done()); }
 
-std::optional<BestCheckpoint> HybridTrainer::best() const {
-  const std::vector<BestCheckpoint>& best = progress_->judge.best();
-  return best.empty() ? std::nullopt : std::optional(best.front());
-}
+std::optional<BestCheckpoint> HybridTrainer::best() const { return progress_->judge.lowest(); }
 
 bool HybridTrainer::is_out_of_patience() const { return progress_->judge.is_out_of_patience(); }
 
 std::int64_t HybridTrainer::improved_at() const { return progress_->judge.improved_at(); }
 
-void HybridTrainer::tell(const std::string& text) const {
-  if (listener_) listener_(text);
+void HybridTrainer::on_event(std::function<void(const std::string&)> listener) {
+  messages_->on_event(std::move(listener));
 }
 
-void HybridTrainer::warn(const std::string& text) {
-  warnings_ += (warnings_.empty() ? "" : "; ") + text;
-  if (mishap_listener_) mishap_listener_(text);
-  tell(text);
+void HybridTrainer::on_mishap(std::function<void(const std::string&)> listener) {
+  messages_->on_mishap(std::move(listener));
 }
 
 std::string HybridTrainer::save(const std::string& folder, CheckpointUse use) {
@@ -161,7 +134,7 @@ void HybridTrainer::roll_back(const std::string& folder, const StepRecord& faile
 
 StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& batch) {
   must_go_back_ = outcome.recovery == Recovery::kRollBack;
-  StepRecord record = recorder_->record(steps_done() + 1, outcome, batch, warnings_);
+  StepRecord record = recorder_->record(steps_done() + 1, outcome, batch, messages_->warnings());
   if (std::exchange(went_back_, false))
     record.recovery = std::max(record.recovery, Recovery::kRollBack);
   return record;
@@ -192,9 +165,7 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   progress_->last_phase = outcome.phase;
   record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
-  if (outcome.phase != before)
-    tell(concat("step ", record.step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
-  if (!outcome.event.empty()) tell(concat("step ", record.step, ": ", outcome.event));
+  recorder_->tell_outcome(record.step, before, outcome);
   return record;
 }
 

@@ -26,6 +26,10 @@ class LossJudge {
   bool judge(std::int64_t step, double loss);
   /// Checkpoints with the lowest losses, lowest first; of equal losses the earlier.
   const std::vector<BestCheckpoint>& best() const { return best_; }
+  /// The first of them; none where there is none.
+  std::optional<BestCheckpoint> lowest() const {
+    return best_.empty() ? std::nullopt : std::optional(best_.front());
+  }
   /// Forgets a step that is not saved.
   void forget(std::int64_t step);
   /// Forgets checkpoints of other steps than these. Returns whether there were any.

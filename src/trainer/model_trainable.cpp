@@ -103,6 +103,21 @@ void ModelTrainable::exchange_average() {
   step_.send_weights();
 }
 
+void ModelTrainable::with_average(const std::function<void()>& read_out) {
+  if (!average_.exists()) return;
+  exchange_average();
+  try {
+    read_out();
+  } catch (const Diverged&) {
+    exchange_average();
+    throw;
+  } catch (...) {  // which one of several ranks may meet alone
+    if (!is_one_of_several()) exchange_average();
+    throw;
+  }
+  exchange_average();
+}
+
 SpeculationUse ModelTrainable::speculation_use() const {
   const SpeculativeOptimizer* const speculation = step_.speculation();
   return speculation == nullptr ? SpeculationUse{} : speculation->use();

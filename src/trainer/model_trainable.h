@@ -68,12 +68,12 @@ class ModelTrainable final : public Trainable {
   void with_exact_weights(const std::function<void()>& use) { pending_->with_exact(use); }
   /// See PendingWork.
   std::optional<bool> vote_to_stop(bool asks) { return pending_->vote_to_stop(asks); }
-  /// Whether there is a mean of the weights (training.average_weights).
-  bool has_average() const { return average_.exists(); }
   /// See move_selection_biases; to be called once a step.
   void balance_experts();
   /// Weights and their mean change places; see WeightAverage.
   void exchange_average();
+  /// Calls `read_out` while the weights are their mean, if there is one (training.average_weights).
+  void with_average(const std::function<void()>& read_out);
 
   const OffloadUse& offload_use() const { return offload_.use(); }
   /// Of an asynchronous optimizer; nothing with the other methods.

@@ -71,6 +71,13 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   return record;
 }
 
+void StepRecorder::tell_outcome(std::int64_t step, Phase before,
+                                const PhaseOutcome& outcome) const {
+  if (outcome.phase != before)
+    tell_(concat("step ", step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
+  if (!outcome.event.empty()) tell_(concat("step ", step, ": ", outcome.event));
+}
+
 /// Of pairs of answers, means over those that the step's passes have seen.
 void StepRecorder::add_preference(StepRecord& record) {
   PreferenceLoss* const preference = trainable_.model().preference();

@@ -25,6 +25,8 @@ class StepRecorder {
   /// far, to which `warn` may add here.
   StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
                     std::string& warnings);
+  /// Tells of a step's phase, if it is another one than `before`, and of its event.
+  void tell_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
 
  private:
   void add_preference(StepRecord& record);

@@ -20,6 +20,10 @@ struct TrainerProgress {
   Phase last_phase = Phase::kWarmup;
   RollBacks roll_backs{};
   std::vector<std::int64_t> return_points{};  // checkpoints to go back to, by step, oldest first
+  /// The newest of them; 0 where there is none.
+  std::int64_t last_return_point() const {
+    return return_points.empty() ? 0 : return_points.back();
+  }
 };
 
 /// Saves a trainer's state, and brings it back: to resume a run, or to go back after a failed step.

@@ -2,17 +2,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
-namespace hybrid_trainer {
+#include "src/watch/http_request.h"
 
-struct HttpRequest {
-  std::string path;  // decoded: "/run/a b/"
-  std::map<std::string, std::string> query;
-  std::string last_event;  // the header Last-Event-ID; "" without one
-};
+namespace hybrid_trainer {
 
 /// What is sent to a client bit by bit for as long as it listens.
 class EventStream {

@@ -8,7 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/bpe_training.h"
-#include "hybrid_trainer/data/corpus.h"
+#include "hybrid_trainer/data/segment_reader.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/unicode_classes.h"
 #include "src/data/word_splitter.h"

@@ -54,7 +54,6 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
     EXPECT_EQ(clip.language, "en");
     EXPECT_EQ(clip.line, 1);
     EXPECT_EQ(clip.seconds, 0.5);
-    EXPECT_EQ(clips.seconds(), 0.5);
   }
   EXPECT_EQ(warnings_.str(), "");
 }

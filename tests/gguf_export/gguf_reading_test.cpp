@@ -17,7 +17,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"

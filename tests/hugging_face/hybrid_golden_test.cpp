@@ -12,7 +12,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
 

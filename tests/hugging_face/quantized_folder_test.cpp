@@ -7,7 +7,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
 

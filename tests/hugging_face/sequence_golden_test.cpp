@@ -1,24 +1,19 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
-#include <map>
 
+#include "hugging_face/golden_step.h"
 #include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "support/parameters.h"
 #include "trainer/temporary_folder.h"
 
 // Whisper and BART folders that transformers wrote, against what transformers computes from them
 // (tests/golden/make_whisper_golden.py, make_bart_golden.py).
 namespace hybrid_trainer::testing {
 namespace {
-
-constexpr double kOfTransformers = 1e-4;
 
 class SequenceGolden : public ::testing::TestWithParam<const char*> {
  protected:
@@ -63,19 +58,13 @@ class SequenceGolden : public ::testing::TestWithParam<const char*> {
     model.encode(batch(), pass_, stream_);
     return values(model.logits(load("tokens"), pass_, stream_));
   }
-  /// What transformers has of a parameter's parts, in their order here; padding rows are zeros.
-  std::vector<double> wanted_gradient(const Parameter& parameter) const {
-    std::vector<double> wanted;
-    for (const FileTensor& part : parameter.in_files()) {
-      const Tensor there = load("grad.model." + part.name);
-      const Tensor here = Tensor::empty({part.rows(), part.shape.elements() / part.rows()},
-                                        DType::kF32, MemoryKind::kData, stream_);
-      take_from_file(here, there.view(part.shape), part);
-      const auto values = values_of(here);
-      wanted.insert(wanted.end(), values.begin(), values.end());
-    }
-    wanted.resize(static_cast<std::size_t>(parameter.elements()), 0.0);
-    return wanted;
+  /// What transformers has of a parameter; of the head's bias it trains nothing.
+  std::vector<double> gradient_of(const Parameter& parameter) const {
+    if (parameter.name() == "lm_head.bias")
+      return std::vector<double>(static_cast<std::size_t>(parameter.elements()));
+    return gradient_of_parts(
+        parameter, [this](const FileTensor& part) { return load("grad.model." + part.name); },
+        stream_);
   }
 
   const Stream stream_ = test_stream();
@@ -91,41 +80,9 @@ TEST_P(SequenceGolden, LogitsMatch) {
 }
 
 TEST_P(SequenceGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
-  StepGradients gradients(
-      [this](const ParameterVisitor& visit) {
-        model_->visit_parameters([&](Parameter& parameter) {
-          if (parameter.trainable()) visit(parameter);
-        });
-      },
-      stream_);
-  std::map<std::string, std::vector<double>> first;
-  for (const double share : {0.0, 0.3, 0.6, 1.0}) {
-    gradients.begin();
-    Pass pass;
-    pass.recompute = share;
-    PlainTape tape{pass};
-    const double loss =
-        kernels::wait_for_value(model_->forward(batch(), 1, tape, stream_), stream_);
-    model_->backward(batch(), tape, stream_);
-    EXPECT_TRUE(tape.empty());
-    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfTransformers * loss);
-    model_->visit_parameters([&](Parameter& parameter) {
-      if (!parameter.trainable()) return;
-      if (parameter.name() == "lm_head.bias") {  // of which transformers trains nothing
-        EXPECT_EQ(values_of(parameter.gradient()),
-                  std::vector<double>(static_cast<std::size_t>(parameter.elements())));
-        return;
-      }
-      const std::vector<double> values = values_of(parameter.gradient());
-      if (share == 0) {
-        EXPECT_LT(relative_error(values, wanted_gradient(parameter)), kOfTransformers)
-            << parameter.name();
-        first[parameter.name()] = values;
-      } else {
-        EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
-      }
-    });
-  }
+  const GoldenStep wanted{*load("loss").data<float>(),
+                          [this](const Parameter& parameter) { return gradient_of(parameter); }};
+  expect_step(*model_, batch(), wanted, {0, 0.3, 0.6, 1}, stream_);
 }
 
 TEST_P(SequenceGolden, GreedyTokensMatchThroughTheCaches) {

@@ -1,25 +1,20 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
-#include <map>
 
-#include "hybrid_trainer/hugging_face/file_layout.h"
+#include "hugging_face/golden_step.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/module_graph.h"
-#include "support/parameters.h"
 #include "trainer/temporary_folder.h"
 
 // ViT folders that transformers wrote, against what transformers computes from them
 // (tests/golden/make_vit_golden.py).
 namespace hybrid_trainer::testing {
 namespace {
-
-constexpr double kOfVit = 1e-4;
 
 std::string refusal_of(const std::function<void()>& call) {
   try {
@@ -47,19 +42,12 @@ class VitGolden : public ::testing::TestWithParam<const char*> {
     return values_of(static_cast<ModuleGraph&>(network).result_of(
         "classifier", batch(), Pass{.training = false}, stream_));
   }
-  /// What transformers has of a parameter's parts, in their order here.
-  std::vector<double> wanted_gradient(const Parameter& parameter) const {
-    std::vector<double> wanted;
+  std::vector<double> gradient_of(const Parameter& parameter) const {
     const HuggingFaceLayout& layout = find_family("vit").hugging_face;
-    for (const FileTensor& part : parameter.in_files()) {
-      const Tensor there = load("grad." + layout.full_name(part));
-      const Tensor here = Tensor::empty({part.rows(), part.shape.elements() / part.rows()},
-                                        DType::kF32, MemoryKind::kData, stream_);
-      take_from_file(here, there.view(part.shape), part);
-      const auto values = values_of(here);
-      wanted.insert(wanted.end(), values.begin(), values.end());
-    }
-    return wanted;
+    const auto load_part = [&](const FileTensor& part) {
+      return load("grad." + layout.full_name(part));
+    };
+    return gradient_of_parts(parameter, load_part, stream_);
   }
 
   const Stream stream_ = test_stream();
@@ -76,33 +64,13 @@ TEST_P(VitGolden, ReadsTheClassesByTheirNames) {
 }
 
 TEST_P(VitGolden, LogitsMatch) {
-  EXPECT_LT(relative_error(logits(*network_), values_of(load("logits"))), kOfVit);
+  EXPECT_LT(relative_error(logits(*network_), values_of(load("logits"))), kOfTransformers);
 }
 
 TEST_P(VitGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
-  StepGradients gradients(
-      [this](const ParameterVisitor& visit) { network_->visit_parameters(visit); }, stream_);
-  std::map<std::string, std::vector<double>> first;
-  for (const double share : {0.0, 0.5, 1.0}) {
-    gradients.begin();
-    Pass pass;
-    pass.recompute = share;
-    PlainTape tape{pass};
-    const double loss =
-        kernels::wait_for_value(network_->forward(batch(), 1, tape, stream_), stream_);
-    network_->backward(batch(), tape, stream_);
-    EXPECT_TRUE(tape.empty());
-    EXPECT_NEAR(loss, *load("loss").data<float>(), kOfVit * loss);
-    network_->visit_parameters([&](Parameter& parameter) {
-      const std::vector<double> values = values_of(parameter.gradient());
-      if (share == 0) {
-        EXPECT_LT(relative_error(values, wanted_gradient(parameter)), kOfVit) << parameter.name();
-        first[parameter.name()] = values;
-      } else {
-        EXPECT_EQ(values, first.at(parameter.name())) << parameter.name() << " at " << share;
-      }
-    });
-  }
+  const GoldenStep wanted{*load("loss").data<float>(),
+                          [this](const Parameter& parameter) { return gradient_of(parameter); }};
+  expect_step(*network_, batch(), wanted, {0, 0.5, 1}, stream_);
 }
 
 TEST_P(VitGolden, ExportIsReadAgainToTheSameLogitsAndNames) {

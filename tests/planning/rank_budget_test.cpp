@@ -4,7 +4,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "tests/run/run_over_ranks.h"
 
 namespace hybrid_trainer {

@@ -8,8 +8,8 @@
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_export.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_export.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -9,7 +9,7 @@
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/run/example_data.h"
-#include "hybrid_trainer/run/run_export.h"
+#include "hybrid_trainer/run_folder/run_export.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"
 

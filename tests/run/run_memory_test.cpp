@@ -6,7 +6,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "src/run/run_ranks.h"
 #include "tests/files/faulty_files.h"
 #include "tests/run/run_over_ranks.h"

@@ -11,8 +11,8 @@
 #include "hybrid_trainer/fine_tuning/held_out_prompts.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/run/folder_writing.h"
-#include "hybrid_trainer/run/run_export.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_export.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "tests/run/letter_tokenizer.h"
 #include "tests/run/tiny_run.h"
 

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"

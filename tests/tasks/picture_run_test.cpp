@@ -12,7 +12,7 @@
 #include "hybrid_trainer/images/picture.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_export.h"
+#include "hybrid_trainer/run_folder/run_export.h"
 #include "hybrid_trainer/tasks/network_task.h"
 #include "tests/run/tiny_run.h"
 

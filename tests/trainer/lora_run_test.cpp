@@ -13,8 +13,8 @@
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_export.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_export.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/parameters.h"
 #include "tests/run/tiny_run.h"
 

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/nn/routed_experts.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/test_tensors.h"
 #include "tests/run/tiny_run.h"
 

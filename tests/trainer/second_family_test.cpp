@@ -13,7 +13,7 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "support/parameters.h"
 #include "tests/run/tiny_run.h"

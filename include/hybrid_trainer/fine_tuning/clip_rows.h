@@ -34,7 +34,6 @@ struct ClipRows {
   std::vector<Refusal> refused;
   std::vector<File> files;
 
-  double seconds() const;  // of all clips
   /// "line 3", "row 3"; with the file's name, where that is asked for or there are several.
   std::string place(std::size_t file, std::int64_t line, bool names_file) const;
 };

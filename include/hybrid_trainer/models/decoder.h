@@ -14,8 +14,6 @@
 
 namespace hybrid_trainer {
 
-class BlockStates;
-
 /// A decoder: token embedding, table of positions unless branches know them, blocks of residual
 /// branches, a final norm and a head over the vocabulary. Parameters bear GPT-2's names,
 /// "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token table
@@ -67,12 +65,6 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
   void read_documents(const Pass& pass, const Stream& stream);
-  Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const BlockStates& states,
-                std::int64_t last, const Pass& pass, const Stream& stream);
-  Tensor decode_many(const Batch& tokens, std::int64_t text, const BlockStates& states,
-                     std::int64_t last, const Pass& pass, const Stream& stream);
-  Tensor decode_next(const Batch& tokens, BlockStates& states, std::int64_t last, const Pass& pass,
-                     const Stream& stream);
   ModelConfig config_;
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "hybrid_trainer/nn/network.h"
-#include "hybrid_trainer/run/run_files.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "hybrid_trainer/tasks/network_data.h"
 
 namespace hybrid_trainer {

@@ -24,6 +24,7 @@ class ModelTrainable;
 class StepRecorder;
 class Stretches;
 class TrainerCheckpoints;
+class TrainerMessages;
 struct TrainerProgress;
 
 /// The step that a run ends with; `record` is of it, and its update was not made.
@@ -136,14 +137,10 @@ class HybridTrainer {
   /// Step of the last evaluation that counted as an improvement for training.patience.
   std::int64_t improved_at() const;
   /// Called with one line for each phase change, decision and warning.
-  void on_event(std::function<void(const std::string&)> listener) {
-    listener_ = std::move(listener);
-  }
+  void on_event(std::function<void(const std::string&)> listener);
   /// Called with one line for each mishap alone: what was asked for and could not be done. It is
   /// also in the `event` of the next record.
-  void on_mishap(std::function<void(const std::string&)> listener) {
-    mishap_listener_ = std::move(listener);
-  }
+  void on_mishap(std::function<void(const std::string&)> listener);
 
   /// What is under way between ranks in Predict arrives, so that nothing is of one rank alone, as a
   /// checkpoint wants it; a save does it first. Predict then begins anew. Throws Diverged where that
@@ -175,11 +172,8 @@ class HybridTrainer {
 
  private:
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
-  void tell(const std::string& text) const;
-  void warn(const std::string& text);
-
   const HybridTrainerConfig config_;
-  std::function<void(const std::string&)> listener_, mishap_listener_;
+  std::unique_ptr<TrainerMessages> messages_;
   std::unique_ptr<TrainerProgress> progress_;
   std::unique_ptr<Stretches> stretches_;
   const Stream& stream_;
@@ -191,7 +185,6 @@ class HybridTrainer {
   bool must_go_back_ = false;
   bool holds_weights_ = false;
   bool went_back_ = false;  // since the last record
-  std::string warnings_;    // for the next record
 };
 
 }  // namespace hybrid_trainer

@@ -15,10 +15,6 @@ struct WindowStyle {
   static WindowStyle of(int descriptor);
 };
 
-/// What a run does, as lines of text: progress, the loss as a plot, memory, the last decisions.
-std::string frame_of(const WatchedRun& run, const WindowStyle& window);
-/// One line for each run.
-std::string list_of(const WatchedFolder& folder, const WindowStyle& window);
 /// Refreshes a folder and all of its runs.
 void refresh_all(WatchedFolder& folder);
 /// The frame of a run, or the list of a folder's runs.

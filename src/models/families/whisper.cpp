@@ -1,7 +1,5 @@
-#include "hybrid_trainer/models/sequence_to_sequence.h"
-#include "hybrid_trainer/nn/cross_attention.h"
-#include "hybrid_trainer/nn/feed_forward.h"
 #include "src/models/families/families.h"
+#include "src/models/families/sequence_layers.h"
 #include "src/models/speech_encoder.h"
 
 namespace hybrid_trainer {
@@ -9,57 +7,15 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 51865;
 
-const ProductFiles kAttentionFiles{.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
-
 /// Keys have no bias: it would add the same to all scores of a query.
-BranchSpec whisper_self_attention(const ModelConfig& config, std::int64_t heads, bool two_way) {
-  Attention::Spec attention{.width = config.width,
-                            .heads = static_cast<int>(heads),
-                            .head_size = config.width / heads,
-                            .key_bias = false,
-                            .two_way = two_way,
-                            .files = kAttentionFiles};
-  return {.name = {"attn", "self_attn"},
-          .norm = {"ln_1", "self_attn_layer_norm"},
-          .make = branch_of<Attention>(attention)};
-}
-
-BranchSpec whisper_cross_attention(const ModelConfig& config,
-                                   const std::shared_ptr<EncoderOutput>& source) {
-  const CrossAttention::Spec attention{.width = config.width,
-                                       .heads = static_cast<int>(config.heads),
-                                       .head_size = config.width / config.heads,
-                                       .key_bias = false,
-                                       .source = source,
-                                       .source_length = config.encoder.context,
-                                       .text_length = config.context,
-                                       .files = kAttentionFiles};
-  return {.name = {"cross", "encoder_attn"},
-          .norm = {"ln_2", "encoder_attn_layer_norm"},
-          .make = branch_of<CrossAttention>(attention)};
-}
-
-BranchSpec whisper_feed_forward(const ModelConfig& config, std::int64_t inner_width,
-                                const char* norm) {
-  const FeedForward::Spec spec{.width = config.width,
-                               .inner_width = inner_width,
-                               .exact_gelu = true,
-                               .files = {.first = {"fc1"}, .last = "fc2"}};
-  return {.name = {"mlp", ""},
-          .norm = {norm, "final_layer_norm"},
-          .make = branch_of<FeedForward>(spec)};
-}
+constexpr bool kKeyBias = false;
 
 std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint64_t seed,
                                             const Stream& stream) {
   const ResidualSpec residual{.width = config.width, .dropout = static_cast<float>(config.dropout)};
-  const EncoderConfig& encoder = config.encoder;
   const auto source = std::make_shared<EncoderOutput>();
   DecoderSpec spec{.residual = residual,
-                   .kinds = {{'a',
-                              {whisper_self_attention(config, config.heads, false),
-                               whisper_cross_attention(config, source),
-                               whisper_feed_forward(config, config.inner_width, "ln_3")}}},
+                   .kinds = {{'a', sequence_decoder_layer(config, source, kKeyBias)}},
                    .pattern = "a",
                    .positions = config.context,
                    .deviations = usual_deviations(config),
@@ -67,39 +23,23 @@ std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint
                              .tokens = "decoder.embed_tokens",
                              .positions = "decoder.embed_positions",
                              .final_norm = "decoder.layer_norm"}};
-  const LayerSpec layer{whisper_self_attention(config, encoder.heads, true),
-                        whisper_feed_forward(config, encoder.inner_width, "ln_2")};
-  return std::make_unique<SequenceToSequence>(
-      config, spec,
-      [&](const std::shared_ptr<Parameter>&) {
-        return std::make_unique<SpeechEncoder>(encoder, residual, layer, stream);
-      },
-      source, seed, stream);
+  const auto make_encoder = [&](const std::shared_ptr<Parameter>&) {
+    return std::make_unique<SpeechEncoder>(
+        SpeechEncoder::Spec{config.encoder, residual, sequence_encoder_layer(config, kKeyBias)},
+        stream);
+  };
+  return std::make_unique<SequenceToSequence>(config, spec, make_encoder, source, seed, stream);
 }
 
 ModelConfig whisper_resolved(const ModelConfig& given) {
-  ModelConfig config = given;
-  EncoderConfig& encoder = config.encoder;
-  const auto complete = [](std::int64_t& value, std::int64_t meant) {
-    if (value == 0) value = meant;
-  };
-  complete(config.inner_width, 4 * config.width);
-  complete(encoder.layers, config.layers);
-  complete(encoder.heads, config.heads);
-  complete(encoder.inner_width, config.inner_width);
-  complete(encoder.context, 1500);
-  complete(encoder.features, 80);
+  ModelConfig config = with_encoder_sizes(given);
+  if (config.encoder.context == 0) config.encoder.context = 1500;
+  if (config.encoder.features == 0) config.encoder.features = 80;
   return config;
 }
 
 void whisper_collect_problems(const ModelConfig& config, std::vector<std::string>& problems) {
-  const auto check = [&](const char* key, std::int64_t heads) {
-    if (heads > 0 && config.width % heads != 0)
-      problems.push_back(
-          concat(key, ": got ", heads, ", which does not divide model.width ", config.width));
-  };
-  check("model.heads", config.heads);
-  check("model.encoder.heads", config.encoder.heads);
+  collect_head_problems(config, problems);
   if (config.encoder.source_length > 0)
     problems.push_back(concat("model.encoder.source_length: got ", config.encoder.source_length,
                               ", and whisper hears clips; leave it out"));
@@ -124,30 +64,16 @@ using Fixed = HuggingFaceLayout::Fixed;
 std::vector<Fixed> whisper_derived_keys(const ModelConfig&) { return {}; }
 
 std::vector<Fixed> whisper_written_keys(const ModelConfig& config) {
-  return {{"num_hidden_layers", {config.encoder.layers}},
-          {"dropout", {config.dropout}},
-          {"attention_dropout", {0.0}},
-          {"activation_dropout", {0.0}},
-          {"encoder_layerdrop", {0.0}},
-          {"decoder_layerdrop", {0.0}},
-          {"init_std", {config.initializer_range.value_or(0.02)}}};
+  return sequence_written_keys(config);
 }
 
 HuggingFaceLayout whisper_hugging_face() {
   return {.model_type = "whisper",
           .architecture = "WhisperForConditionalGeneration",
           .prefix = "model.",
-          .members = {{"decoder_layers", &ModelConfig::layers},
-                      {"decoder_attention_heads", &ModelConfig::heads},
-                      {"decoder_ffn_dim", &ModelConfig::inner_width},
-                      {"d_model", &ModelConfig::width},
-                      {"max_target_positions", &ModelConfig::context, 448},
-                      {"vocab_size", &ModelConfig::vocabulary},
-                      {"encoder_layers", &EncoderConfig::layers},
-                      {"encoder_attention_heads", &EncoderConfig::heads},
-                      {"encoder_ffn_dim", &EncoderConfig::inner_width},
-                      {"max_source_positions", &EncoderConfig::context, 1500},
-                      {"num_mel_bins", &EncoderConfig::features, 80}},
+          .members = sequence_members({{"max_target_positions", &ModelConfig::context, 448}},
+                                      {{"max_source_positions", &EncoderConfig::context, 1500},
+                                       {"num_mel_bins", &EncoderConfig::features, 80}}),
           .fixed = {{"activation_function", {std::string("gelu")}},
                     {"scale_embedding", {false}},
                     {"use_weighted_layer_sum", {false}},

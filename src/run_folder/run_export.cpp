@@ -1,4 +1,4 @@
-#include "hybrid_trainer/run/run_export.h"
+#include "hybrid_trainer/run_folder/run_export.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/run/run_base.h"
+#include "src/run_folder/run_base.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -11,8 +11,6 @@
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checksum.h"
-#include "hybrid_trainer/run/run_files.h"
-#include "src/run/run_memory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -85,20 +83,6 @@ std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<f
   if (identity_of_base(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
                          "beside (", remembered, " when it began): its files differ"));
-}
-
-TrainingRunSettings with_base(TrainingRunSettings settings) {
-  const RunPaths paths{settings.run.string()};
-  if (!settings.resume || !paths.hold_a_run()) return settings;
-  if (has_checkpoint(paths)) {
-    if (!settings.config.freezes()) settings.init_from.reset();
-    settings.adapter.reset();  // its values are in the checkpoint
-    return settings;
-  }
-  const RunData data = data_of_run(paths);
-  if (!settings.init_from && !data.base.empty()) settings.init_from = data.base;
-  if (!settings.adapter && !data.adapter.empty()) settings.adapter = data.adapter;
-  return settings;
 }
 
 }  // namespace hybrid_trainer

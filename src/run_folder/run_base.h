@@ -5,7 +5,6 @@
 #include <string>
 
 #include "hybrid_trainer/io/run_directory.h"
-#include "hybrid_trainer/run/training_run.h"
 
 namespace hybrid_trainer {
 
@@ -19,9 +18,5 @@ void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
 /// none. Throws MissingInput where it is gone, DataError where another model is there.
 std::optional<std::filesystem::path> base_of_run(
     const RunPaths& paths, const std::optional<std::filesystem::path>& given = {});
-
-/// A run that goes on has its weights from its checkpoint or, where there is none yet, from the
-/// folder that it began from.
-TrainingRunSettings with_base(TrainingRunSettings settings);
 
 }  // namespace hybrid_trainer

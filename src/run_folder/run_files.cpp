@@ -1,4 +1,4 @@
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -15,7 +15,7 @@
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/memory/weight_average.h"
-#include "src/run/run_base.h"
+#include "src/run_folder/run_base.h"
 #include "src/trainer/frozen_weights.h"
 #include "src/trainer/loss_judge.h"
 #include "src/trainer/run_model.h"

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/run/model_card.h"
+#include "hybrid_trainer/run_folder/model_card.h"
 
 #include <boost/json.hpp>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/run/run_files.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,0 +1,116 @@
+#include "src/models/families/sequence_layers.h"
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/nn/cross_attention.h"
+#include "hybrid_trainer/nn/feed_forward.h"
+
+namespace hybrid_trainer {
+namespace {
+
+const ProductFiles kSequenceFiles{.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
+
+BranchSpec sequence_self_attention(const ModelConfig& config, std::int64_t heads, bool two_way,
+                                   bool key_bias) {
+  const Attention::Spec attention{.width = config.width,
+                                  .heads = static_cast<int>(heads),
+                                  .head_size = config.width / heads,
+                                  .key_bias = key_bias,
+                                  .two_way = two_way,
+                                  .files = kSequenceFiles};
+  return {.name = {"attn", "self_attn"},
+          .norm = {"ln_1", "self_attn_layer_norm"},
+          .make = branch_of<Attention>(attention)};
+}
+
+BranchSpec sequence_cross_attention(const ModelConfig& config,
+                                    const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
+  const CrossAttention::Spec attention{.width = config.width,
+                                       .heads = static_cast<int>(config.heads),
+                                       .head_size = config.width / config.heads,
+                                       .key_bias = key_bias,
+                                       .source = source,
+                                       .source_length = config.encoder.source_places(),
+                                       .text_length = config.context,
+                                       .files = kSequenceFiles};
+  return {.name = {"cross", "encoder_attn"},
+          .norm = {"ln_2", "encoder_attn_layer_norm"},
+          .make = branch_of<CrossAttention>(attention)};
+}
+
+BranchSpec sequence_feed_forward(const ModelConfig& config, std::int64_t inner_width,
+                                 const char* norm) {
+  const FeedForward::Spec spec{.width = config.width,
+                               .inner_width = inner_width,
+                               .exact_gelu = true,
+                               .files = {.first = {"fc1"}, .last = "fc2"}};
+  return {.name = {"mlp", ""},
+          .norm = {norm, "final_layer_norm"},
+          .make = branch_of<FeedForward>(spec)};
+}
+
+}  // namespace
+
+LayerSpec sequence_decoder_layer(const ModelConfig& config,
+                                 const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
+  return {sequence_self_attention(config, config.heads, false, key_bias),
+          sequence_cross_attention(config, source, key_bias),
+          sequence_feed_forward(config, config.inner_width, "ln_3")};
+}
+
+LayerSpec sequence_encoder_layer(const ModelConfig& config, bool key_bias) {
+  return {sequence_self_attention(config, config.encoder.heads, true, key_bias),
+          sequence_feed_forward(config, config.encoder.inner_width, "ln_2")};
+}
+
+ModelConfig with_encoder_sizes(const ModelConfig& given) {
+  ModelConfig config = given;
+  EncoderConfig& encoder = config.encoder;
+  if (config.inner_width == 0) config.inner_width = 4 * config.width;
+  if (encoder.layers == 0) encoder.layers = config.layers;
+  if (encoder.heads == 0) encoder.heads = config.heads;
+  if (encoder.inner_width == 0) encoder.inner_width = config.inner_width;
+  return config;
+}
+
+void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  const auto check = [&](const char* key, std::int64_t heads) {
+    if (heads > 0 && config.width % heads != 0)
+      problems.push_back(
+          concat(key, ": got ", heads, ", which does not divide model.width ", config.width));
+  };
+  check("model.heads", config.heads);
+  check("model.encoder.heads", config.encoder.heads);
+}
+
+using Member = HuggingFaceLayout::Member;
+using Fixed = HuggingFaceLayout::Fixed;
+
+std::vector<Member> sequence_members(const std::vector<Member>& contexts,
+                                     const std::vector<Member>& of_encoder) {
+  std::vector<Member> members{{"decoder_layers", &ModelConfig::layers},
+                              {"decoder_attention_heads", &ModelConfig::heads},
+                              {"decoder_ffn_dim", &ModelConfig::inner_width},
+                              {"d_model", &ModelConfig::width}};
+  members.insert(members.end(), contexts.begin(), contexts.end());
+  members.insert(members.end(), {{"vocab_size", &ModelConfig::vocabulary},
+                                 {"encoder_layers", &EncoderConfig::layers},
+                                 {"encoder_attention_heads", &EncoderConfig::heads},
+                                 {"encoder_ffn_dim", &EncoderConfig::inner_width}});
+  members.insert(members.end(), of_encoder.begin(), of_encoder.end());
+  return members;
+}
+
+std::vector<Fixed> sequence_written_keys(const ModelConfig& config,
+                                         const std::vector<Fixed>& more) {
+  std::vector<Fixed> keys{{"num_hidden_layers", {config.encoder.layers}},
+                          {"dropout", {config.dropout}},
+                          {"attention_dropout", {0.0}},
+                          {"activation_dropout", {0.0}}};
+  keys.insert(keys.end(), more.begin(), more.end());
+  keys.insert(keys.end(), {{"encoder_layerdrop", {0.0}},
+                           {"decoder_layerdrop", {0.0}},
+                           {"init_std", {config.initializer_range.value_or(0.02)}}});
+  return keys;
+}
+
+}  // namespace hybrid_trainer
