@@ -142,6 +142,20 @@ TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
   EXPECT_EQ(config.gradient_accumulation.micro_batches, 4);
 }
 
+TEST(HybridTrainerConfig, BuilderTakesSettingsOfParts) {
+  const HybridTrainerConfig config =
+      HybridTrainerConfig::builder()
+          .parts({{.pattern = "video.*", .recompute = 1.0}, {.pattern = "fusion.*", .lora = 16}})
+          .build();
+  ASSERT_EQ(config.parts.size(), 2u);
+  EXPECT_EQ(config.parts[0].pattern, "video.*");
+  EXPECT_EQ(config.parts[0].recompute, 1.0);
+  EXPECT_EQ(config.parts[1].lora, 16);
+  EXPECT_TRUE(config.freezes());
+  EXPECT_THROW(HybridTrainerConfig::builder().parts({{.pattern = "a.*", .recompute = 2.0}}).build(),
+               ConfigError);
+}
+
 TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
   try {
     HybridTrainerConfig::builder()
