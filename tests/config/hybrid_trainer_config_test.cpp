@@ -156,6 +156,24 @@ TEST(HybridTrainerConfig, BuilderTakesSettingsOfParts) {
                ConfigError);
 }
 
+TEST(HybridTrainerConfig, SmoothsNoTargetsOfPairs) {
+  HybridTrainerConfig config;
+  config.training.label_smoothing = 0.1;
+  EXPECT_TRUE(config.problems().empty());
+  config.training.label_smoothing = 1;
+  ASSERT_EQ(config.problems().size(), 1u);
+  EXPECT_NE(config.problems()[0].find("training.label_smoothing: got 1"), std::string::npos);
+  config.training.label_smoothing = 0.1;
+  config.data.layout = "apart";
+  for (const char* objective : {"dpo", "orpo"}) {
+    config.objective = objective;
+    ASSERT_EQ(config.problems().size(), 1u);
+    EXPECT_NE(config.problems()[0].find("training.label_smoothing: got 0.1, but objective"),
+              std::string::npos)
+        << config.problems()[0];
+  }
+}
+
 TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
   try {
     HybridTrainerConfig::builder()

@@ -290,6 +290,33 @@ TEST_F(MixedNetwork, SaysWhatABatchHolds) {
   }
 }
 
+/// Where the network does not say it itself, the pass does; what is measured is plain.
+TEST(ModuleGraph, SmoothsTargetsAsThePassSays) {
+  const Stream stream = test_stream();
+  const auto nodes = [](float own) {
+    return std::vector<Node>{input("x", {4}), part("head", "x", linear(3)),
+                             cross_entropy("kind", "head", "y", {.smoothing = own}),
+                             squared_error("size", "head", "z")};
+  };
+  ModuleGraph network(nodes(0), 1, stream), own(nodes(0.3f), 1, stream);
+  Batch batch({{"x", normal_tensor({5, 4}, 1, stream)},
+               {"y", random_tokens({5}, 3, 2, stream)},
+               {"z", normal_tensor({5, 3}, 3, stream)}},
+              1);
+  const auto loss = [&](ModuleGraph& of, float smoothing) {
+    ForwardOnlyTape tape(Pass{.label_smoothing = smoothing});
+    return kernels::wait_for_value(of.forward(batch, 1, tape, stream), stream);
+  };
+  EXPECT_EQ(loss(network, 0.3f), loss(own, 0));
+  EXPECT_EQ(loss(own, 0.1f), loss(own, 0)) << "its own counts";
+  EXPECT_NE(loss(network, 0), loss(own, 0));
+  const double plain = mean_of(network.wait_for_measures(batch, {.training = false}, stream),
+                               "kind.loss"),
+               squares = mean_of(network.wait_for_measures(batch, {.training = false}, stream),
+                                 "size.loss");
+  EXPECT_NEAR(plain + squares, loss(network, 0), 1e-6);
+}
+
 /// The first layer computes no gradient of data: three products, not four.
 TEST(ModuleGraph, CountsTheOperationsOfItsProducts) {
   const Stream stream = test_stream();

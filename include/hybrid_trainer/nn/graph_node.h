@@ -143,7 +143,7 @@ ModuleMaker mean();
 
 struct CrossEntropy {
   double weight = 1;
-  float smoothing = 0;  // as PyTorch's label_smoothing
+  float smoothing = 0;  // as PyTorch's label_smoothing; 0: Pass::label_smoothing
   /// The batch counts the targets that are learnt (Batch::targets); else the mean is over all of them.
   bool counts_targets = false;
 };
