@@ -48,7 +48,7 @@ list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/pr
      benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)
 
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
-                    LIBRARIES hybrid_trainer::run hybrid_trainer::benchmark Boost::context)
+                    LIBRARIES hybrid_trainer::tasks hybrid_trainer::run hybrid_trainer::benchmark Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
 if(HT_SANITIZE STREQUAL "address")
   target_compile_definitions(cuda_emulation PRIVATE HT_POISONED_DEVICE)
@@ -65,7 +65,8 @@ ht_test_options(fake_nccl)
 target_compile_definitions(cuda_emulation PRIVATE HT_FAKE_NCCL="${CMAKE_CURRENT_BINARY_DIR}/fake/libnccl.so.2")
 add_dependencies(test_cuda fake_nccl)
 if(HT_WITH_CUDA)
-  ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp LIBRARIES hybrid_trainer::run)
+  ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp
+                      LIBRARIES hybrid_trainer::tasks hybrid_trainer::run)
 endif()
 
 # The device's benchmarks at tiny sizes, so that every line of them is run.

@@ -27,9 +27,10 @@ void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t 
 /// e^(logit − highest) of a row, and their sum.
 struct RowExponentials {
   float highest, sum;
+  float mean = 0;  // of logit − highest, which is what a smoothed target has beside its own
 };
 
-template <class T>
+template <bool kSmoothed, class T>
 inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
                                            std::int64_t columns) {
   float highest = -std::numeric_limits<float>::infinity();
@@ -40,34 +41,22 @@ inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
   }
   // Block by block: a float that holds the sum of a whole vocabulary no longer notices what is added.
   constexpr std::int64_t kBlock = 1024;
-  double sum = 0;
+  double sum = 0, below = 0;
   for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, columns);
-    float of_block = 0;
-#pragma omp simd reduction(+ : of_block)
+    float of_block = 0, below_in_block = 0;
+#pragma omp simd reduction(+ : of_block, below_in_block)
     for (std::int64_t i = begin; i < end; ++i) {
-      const float power = exponential(load(logits + i) - highest);
+      const float less = load(logits + i) - highest, power = exponential(less);
       exponentials[i] = power;
       of_block += power;
+      if constexpr (kSmoothed) below_in_block += less;
     }
     sum += of_block;
+    below += below_in_block;
   }
-  return {highest, static_cast<float>(sum)};
-}
-
-/// Of the logits less the row's highest, which is what a smoothed target has beside its own.
-template <class T>
-inline float mean_below(const T* logits, float highest, std::int64_t columns) {
-  constexpr std::int64_t kBlock = 1024;
-  double sum = 0;
-  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, columns);
-    float of_block = 0;
-#pragma omp simd reduction(+ : of_block)
-    for (std::int64_t i = begin; i < end; ++i) of_block += load(logits + i) - highest;
-    sum += of_block;
-  }
-  return static_cast<float>(sum / static_cast<double>(columns));
+  return {highest, static_cast<float>(sum),
+          static_cast<float>(below / static_cast<double>(columns))};
 }
 
 }  // namespace
@@ -100,12 +89,11 @@ void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Te
           if (gradient_scale != 0.0f) std::fill_n(row, stride, T{});
           continue;
         }
-        const auto [highest, sum] = exponentials_of_row(exponentials, row, columns);
+        const auto [highest, sum, mean] =
+            of_all != 0 ? exponentials_of_row<true>(exponentials, row, columns)
+                        : exponentials_of_row<false>(exponentials, row, columns);
         const float target = load(row + wanted[n]) - highest;
-        loss[n] = std::log(sum) - target;
-        if (of_all != 0)
-          loss[n] =
-              std::log(sum) - (of_target * target + of_all * mean_below(row, highest, columns));
+        loss[n] = std::log(sum) - (of_target * target + of_all * mean);
         if (gradient_scale == 0.0f) continue;
         const float factor = gradient_scale / sum;
 #pragma omp simd

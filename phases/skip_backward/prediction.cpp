@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hybrid_trainer/core/saved_batches.h"
 #include "phases/state_fields.h"
 #include "phases/update.h"
 
@@ -223,7 +224,7 @@ void Prediction::save(State& state) const {
   trust.save(state);
   gate.save(state);
   line.save(state);
-  save_batches(state, "phases.batch", jump.batches);
+  save_batches(state, kSavedBatches, jump.batches);
 }
 
 void Prediction::load(const State& state) {
@@ -237,7 +238,7 @@ void Prediction::load(const State& state) {
   gate.load(state);
   take_choice();
   if (predicts) line.load(state, parts.model);
-  jump.batches = load_batches(state, "phases.batch", parts.model);
+  jump.batches = load_batches(state, kSavedBatches, parts.model);
 }
 
 }  // namespace hybrid_trainer

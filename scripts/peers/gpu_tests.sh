@@ -64,7 +64,7 @@ declare -A suites_of=(
   [updates]="CudaOptimizerUpdate CudaPredictedUpdate CudaSharedMomentUpdate"
   [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaMicroScaling CudaWeightBlocks CudaWeightDecomposition"
   [checks]="Kernels/CheckDevice Layers/CheckDevice Scans/CheckDevice Semiseparable/CheckDevice Mixtures/CheckDevice Spatial/CheckDevice AlgorithmCache MemorySimulation"
-  [training]="CudaTraining CudaPreferenceTraining CudaOffload CudaModuleGraph"
+  [training]="CudaTraining CudaPreferenceTraining CudaOffload CudaModuleGraph CudaFamilies CudaSpeech"
   [ranks]="NcclRanks NcclRankAlone All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
   [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
 

@@ -64,6 +64,11 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
                            ", but with objective ", config.objective,
                            " sequences go whole; want 0"));
   }
+  if (config.prefers() && config.training.label_smoothing > 0) {
+    found.push_back(concat("training.label_smoothing: got ", config.training.label_smoothing,
+                           ", but objective ", config.objective,
+                           " has a loss of pairs, which knows no smoothing; want 0"));
+  }
   if (config.masks() == config.model.two_way) return;
   found.push_back(
       config.masks()

@@ -24,6 +24,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
                        Linear(name / "c_proj", spec.heads.queries * spec.head_size, spec.width,
                               stream, spec.output_bias)},
       heads_(spec.heads),
+      relative_(spec.relative),
       head_size_(spec.head_size),
       preparation_(name,
                    {.heads = spec.heads,
@@ -41,6 +42,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
   if (spec.sinks) sinks_.emplace(name / "sinks", heads_.queries, stream);
+  if (relative_) relative_->join(heads_.queries);
   require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
   if (spec.taps > 0)
     convolution_.emplace(
@@ -51,8 +53,8 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
 }
 
 bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && !heads_.two_way && !convolution_ && !heads_.pattern.is_on() &&
-         preparation_.is_relative();
+  return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
+         !heads_.pattern.is_on() && preparation_.is_relative();
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
@@ -85,7 +87,8 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
   Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), inner()}, qkv.dtype(),
                            MemoryKind::kActivations, stream);
   const Weight sinks = held_sinks(stream);
-  kernels::attention_forward(y, log_sum_exp, qkv, pass.positions, heads_.with_sinks(sinks), stream);
+  kernels::attention_forward(y, log_sum_exp, qkv, pass.positions,
+                             biased(qkv.size(1), stream).with_sinks(sinks), stream);
   return y;
 }
 
@@ -149,7 +152,10 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   {
     const Tensor dout = carried_.behind_zeros(dattention, pass, stream),
                  out = carried_.behind_zeros(y, pass, stream);
-    kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads_, stream);
+    const kernels::AttentionSpec heads = biased(qkv.size(1), stream);
+    kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads, stream);
+    if (relative_)
+      relative_->backward({dout, out, log_sum_exp, qkv, pass.positions}, heads, stream);
     if (sinks_) sinks_->backward(dout, out, log_sum_exp, stream);
   }
   preparation_.backward(dqkv, preparation_.changes() ? joined(product, pass, stream) : Tensor{},
@@ -184,7 +190,7 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
   const Weight sinks = held_sinks(stream);
-  cache.attend(y, qkv, texts, pass, heads_.with_sinks(sinks), stream);
+  cache.attend(y, qkv, texts, pass, biased(cache.keys.size(1), stream).with_sinks(sinks), stream);
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }
 

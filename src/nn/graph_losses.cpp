@@ -49,9 +49,10 @@ class CrossEntropyLoss final : public Loss {
   std::int64_t rows() const override { return logits_.elements() / last_of(logits_); }
   bool counts_targets() const override { return spec_.counts_targets; }
   void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-               float gradient_scale, const Stream& stream) const override {
+               const Way& way, const Stream& stream) const override {
+    const float smoothing = spec_.smoothing > 0 ? spec_.smoothing : way.label_smoothing;
     kernels::smoothed_cross_entropy(losses, x.as_rows(), targets[0].view(losses.shape()),
-                                    {last_of(logits_), spec_.smoothing}, gradient_scale, stream);
+                                    {last_of(logits_), smoothing}, way.gradient_scale, stream);
   }
   std::vector<Measure> measures(const std::string& name, const Tensor& x,
                                 std::span<const Tensor> targets,
@@ -85,8 +86,8 @@ class RegressionLoss final : public Loss {
   std::vector<BatchTensor> targets() const override { return {{targets_, shape_, DType::kF32}}; }
   std::int64_t rows() const override { return shape_.elements(); }
   void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-               float gradient_scale, const Stream& stream) const override {
-    kernels::regression_loss(losses, x, targets[0], distance_, delta_, gradient_scale, stream);
+               const Way& way, const Stream& stream) const override {
+    kernels::regression_loss(losses, x, targets[0], distance_, delta_, way.gradient_scale, stream);
   }
   std::vector<Measure> measures(const std::string& name, const Tensor& x,
                                 std::span<const Tensor> targets,
@@ -136,13 +137,13 @@ class DetectionLoss final : public Loss {
   }
   std::int64_t rows() const override { return shape_.elements() / last_of(shape_); }
   void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-               float gradient_scale, const Stream& stream) const override {
+               const Way& way, const Stream& stream) const override {
     const kernels::GridLossSpec spec{.positive_weight = spec_.positive_weight,
                                      .box_weight = spec_.box_weight,
                                      .class_weight = spec_.class_weight,
                                      .beta = spec_.beta};
     kernels::grid_loss(losses, x.as_rows(), targets[0].view(losses.shape()), targets[1].as_rows(),
-                       spec, gradient_scale, stream);
+                       spec, way.gradient_scale, stream);
   }
   std::vector<Measure> measures(const std::string& name, const Tensor& x,
                                 std::span<const Tensor> targets,

@@ -116,8 +116,8 @@ Tensor ForwardRun::compute_loss(std::size_t place, const Tensor& losses, float g
     x = Tensor::empty_like(result, MemoryKind::kLogits, stream_);
     copy(x, result, stream_);
   }
-  entry.loss->compute(losses, x, targets_of(entry, batch_), writes ? gradient_scale * factor : 0,
-                      stream_);
+  entry.loss->compute(losses, x, targets_of(entry, batch_),
+                      {writes ? gradient_scale * factor : 0, pass_.label_smoothing}, stream_);
   if (writes) tape_.save({ActivationRole::kLossGradient, x}, stream_);
   release(entry);
   return x;

@@ -45,6 +45,7 @@ class StackPart final : public Part {
       : deviations_(spec.deviations ? *spec.deviations : by_width(inputs.width, spec.layers)),
         reads_(reads),
         source_(inputs.source),
+        relative_(inputs.relative),
         blocks_(blocks_of(name, spec, inputs, stream)),
         final_norm_(spec.final_norm ? make_norm(name / *spec.final_norm, inputs.width,
                                                 spec.residual.norm, stream)
@@ -77,6 +78,7 @@ class StackPart final : public Part {
   }
 
   void visit_parameters(const ParameterVisitor& visit) override {
+    if (relative_) relative_->visit_parameters(visit);
     blocks_.visit_parameters(visit);
     if (final_norm_) final_norm_->visit_parameters(visit);
   }
@@ -97,7 +99,7 @@ class StackPart final : public Part {
   std::vector<std::string> patterns(const std::string& name) const override {
     std::vector<std::string> patterns;
     for (const std::string& block : blocks_.names()) patterns.push_back(block + ".*");
-    if (final_norm_) patterns.push_back(name + ".*");
+    if (final_norm_ || relative_) patterns.push_back(name + ".*");
     return patterns;
   }
 
@@ -112,6 +114,7 @@ class StackPart final : public Part {
   FirstDeviations deviations_;
   StackReads reads_;
   std::shared_ptr<EncoderOutput> source_;
+  std::shared_ptr<RelativeBias> relative_;  // or null
   BlockStack blocks_;
   std::unique_ptr<Norm> final_norm_;
 };
@@ -135,12 +138,15 @@ LayerSpec layer_of(const Transformer& spec, const LayerInputs& inputs) {
   const std::int64_t width = inputs.width, head_size = width / spec.heads;
   if (spec.heads < 1 || width % spec.heads != 0)
     throw ShapeMismatch(concat("its ", spec.heads, " heads do not divide ", width, " channels"));
+  kernels::AttentionSpec heads(spec.heads);
+  heads.scale = spec.score_scale;
   LayerSpec layer{{.name = "attn",
                    .norm = "ln_1",
                    .make = branch_of<Attention>({.width = width,
-                                                 .heads = spec.heads,
+                                                 .heads = heads,
                                                  .head_size = head_size,
-                                                 .two_way = !spec.causal})}};
+                                                 .two_way = !spec.causal,
+                                                 .relative = inputs.relative})}};
   if (inputs.source)
     layer.push_back({.name = "cross",
                      .norm = "ln_cross",
@@ -183,6 +189,9 @@ Node stack(const ModuleName& name, const std::string& reads, const Stack& spec) 
                   layer.source_width = inputs[places.source][2];
                   layer.source_tokens = inputs[places.source][1];
                 }
+                if (spec.relative)
+                  layer.relative =
+                      std::make_shared<RelativeBias>(of / "relative", *spec.relative, stream);
                 return std::make_unique<StackPart>(of, spec, layer, places, stream);
               });
 }
@@ -195,6 +204,7 @@ Node transformer(const ModuleName& name, const std::string& reads, const Transfo
                 .lengths = spec.lengths,
                 .positions = spec.positions};
   if (!spec.final_norm) stacked.final_norm.reset();
+  if (spec.relative) stacked.relative = {.heads = spec.heads, .buckets = *spec.relative};
   return stack(name, reads, stacked);
 }
 

@@ -22,11 +22,13 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 /// Logits of some rows of x at a time, and where the tape keeps, their gradients.
 class LanguageHead::Chunks {
  public:
-  Chunks(LanguageHead& head, const Tensor& x, const Tensor& targets, ActivationTape& tape,
-         const Stream& stream)
+  /// `smoothing`: of the targets, see kernels::SmoothedTargets.
+  Chunks(LanguageHead& head, const Tensor& x, const Tensor& targets, float smoothing,
+         ActivationTape& tape, const Stream& stream)
       : head_(head),
         x_(x),
         targets_(targets),
+        loss_{head.vocabulary_, smoothing},
         keeps_(tape.keeps()),
         trains_(keeps_ || tape.pass().training),
         stream_(stream),
@@ -63,8 +65,8 @@ class LanguageHead::Chunks {
   void compute_losses(const Tensor& losses, std::int64_t begin, std::int64_t end, float scale) {
     const Tensor part = logits_.rows(0, end - begin);
     if (capped_ && scale != 0) copy(capped_.rows(0, end - begin), part, stream_);
-    kernels::softmax_cross_entropy(losses.rows(begin, end), part, targets_.rows(begin, end),
-                                   head_.vocabulary_, scale, stream_);
+    kernels::smoothed_cross_entropy(losses.rows(begin, end), part, targets_.rows(begin, end), loss_,
+                                    scale, stream_);
   }
   void weigh(const Tensor& weights, std::int64_t begin, std::int64_t end) {
     kernels::scale_rows(logits_.rows(0, end - begin), weights.rows(begin, end), stream_);
@@ -99,6 +101,7 @@ class LanguageHead::Chunks {
 
   LanguageHead& head_;
   const Tensor &x_, &targets_;
+  const kernels::SmoothedTargets loss_;
   const bool keeps_, trains_;
   const Stream& stream_;
   const std::int64_t step_;
@@ -125,7 +128,7 @@ void LanguageHead::losses(const Tensor& losses, const Tensor& x, const Tensor& t
                           const Stream& stream) {
   if (scale_ != 1) kernels::scale(x, x, scale_, stream);
   const float scale = tape.keeps() ? gradient_scale / static_cast<float>(divisor) : 0.0f;
-  Chunks chunks(*this, x, targets, tape, stream);
+  Chunks chunks(*this, x, targets, tape.pass().label_smoothing, tape, stream);
   chunks.each([&](std::int64_t begin, std::int64_t end) {
     chunks.compute_logits(begin, end);
     chunks.compute_losses(losses, begin, end, scale);
@@ -140,7 +143,7 @@ Tensor LanguageHead::preference(const Tensor& x, const Batch& batch, PreferenceL
   const double divisor = batch.loss_divisor();
   const Tensor targets = batch.at("targets").view({x.size(0)});
   const Tensor of_rows = Tensor::empty({x.size(0)}, DType::kF32, MemoryKind::kWorkspace, stream);
-  Chunks chunks(*this, x, targets, tape, stream);
+  Chunks chunks(*this, x, targets, 0, tape, stream);
   chunks.each([&](std::int64_t begin, std::int64_t end) {
     chunks.compute_logits(begin, end);
     chunks.compute_losses(of_rows, begin, end, 0);

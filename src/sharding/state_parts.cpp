@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/saved_batches.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -18,10 +19,9 @@ class WeightNames {
     for (std::size_t i = 0; i < parts.weights().size(); ++i) index_[parts.weights()[i]->name()] = i;
   }
 
-  /// None for what is the same on all ranks: batches, which are integers, and what routers have beside
-  /// their weights.
+  /// None for what is the same on all ranks: batches, and what routers have beside their weights.
   std::optional<std::size_t> weight_of(const std::string& name, DType dtype) const {
-    if (dtype == DType::kI32 || name.starts_with(kRoutingState)) return {};
+    if (dtype == DType::kI32 || name.starts_with(kRoutingState) || is_of_batch(name)) return {};
     std::string rest = name.substr(name.find('.') + 1);
     const std::size_t last = rest.rfind('.');
     if (name.starts_with("phases.") && last != std::string::npos)
@@ -35,6 +35,9 @@ class WeightNames {
   }
 
  private:
+  static bool is_of_batch(const std::string& name) {
+    return name.starts_with(concat(kSavedBatches, "."));
+  }
   std::size_t numbered(const std::string& name, const std::string& number) const {
     std::size_t weight = 0;
     const char* const end = number.data() + number.size();

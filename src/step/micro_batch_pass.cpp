@@ -44,6 +44,7 @@ MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& conf
                                MemoryPlaces& places, const Stream& stream)
     : model_(model),
       seed_(static_cast<std::uint64_t>(config.training.seed)),
+      label_smoothing_(static_cast<float>(config.training.label_smoothing)),
       memory_(config.memory),
       rates_(rates),
       scales_(scales),
@@ -89,7 +90,8 @@ Pass MicroBatchPass::pass(bool training, std::int64_t first_token, const Batch& 
           .first_token = first_token,
           .step_words = records() ? step_words_ : Tensor{},
           .segment = model_.segment_for(memory_.segment_length, part.tokens_per_example()),
-          .kept_segments = memory_.kept_segments};
+          .kept_segments = memory_.kept_segments,
+          .label_smoothing = label_smoothing_};
 }
 
 void MicroBatchPass::begin_gradient() const {

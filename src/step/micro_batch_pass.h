@@ -54,6 +54,7 @@ class MicroBatchPass {
 
   LossModel& model_;
   const std::uint64_t seed_;
+  const float label_smoothing_;
   const MemoryConfig memory_;
   const LearningRates& rates_;
   const StepScales& scales_;

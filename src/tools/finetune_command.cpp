@@ -32,7 +32,8 @@ namespace fs = std::filesystem;
 
 struct FineTuning {
   ConfigArguments source;
-  std::string model, adapter, data, validation, columns, run, device, method, objective, export_to;
+  std::string model, adapter, data, validation, columns, run, device, method, objective, export_to,
+      label_smoothing;
   std::optional<double> beta;
   std::optional<double> epochs;
   std::optional<int> ranks;
@@ -307,6 +308,9 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("beta",
       po::value<double>()->value_name("B")->notifier([&](double beta) { asked.beta = beta; }),
       "How much the preference weighs in dpo and orpo (0.1).");
+  add("label-smoothing", po::value(&asked.label_smoothing)->value_name("E"),
+      "Share of each target's weight that all tokens or classes have alike (0), as PyTorch's "
+      "label_smoothing; training.label_smoothing.");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
@@ -335,6 +339,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
   KeptExamples examples(asked.run, asked.data, asked.resume);
   asked.data = examples.data();
+  if (!asked.label_smoothing.empty())
+    asked.source.settings.push_back("training.label_smoothing=" + asked.label_smoothing);
   check_model_is_not_set("finetune", asked.source.settings);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
   TrainingRunSettings settings{

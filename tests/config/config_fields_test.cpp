@@ -137,6 +137,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"training.min_improvement", {{"training.min_improvement", "100"}}},
       {"training.threads", {{"training.threads", "1"}}},
       {"training.average_weights", {{"training.average_weights", "8"}}},
+      {"training.label_smoothing", {{"training.label_smoothing", "0.1"}}},
       {"optimizer.name", {{"optimizer.name", "muon"}}},
       {"optimizer.learning_rate", {{"optimizer.learning_rate", "1e-3"}}},
       {"optimizer.betas", {{"optimizer.betas", "[0.8,0.9]"}}},

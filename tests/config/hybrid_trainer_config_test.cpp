@@ -142,6 +142,38 @@ TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
   EXPECT_EQ(config.gradient_accumulation.micro_batches, 4);
 }
 
+TEST(HybridTrainerConfig, BuilderTakesSettingsOfParts) {
+  const HybridTrainerConfig config =
+      HybridTrainerConfig::builder()
+          .parts({{.pattern = "video.*", .recompute = 1.0}, {.pattern = "fusion.*", .lora = 16}})
+          .build();
+  ASSERT_EQ(config.parts.size(), 2u);
+  EXPECT_EQ(config.parts[0].pattern, "video.*");
+  EXPECT_EQ(config.parts[0].recompute, 1.0);
+  EXPECT_EQ(config.parts[1].lora, 16);
+  EXPECT_TRUE(config.freezes());
+  EXPECT_THROW(HybridTrainerConfig::builder().parts({{.pattern = "a.*", .recompute = 2.0}}).build(),
+               ConfigError);
+}
+
+TEST(HybridTrainerConfig, SmoothsNoTargetsOfPairs) {
+  HybridTrainerConfig config;
+  config.training.label_smoothing = 0.1;
+  EXPECT_TRUE(config.problems().empty());
+  config.training.label_smoothing = 1;
+  ASSERT_EQ(config.problems().size(), 1u);
+  EXPECT_NE(config.problems()[0].find("training.label_smoothing: got 1"), std::string::npos);
+  config.training.label_smoothing = 0.1;
+  config.data.layout = "apart";
+  for (const char* objective : {"dpo", "orpo"}) {
+    config.objective = objective;
+    ASSERT_EQ(config.problems().size(), 1u);
+    EXPECT_NE(config.problems()[0].find("training.label_smoothing: got 0.1, but objective"),
+              std::string::npos)
+        << config.problems()[0];
+  }
+}
+
 TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
   try {
     HybridTrainerConfig::builder()

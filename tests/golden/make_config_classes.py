@@ -11,6 +11,7 @@ import transformers
 
 FILE = pathlib.Path(__file__).parent / "config_classes.json"
 CLASSES = ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Gemma3Text", "Mamba2", "GraniteMoeHybrid", "Bamba", "Qwen3Next")
+CLASSES += ("Bart", "Whisper", "ViT")
 CLASSES += ("Qwen3_5Text", "Qwen3_5")  # of version 5 alone
 DENSE = {"GraniteMoeHybrid": dict(num_local_experts=0), "Qwen3Next": dict(num_experts=0)}
 

@@ -11,7 +11,7 @@
 #include "trainer/temporary_folder.h"
 
 // Whisper and BART folders that transformers wrote, against what transformers computes from them
-// (tests/golden/make_whisper_golden.py, make_bart_golden.py).
+// (tests/golden/make_whisper_golden.py, make_bart_golden.py, make_smoothing_golden.py).
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -58,12 +58,18 @@ class SequenceGolden : public ::testing::TestWithParam<const char*> {
     model.encode(batch(), pass_, stream_);
     return values(model.logits(load("tokens"), pass_, stream_));
   }
-  /// What transformers has of a parameter; of the head's bias it trains nothing.
-  std::vector<double> gradient_of(const Parameter& parameter) const {
+  std::vector<double> wanted_gradient(const Parameter& parameter) const {
+    return gradient_of(parameter, expected_);
+  }
+  /// What transformers has of a parameter in a file; of the head's bias it trains nothing.
+  std::vector<double> gradient_of(const Parameter& parameter, const SafetensorsFile& file) const {
     if (parameter.name() == "lm_head.bias")
       return std::vector<double>(static_cast<std::size_t>(parameter.elements()));
     return gradient_of_parts(
-        parameter, [this](const FileTensor& part) { return load("grad.model." + part.name); },
+        parameter,
+        [&](const FileTensor& part) {
+          return file.load("grad.model." + part.name, MemoryKind::kData, stream_);
+        },
         stream_);
   }
 
@@ -80,8 +86,9 @@ TEST_P(SequenceGolden, LogitsMatch) {
 }
 
 TEST_P(SequenceGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
-  const GoldenStep wanted{*load("loss").data<float>(),
-                          [this](const Parameter& parameter) { return gradient_of(parameter); }};
+  const GoldenStep wanted{*load("loss").data<float>(), [this](const Parameter& parameter) {
+                            return wanted_gradient(parameter);
+                          }};
   expect_step(*model_, batch(), wanted, {0, 0.3, 0.6, 1}, stream_);
 }
 
@@ -114,6 +121,64 @@ TEST_P(SequenceGolden, ExportIsReadAgainToTheSameLogits) {
   read_hugging_face_weights(scratch / "out", *again, stream_);
   EXPECT_EQ(logits(*again), logits(*model_));
 }
+
+class SmoothedGolden : public SequenceGolden {
+ protected:
+  struct Step {
+    double loss;
+    std::size_t peak_bytes;
+  };
+  /// Of the batch whose targets are not all learnt.
+  Batch learnt_batch() const {
+    const Batch whole = batch();
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, tensor] : whole.tensors())
+      tensors.push_back(
+          {name, name == "targets" ? smoothed_.load(name, MemoryKind::kData, stream_) : tensor});
+    Batch learnt(std::move(tensors), whole.tokens_per_example());
+    learnt.set_targets(static_cast<double>(whole.tokens() - kNotLearnt));
+    return learnt;
+  }
+  Step step(float smoothing) {
+    const Batch learnt = learnt_batch();
+    stream_.pool()->reset_peaks();
+    PlainTape tape{Pass{.label_smoothing = smoothing}};
+    const Tensor loss = model_->forward(learnt, 1, tape, stream_);
+    model_->backward(learnt, tape, stream_);
+    return {kernels::wait_for_value(loss, stream_), stream_.pool()->use().peak_total};
+  }
+  static constexpr std::int64_t kNotLearnt = 5;
+  static constexpr float kSmoothing = 0.15f;
+  const SafetensorsFile smoothed_{folder_ + "/smoothed.safetensors"};
+};
+
+TEST_P(SmoothedGolden, LossAndEveryGradientArePyTorchsInTheMemoryOfPlainTargets) {
+  StepGradients gradients(
+      [this](const ParameterVisitor& visit) {
+        model_->visit_parameters([&](Parameter& parameter) {
+          if (parameter.trainable()) visit(parameter);
+        });
+      },
+      stream_);
+  step(0);  // after which the pool has what a step takes
+  gradients.begin();
+  const Step plain = step(0);
+  gradients.begin();
+  const Step smoothed = step(kSmoothing);
+  const double wanted = values_of(smoothed_.load("loss", MemoryKind::kData, stream_)).front();
+  EXPECT_NEAR(smoothed.loss, wanted, 1e-6 * wanted);
+  EXPECT_GT(std::abs(plain.loss - wanted), 1e-3);
+  EXPECT_EQ(smoothed.peak_bytes, plain.peak_bytes);
+  model_->visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable() || parameter.name() == "lm_head.bias") return;
+    EXPECT_LT(relative_error(values_of(parameter.gradient()), gradient_of(parameter, smoothed_)),
+              kOfTransformers)
+        << parameter.name();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, SmoothedGolden, ::testing::Values("whisper_a", "bart_a"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Folders, SequenceGolden,
                          ::testing::Values("whisper_a", "whisper_b", "bart_a", "bart_b"),

@@ -89,6 +89,9 @@ TEST(InertKeys, AreToldWithTheReason) {
   }
   EXPECT_NE(told_of("schedule.final_fraction", {{"schedule.name", "constant"}}).find("constant"),
             std::string::npos);
+  EXPECT_NE(told_of("training.label_smoothing", {{"model.family", "series"}}).find("numbers"),
+            std::string::npos);
+  EXPECT_EQ(told_of("training.label_smoothing", {}), "");
 }
 
 TEST(InertKeys, ChangeNoBit) {

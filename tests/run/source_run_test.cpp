@@ -112,6 +112,25 @@ TEST_F(SourceRun, LearnsToWriteWordsBackwards) {
   EXPECT_EQ(written(again, "abcd", 2, stream), written(run, "abcd", 2, stream));
 }
 
+/// At a learning rate that leaves the weights as they are: all phases train on smoothed targets, and
+/// the evaluation is of plain ones.
+TEST_F(SourceRun, SmoothsTheTargetsOfTrainingAlone) {
+  HybridTrainerConfig config = SourceRun::config();
+  config.optimizer.learning_rate = 1e-9;
+  config.optimizer.weight_decay = 0;
+  const double plain = *train(config, "plain").summary.final_validation_loss;
+  config.training.label_smoothing = 0.4;
+  const TrainingRunResult result = train(config, "smoothed");
+  EXPECT_NEAR(*result.summary.final_validation_loss, plain, 1e-5);
+  for (const Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0);
+  const auto wanted = records_of(scratch_ / "plain"), found = records_of(scratch_ / "smoothed");
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NE(found[i].loss, wanted[i].loss) << name_of(found[i].phase) << i;
+  config.training.label_smoothing = 0;
+  EXPECT_THROW(train(config, "smoothed", true), ConfigError) << "its losses meant something else";
+}
+
 TEST_F(SourceRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
   HybridTrainerConfig config = SourceRun::config();
   config.gradient_accumulation.micro_batches = 2;

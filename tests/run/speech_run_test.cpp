@@ -1,113 +1,69 @@
-#include <gtest/gtest.h>
+#include <set>
 
-#include <cmath>
-#include <numbers>
-#include <sstream>
-
-#include "hybrid_trainer/audio/wav_file.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "hybrid_trainer/planning/memory_plan.h"
+#include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run_folder/run_export.h"
 #include "hybrid_trainer/run_folder/run_files.h"
 #include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/speech/transcription.h"
-#include "tests/run/tiny_run.h"
+#include "tests/run/speech_runs.h"
 
-// A small Whisper model learns which word a tone stands for.
 namespace hybrid_trainer {
 namespace {
 
-constexpr int kClips = 24;
-constexpr std::int64_t kPlaces = 13;  // of the encoder: 0.26 s
-
-/// Letters, a space and Whisper's special tokens, with the timestamps of kPlaces.
-std::string tokenizer_text() {
-  std::string vocabulary = "\"\u0120\":0", added;
-  for (int letter = 0; letter < 26; ++letter)
-    vocabulary += concat(",\"", static_cast<char>('a' + letter), "\":", letter + 1);
-  std::vector<std::string> special{"<|endoftext|>",   "<|startoftranscript|>", "<|en|>",
-                                   "<|de|>",          "<|translate|>",         "<|transcribe|>",
-                                   "<|notimestamps|>"};
-  for (std::int64_t i = 0; i <= kPlaces; ++i)
-    special.push_back(
-        concat("<|", i * 2 / 100, ".", i * 2 % 100 < 10 ? "0" : "", i * 2 % 100, "|>"));
-  int id = 27;
-  for (const std::string& token : special)
-    added += concat(added.empty() ? "" : ",", R"({"id":)", id++, R"(,"content":")", token,
-                    R"(","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)",
-                    R"("special":true})");
-  return concat(
-      R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)", added,
-      R"(],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,)",
-      R"("trim_offsets":true,"use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel",)",
-      R"("add_prefix_space":true,"trim_offsets":true,"use_regex":true},"model":{"type":"BPE",)",
-      R"("dropout":null,"unk_token":null,"continuing_subword_prefix":null,)",
-      R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"vocab":{)", vocabulary,
-      R"(},"merges":[]}})");
-}
-
-class SpeechRun : public ::testing::Test {
+class SpeechRun : public SpeechRuns {
  protected:
-  SpeechRun() {
-    const Stream stream(MemoryPool::create("test"));
-    ModelConfig model{.family = "whisper", .layers = 1, .heads = 2, .width = 32, .context = 16};
-    model.vocabulary = 48;
-    model.encoder = {.layers = 1, .heads = 2, .context = kPlaces, .features = 20};
-    const auto made = make_model(resolved_model_config(model), 5, stream);
-    export_hugging_face(*made, nullptr, scratch_ / "model", stream);
-    write_text(scratch_ / "model/tokenizer.json", tokenizer_text());
-    std::string lines;
-    for (int i = 0; i < kClips; ++i) {
-      const auto& [word, hertz] = kWords[static_cast<std::size_t>(i) % 3];
-      write_tone(scratch_ / concat(i, ".wav"), hertz, static_cast<std::uint64_t>(i));
-      lines += concat(R"({"audio":")", i, R"(.wav","text":")", word, R"(","language":"en"})", "\n");
-    }
-    write_text(scratch_ / "clips.jsonl", lines);
-  }
-  static void write_tone(const std::filesystem::path& path, double hertz, std::uint64_t seed) {
-    Sound sound;
-    for (std::uint64_t i = 0; i < 3600; ++i) {
-      const double noise = 0.02 * (to_unit_float(philox({seed, 0, 0}, i)[0]) - 0.5);
-      const double angle = 2 * std::numbers::pi * hertz * static_cast<double>(i) / kSpeechRate;
-      sound.samples.push_back(static_cast<float>(0.3 * std::sin(angle) + noise));
-    }
-    write_wav(path, sound);
-  }
-
-  HybridTrainerConfig config() const {
-    HybridTrainerConfig config = tiny_config();
-    config.model = read_hugging_face_model_config(scratch_ / "model", 0);
-    config.data.batch_size = 4;
-    config.data.layout = "apart";
-    config.data.sequence_length = 10;
-    config.mixed_precision.full = config.mixed_precision.warmup = "fp32";
+  /// In steps of two micro-batches, with masked features.
+  HybridTrainerConfig masked_config() const {
+    HybridTrainerConfig config = SpeechRuns::config();
+    config.gradient_accumulation.micro_batches = 2;
+    config.data.batch_size = 2;
+    config.training.threads = 1;
+    config.data.mask_frames = true;
     return config;
   }
-  TrainingRunSettings settings(const HybridTrainerConfig& config, const std::string& run) const {
-    return {.config = config,
-            .data = scratch_ / "clips.jsonl",
-            .run = scratch_ / run,
-            .init_from = scratch_ / "model",
-            .command = "test"};
+  /// The same with late updates.
+  HybridTrainerConfig late_config() const {
+    HybridTrainerConfig config = masked_config();
+    config.phases = {};
+    config.phases.warmup_steps = 8;
+    config.phases.method = "asynchronous_optimizer";
+    return config;
   }
-  TrainingRunResult train(const HybridTrainerConfig& config, const std::string& run,
-                          bool resume = false) {
-    TrainingRunSettings all = settings(config, run);
-    all.resume = resume;
-    console_.str("");
-    return run_training(all, console_);
+  std::string trained_over(int count, const HybridTrainerConfig& config, const std::string& run,
+                           bool resume = false) {
+    const Interruption interruption;
+    run_thread_ranks(count, [&](Communicator& ranks) {
+      std::ostringstream console;
+      TrainingRunSettings all = settings(config, run);
+      all.interruption = &interruption;
+      all.ranks = &ranks;
+      all.resume = resume;
+      run_training(all, console);
+    });
+    return newest_checkpoint_digest(scratch_ / run);
   }
-
-  const std::vector<std::pair<std::string, double>> kWords{
-      {"low", 400}, {"mid", 1500}, {"top", 5000}};
-  const TemporaryFolder scratch_;
-  std::ostringstream console_;
+  void expect_resumes(HybridTrainerConfig config, const std::string& name) {
+    config.checkpoint.every_steps = 1;
+    config.checkpoint.keep = 100;
+    const std::string whole = trained(config, name);
+    for (const StepRecord& record : records_of(scratch_ / name)) seen_.insert(record.phase);
+    for (const std::int64_t step : {5, 14, 21, 33}) {
+      const std::string run = concat(name, "-cut", step);
+      copy_up_to(scratch_ / name, scratch_ / run, step, config.training.steps);
+      train(config, run, true);
+      EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), whole)
+          << name << " stopped after step " << step;
+    }
+  }
+  std::set<Phase> seen_;
 };
 
 TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
-  HybridTrainerConfig config = SpeechRun::config();
+  HybridTrainerConfig config = SpeechRuns::config();
   config.training.steps = 120;
   config.optimizer.learning_rate = 1e-2;
   config.data.mask_frames = true;
@@ -127,36 +83,87 @@ TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
   }
 }
 
-TEST_F(SpeechRun, ResumedAndOverRanksHasTheSameBits) {
-  HybridTrainerConfig config = SpeechRun::config();
-  config.gradient_accumulation.micro_batches = 2;
-  config.data.batch_size = 2;
-  config.training.threads = 1;
-  config.data.mask_frames = true;
-  config.training.steps = 20;
-  train(config, "whole");
-  const std::string whole = newest_checkpoint_digest(scratch_ / "whole");
-  copy_up_to(scratch_ / "whole", scratch_ / "parts", 10, 20);
-  train(config, "parts", true);
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "parts"), whole);
-  config.memory.recompute = 1;
-  train(config, "recomputed");
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "recomputed"), whole);
-  config.memory.recompute = 0;
-  config.distributed.zero = 3;
-  const Interruption interruption;
-  run_thread_ranks(2, [&](Communicator& ranks) {
-    std::ostringstream console;
-    TrainingRunSettings all = settings(config, "ranks");
-    all.interruption = &interruption;
-    all.ranks = &ranks;
-    run_training(all, console);
+TEST_F(SpeechRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
+  expect_resumes(masked_config(), "skip-backward");
+  EXPECT_EQ(seen_.size(), std::size(kAllPhases));
+  seen_.clear();
+  expect_resumes(late_config(), "late");
+  EXPECT_EQ(seen_.count(Phase::kPredict), 1u);
+}
+
+TEST_F(SpeechRun, OverRanksHasTheBitsOfOne) {
+  HybridTrainerConfig config = masked_config();
+  const std::string one = trained(config, "one");
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    config.distributed.zero = zero;
+    EXPECT_EQ(trained_over(2, config, concat("zero", zero)), one) << "zero " << zero;
+  }
+}
+
+/// While a prediction waits for its decision, its batches of features are part of the state.
+TEST_F(SpeechRun, StoppedOverRanksAndResumedOverOthersHasTheSameBits) {
+  HybridTrainerConfig config = masked_config();
+  config.checkpoint.every_steps = 1;
+  config.checkpoint.keep = 100;
+  const std::string one = trained(config, "one");
+  std::int64_t in_predict = 0;
+  for (const StepRecord& record : records_of(scratch_ / "one"))
+    if (record.phase == Phase::kPredict && in_predict == 0) in_predict = record.step;
+  ASSERT_GT(in_predict, 0);
+  config.distributed.zero = 2;
+  EXPECT_EQ(trained_over(2, config, "two"), one);
+  copy_up_to(scratch_ / "two", scratch_ / "cut", in_predict, config.training.steps);
+  EXPECT_EQ(trained_over(2, config, "cut", true), one);
+  copy_up_to(scratch_ / "two", scratch_ / "less", in_predict, config.training.steps);
+  EXPECT_EQ(trained_over(1, config, "less", true), one);
+}
+
+TEST_F(SpeechRun, MemoryOptionsChangeNoBit) {
+  const HybridTrainerConfig plain = masked_config();
+  const std::string whole = trained(plain, "plain");
+  const auto expect_same = [&](const char* what, const auto& change) {
+    HybridTrainerConfig config = plain;
+    change(config);
+    EXPECT_EQ(trained(config, what), whole) << what;
+  };
+  expect_same("recomputed", [](auto& config) { config.memory.recompute = 1; });
+  expect_same("activations", [](auto& config) { config.memory.activations = "host"; });
+  expect_same("weights", [](auto& config) { config.memory.weights = "host"; });
+  expect_same("state", [](auto& config) { config.memory.optimizer_state = "file"; });
+  expect_same("gradients", [](auto& config) { config.memory.gradients = "consume"; });
+  expect_same("paged", [](auto& config) { config.optimizer.paged = true; });
+  expect_same("places", [](auto& config) {
+    config.parts = {{.pattern = "encoder.*", .place = "file"}, {.pattern = "h.*", .place = "host"}};
   });
-  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "ranks"), whole);
+}
+
+TEST_F(SpeechRun, TakesWhatIsPlannedToTheByte) {
+  std::vector<HybridTrainerConfig> configs(4, masked_config());
+  configs[1].memory.recompute = 1;
+  configs[2].lora = {.rank = 4, .base = "nf4"};
+  configs[3] = late_config();
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    const TrainingRunResult result = train(configs[i], concat("run", i));
+    const MemoryNeed need = simulate_memory(configs[i], {}, SimulatedPhases::kAll);
+    for (const Phase phase : kAllPhases)
+      EXPECT_EQ(need.phase(phase).peak_bytes, result.summary.phase(phase).peak_bytes)
+          << i << ' ' << name_of(phase);
+  }
+}
+
+TEST_F(SpeechRun, KeepsABudgetAndPlansForIt) {
+  HybridTrainerConfig config = masked_config();
+  config.training.steps = 12;
+  const std::size_t all = simulate_memory(config, {}, SimulatedPhases::kAll).device_bytes;
+  config.memory.device_budget = MemorySize{all * 4 / 5};
+  config.memory.plan = "auto";
+  const TrainingRunResult result = train(config, "planned");
+  EXPECT_LE(result.summary.device_peak_bytes, all * 4 / 5);
+  EXPECT_NE(console_.str().find("planned: "), std::string::npos) << console_.str();
 }
 
 TEST_F(SpeechRun, WithoutAdaptersInTheEncoderItKeepsNothingThere) {
-  HybridTrainerConfig config = SpeechRun::config();
+  HybridTrainerConfig config = SpeechRuns::config();
   config.training.steps = 12;
   config.lora.rank = 4;
   const auto activations = [&](const std::string& targets) {

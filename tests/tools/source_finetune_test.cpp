@@ -66,6 +66,24 @@ TEST_F(SourceFinetune, FromPairsToTexts) {
                        "activations"));
 }
 
+TEST_F(SourceFinetune, SmoothsTargetsWhereItIsTold) {
+  const std::vector<std::string> asked{
+      "finetune", "--model",  "model", "--data", "pairs.jsonl",      "--run",
+      "smooth",   "--device", "cpu",   "--set",  "training.steps=2", "--label-smoothing"};
+  const auto with = [&](const char* share) {
+    std::vector<std::string> arguments = asked;
+    arguments.emplace_back(share);
+    return arguments;
+  };
+  const ProcessResult refused = run(with("1.5"));
+  EXPECT_EQ(refused.exit_code, 78);
+  EXPECT_TRUE(contains(refused.errors, "training.label_smoothing: got 1.5")) << refused.errors;
+  EXPECT_FALSE(fs::exists(scratch_ / "smooth"));
+  well(with("0.1"));
+  const auto config = boost::json::parse(read_text(scratch_ / "smooth/config.json"));
+  EXPECT_EQ(config.at("training").at("label_smoothing").to_number<double>(), 0.1);
+}
+
 TEST_F(SourceFinetune, SampleSaysWhatItDoesNotDoWithASource) {
   const auto refused = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"sample", "model"});

@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <sstream>
+#include <thread>
 
 #include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
@@ -51,7 +52,9 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
       settings.interruption = &interruption;
       settings.ranks = &rank;
       settings.on_step = [&](const StepRecord& record) {
-        if (rank.rank() == 1 && record.step == stops_after) ::kill(::getpid(), SIGTERM);
+        if (rank.rank() != 1 || record.step != stops_after) return;
+        ::kill(::getpid(), SIGTERM);
+        while (!interruption.requested()) std::this_thread::yield();  // another thread takes it
       };
       std::ostringstream console;
       ends[static_cast<std::size_t>(rank.rank())] = run_training(settings, console).end;

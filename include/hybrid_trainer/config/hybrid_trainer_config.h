@@ -210,6 +210,7 @@ class HybridTrainerConfigBuilder {
   Self& stretches(std::vector<StretchConfig> value) {
     return config_.stretches = std::move(value), *this;
   }
+  Self& parts(std::vector<PartConfig> value) { return config_.parts = std::move(value), *this; }
 
   /// Throws one ConfigError that lists every bad field.
   HybridTrainerConfig build(const ModelRegistry& registry = model_families()) const;

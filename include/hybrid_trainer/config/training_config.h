@@ -20,6 +20,7 @@ struct TrainingConfig {
   std::int64_t threads = 0;
   bool cuda_graphs = false;
   double average_weights = 0;
+  double label_smoothing = 0;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -51,6 +52,11 @@ struct TrainingConfig {
                 "is kept on the host and evaluated beside the weights; eval, sample and export "
                 "read it with --average.",
                 Range::at_least(0)});
+    visit(Field{"label_smoothing", self.label_smoothing,
+                "Share of a target's weight that all tokens or classes have alike, so that the "
+                "model learns not to be too sure: PyTorch's label_smoothing. Training losses "
+                "contain it; evaluation tells the plain loss.",
+                Range{0, 1, false, true}});
   }
 };
 

@@ -35,6 +35,9 @@ struct Pass {
   /// How many segments at the end keep their activations from forward on; backward computes the others
   /// again.
   std::int64_t kept_segments = 1;
+  /// ε: cross entropies have targets that share so much of their weight among all classes (see
+  /// kernels::SmoothedTargets). Losses of pairs and those of networks with their own ε do not heed it.
+  float label_smoothing = 0;
   /// Whether nobody reads the loss between forward and backward.
   bool loss_may_wait = false;
   /// Factor of the gradients of losses that layers add, such as a router's: that of the loss itself.

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/nn/attention_sinks.h"
 #include "hybrid_trainer/nn/carried_keys.h"
 #include "hybrid_trainer/nn/head_preparation.h"
+#include "hybrid_trainer/nn/relative_bias.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 #include "hybrid_trainer/nn/token_convolution.h"
 
@@ -33,9 +34,10 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     float limit = 0;               // to which normed queries, keys and values are cut; 0: none
     std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
     bool gated = false;
-    std::int64_t taps = 0;           // of the convolution; 0: none
-    bool two_way = false;            // each token sees later ones too, as in an encoder
-    bool sinks = false;              // see kernels::AttentionSpec
+    std::int64_t taps = 0;                     // of the convolution; 0: none
+    bool two_way = false;                      // each token sees later ones too, as in an encoder
+    bool sinks = false;                        // see kernels::AttentionSpec
+    std::shared_ptr<RelativeBias> relative{};  // added to scores; whoever shares it visits it
     std::uint64_t pattern_seed = 0;  // of the key of heads.pattern, with the module's name
     ProductFiles files{};            // the parts: queries, keys, values
   };
@@ -52,8 +54,8 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
-  /// With a window, beyond which no key is handed over, and without a pattern, which counts blocks from
-  /// a sequence's begin.
+  /// With a window, beyond which no key is handed over, without a pattern, which counts blocks from a
+  /// sequence's begin, and without a relative bias.
   bool goes_in_segments() const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
@@ -74,6 +76,10 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Weight held_sinks(const Stream& stream) const {
     return sinks_ ? sinks_->acquire(stream) : Weight();
   }
+  /// With the bias of sequences of `time` tokens; as they are where there is none.
+  kernels::AttentionSpec biased(std::int64_t time, const Stream& stream) const {
+    return relative_ ? heads_.with_bias(relative_->values(time, stream)) : heads_;
+  }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
   /// They, behind what is carried.
@@ -90,6 +96,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   std::int64_t inner() const { return heads_.queries * head_size_; }
   kernels::AttentionSpec heads_;
   std::optional<AttentionSinks> sinks_;
+  std::shared_ptr<RelativeBias> relative_;  // or null
   std::int64_t head_size_;
   HeadPreparation preparation_;
   std::optional<AttentionGate> gate_;

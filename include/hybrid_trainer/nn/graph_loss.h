@@ -29,10 +29,16 @@ class Loss {
   /// Whether their sum is divided by Batch::loss_divisor, which heeds targets that are not learnt; else
   /// by their number.
   virtual bool counts_targets() const { return false; }
-  /// Writes the losses, (rows of all examples) f32. Where `gradient_scale` is not 0, x, f32, becomes
-  /// its own gradient, of the losses' sum times that.
+  /// How the losses are computed.
+  struct Way {
+    float gradient_scale =
+        0;  // where it is not 0, x becomes its own gradient, of their sum times that
+    float label_smoothing =
+        0;  // Pass::label_smoothing, which losses other than cross entropies ignore
+  };
+  /// Writes the losses, (rows of all examples) f32, of x, f32.
   virtual void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-                       float gradient_scale, const Stream& stream) const = 0;
+                       const Way& way, const Stream& stream) const = 0;
   /// How good predictions are, beside the loss itself. x, f32, targets and losses in host memory; names
   /// begin with `name` and a dot.
   virtual std::vector<Measure> measures(const std::string& name, const Tensor& x,

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/nn/encoder_output.h"
 #include "hybrid_trainer/nn/graph_loss.h"
 #include "hybrid_trainer/nn/graph_part.h"
+#include "hybrid_trainer/nn/relative_bias.h"
 #include "hybrid_trainer/nn/residual_block.h"
 
 /// A network as a list: tensors of the batch, parts that read tensors of the batch or what earlier
@@ -53,6 +54,9 @@ struct Transformer {
   int heads = 4;
   std::int64_t inner_width = 0;  // of the perceptron; 0: 4·C
   bool causal = false;           // tokens see earlier ones alone; else all
+  float score_scale = 0;         // of self-attention's scores; 0: 1/√(C/heads)
+  /// T5's bias of distances, added to those scores in all layers alike; none: nothing is.
+  std::optional<RelativeBuckets> relative{};
   float dropout = 0;
   NormSpec norm{};
   bool final_norm = true;   // behind the last block, "<name>.ln_f"
@@ -60,7 +64,7 @@ struct Transformer {
   std::string lengths{};    // (1) i32 of each example: how many tokens of the source count; "": all
   std::string positions{};  // (N) i32: places in documents, which do not see each other; "": one
 };
-/// Weights "<name>.h.0.attn.…", "cross", "mlp".
+/// Weights "<name>.h.0.attn.…", "cross", "mlp", and "<name>.relative.weight" (heads, buckets).
 Node transformer(const ModuleName& name, const std::string& reads, const Transformer& spec);
 
 /// Of which branches a layer of width C consists, where `source` is read by those that attend to it.
@@ -68,6 +72,7 @@ struct LayerInputs {
   std::int64_t width, tokens;               // C, N
   std::shared_ptr<EncoderOutput> source{};  // null where there is none
   std::int64_t source_width = 0, source_tokens = 0;
+  std::shared_ptr<RelativeBias> relative{};  // of all layers alike; null where there is none
 };
 using LayerMaker = std::function<LayerSpec(const LayerInputs& inputs)>;
 
@@ -79,6 +84,7 @@ struct Stack {
   ModuleName block{"h"};    // blocks are "<name>.h.0", …
   std::optional<ModuleName> final_norm = ModuleName("ln_f");
   std::optional<FirstDeviations> deviations{};   // none: by C and the number of layers
+  std::optional<RelativeBias::Spec> relative{};  // "<name>.relative", for LayerInputs; none: null
   std::string source{}, lengths{}, positions{};  // as Transformer's
 };
 Node stack(const ModuleName& name, const std::string& reads, const Stack& spec);
@@ -137,7 +143,7 @@ ModuleMaker mean();
 
 struct CrossEntropy {
   double weight = 1;
-  float smoothing = 0;  // as PyTorch's label_smoothing
+  float smoothing = 0;  // as PyTorch's label_smoothing; 0: Pass::label_smoothing
   /// The batch counts the targets that are learnt (Batch::targets); else the mean is over all of them.
   bool counts_targets = false;
 };

@@ -19,7 +19,7 @@ class LanguageHead {
                Parameter* bias = nullptr)
       : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale), bias_(bias) {}
   /// The losses of all rows of x (N, C) with targets (N) i32, kNoTarget's 0, summed and divided by
-  /// `divisor`, as (1) f64. Where the tape keeps, also writes the table's gradient and saves dx; both
+  /// `divisor`, as (1) f64; targets are smoothed as the pass says. Where the tape keeps, also writes the table's gradient and saves dx; both
   /// are multiplied by `gradient_scale`.
   Tensor loss(const Tensor& x, const Tensor& targets, double divisor, float gradient_scale,
               ActivationTape& tape, const Stream& stream);

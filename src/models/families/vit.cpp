@@ -154,7 +154,7 @@ HuggingFaceLayout vit_hugging_face() {
           .tied_head = "",
           // Of a model without a head, and of one that fills in masked patches.
           .ignored = {"pooler.dense.weight", "pooler.dense.bias", "embeddings.mask_token"},
-          .inert = {"encoder_stride", "pooler_act", "pooler_output_size"},
+          .inert = {"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"},
           .classifier = "classifier."};
 }
 

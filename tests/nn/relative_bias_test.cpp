@@ -1,0 +1,110 @@
+#include "hybrid_trainer/nn/relative_bias.h"
+
+#include "hybrid_trainer/nn/attention.h"
+#include "support/parameters.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+constexpr std::int64_t kHeads = 2, kWidth = 8;
+constexpr int kTime = 7;
+
+class RelativeBiasTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<RelativeBias> make(const RelativeBuckets& buckets) {
+    auto bias = std::make_shared<RelativeBias>(
+        "bias", RelativeBias::Spec{.heads = kHeads, .buckets = buckets}, stream_);
+    bias->visit_parameters([&](Parameter& parameter) {
+      copy(master_of(parameter), normal_tensor(parameter.shape(), 3, stream_), stream_);
+    });
+    return bias;
+  }
+  Tensor of_one(int value, const Shape& shape) const {
+    const Tensor one = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream_);
+    *one.data<std::int32_t>() = value;
+    return one;
+  }
+  template <class Call>
+  static std::string refusal(const Call& call) {
+    try {
+      call();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+  const Stream stream_ = test_stream();
+};
+
+TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
+  const RelativeBuckets buckets{.count = 8, .most = 6, .two_way = true};
+  const auto bias = make(buckets);
+  Tensor table;
+  bias->visit_parameters([&](Parameter& parameter) { table = master_of(parameter); });
+  for (const std::int64_t time : {5, 2, 9, 9}) {
+    const Tensor values = bias->values(time, stream_);
+    ASSERT_EQ(values.shape(), (Shape{kHeads, 2 * time - 1}));
+    for (std::int64_t head = 0; head < kHeads; ++head)
+      for (std::int64_t distance = 1 - time; distance < time; ++distance)
+        EXPECT_EQ(values.data<float>()[head * (2 * time - 1) + time - 1 + distance],
+                  table.data<float>()[head * buckets.count + buckets.of(distance)])
+            << distance;
+  }
+}
+
+/// Token by token, with the keys in a cache, as when all tokens come together.
+TEST_F(RelativeBiasTest, IsTheSameWhenTextsAreWritten) {
+  const auto bias = make({.count = 6, .most = 5});
+  Attention layer("attn", {.width = kWidth, .heads = kHeads, .head_size = 4, .relative = bias},
+                  stream_);
+  layer.initialize({.matrix = 0.4, .projection = 0.4}, 1, stream_);
+  const Tensor x = normal_tensor({1, kTime, kWidth}, 5, stream_);
+  const Pass pass{.training = false};
+  ForwardOnlyTape tape(pass);
+  const auto whole = values_of(layer.forward(x, Tensor{}, tape, stream_));
+  const auto state = layer.make_state({.texts = 1, .tokens = kTime + 3}, DType::kF32, stream_);
+  const auto rows = [&](int begin, int end) {
+    return x.as_rows().rows(begin, end).view({1, end - begin, kWidth});
+  };
+  std::vector<double> written =
+      values_of(layer.decode(rows(0, 3), Tensor{}, {.begun = 0}, state.get(), pass, stream_));
+  for (int t = 3; t < kTime; ++t) {
+    Pass at = pass;
+    at.positions = of_one(t, {1, 1});
+    const auto next = values_of(
+        layer.decode(rows(t, t + 1), Tensor{}, {.each = of_one(0, {1})}, state.get(), at, stream_));
+    written.insert(written.end(), next.begin(), next.end());
+  }
+  EXPECT_LT(relative_error(written, whole), 1e-6);
+  EXPECT_FALSE(layer.goes_in_segments());
+}
+
+TEST_F(RelativeBiasTest, RefusesBucketsThatHoldNoDistancesAndOtherHeads) {
+  EXPECT_EQ(refusal([&] { make({.count = 1}); }),
+            "bias: buckets of distances: got 1, want 2 or more");
+  EXPECT_EQ(refusal([&] { make({.count = 2, .two_way = true}); }),
+            "bias: buckets of distances: got 2, want 4 or more");
+  EXPECT_EQ(refusal([&] { make({.count = 9, .two_way = true}); }),
+            "bias: buckets of distances: got 9, want an even number, for keys on both sides of a "
+            "query");
+  EXPECT_EQ(refusal([&] { make({.count = 32, .most = 16}); }),
+            "bias: most distances: got 16, want more than 16 with 32 buckets");
+  const auto bias = make({});
+  EXPECT_EQ(refusal([&] {
+              Attention("attn", {.width = 12, .heads = 3, .head_size = 4, .relative = bias},
+                        stream_);
+            }),
+            "bias.weight: it is of 2 heads, and attention that shares it has 3; want as many");
+}
+
+TEST_F(RelativeBiasTest, IsStoredAsT5StoresIt) {
+  make({})->visit_parameters([](Parameter& parameter) {
+    ASSERT_EQ(parameter.in_files().size(), 1u);
+    EXPECT_EQ(parameter.in_files()[0].name, "bias.weight");
+    EXPECT_EQ(parameter.in_files()[0].shape, (Shape{32, kHeads}));
+    EXPECT_TRUE(parameter.in_files()[0].transposed);
+  });
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
