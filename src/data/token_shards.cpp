@@ -12,23 +12,24 @@
 
 namespace hybrid_trainer {
 
+struct ShardFormat {
+  std::int32_t magic;
+  std::int32_t version;
+  int bytes_per_token;
+};
+
 namespace {
 
 constexpr std::size_t kHeaderWords = 256;
 constexpr std::size_t kHeaderBytes = kHeaderWords * sizeof(std::int32_t);
 using Header = std::array<std::int32_t, kHeaderWords>;
 
-struct Format {
-  std::int32_t magic;
-  std::int32_t version;
-  int bytes_per_token;
-};
-constexpr Format kNarrow{20240520, 1, 2};
-constexpr Format kWide{20240801, 7, 4};
+constexpr ShardFormat kNarrow{20240520, 1, 2};
+constexpr ShardFormat kWide{20240801, 7, 4};
 constexpr std::int64_t kLargestNarrowVocabulary = 65'535;
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 
-const Format& format_for(std::int64_t vocabulary_size) {
+const ShardFormat& format_for(std::int64_t vocabulary_size) {
   return vocabulary_size <= kLargestNarrowVocabulary ? kNarrow : kWide;
 }
 
@@ -88,7 +89,7 @@ std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t co
 
 class ShardWriter::File {
  public:
-  File(const std::filesystem::path& path, const Format& format) : format_(format), output_(path) {
+  File(const std::filesystem::path& path, const ShardFormat& format) : format_(format), output_(path) {
     write_header(&OutputFile::write);
   }
   std::int64_t tokens() const { return tokens_; }
@@ -113,7 +114,7 @@ class ShardWriter::File {
     header[2] = static_cast<std::int32_t>(tokens_);
     (output_.*write)(header.data(), kHeaderBytes);
   }
-  Format format_;
+  ShardFormat format_;
   OutputFile output_;
   std::int64_t tokens_ = 0;
 };
@@ -160,7 +161,7 @@ TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
   Header header;
   file_.read_at(header.data(), kHeaderBytes, 0);
   const bool wide = header[0] == kWide.magic;
-  const Format& format = wide ? kWide : kNarrow;
+  const ShardFormat& format = wide ? kWide : kNarrow;
   if (header[0] != format.magic || header[1] != format.version) {
     throw DataError(concat(path.string(), " is not a token file: magic ", header[0], " version ",
                            header[1], "; want ", kNarrow.magic, " version ", kNarrow.version,

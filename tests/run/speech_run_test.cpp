@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/planning/memory_plan.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run_folder/run_export.h"
