@@ -10,7 +10,8 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
 # Without those of plans, configurations and comparisons: they compute with few numbers, and their runs are like those of others.
-programs=(test_trainer test_cuda test_run_folder test_run test_tasks test_sharding test_io test_core test_kernels test_distributed test_nn test_models test_optim test_phases test_memory test_audio test_images test_synthetic test_parquet test_tables test_series test_data
+# Without those of optimizers and phases: the trainer's runs go through them.
+programs=(test_trainer test_cuda test_run_folder test_run test_tasks test_sharding test_io test_core test_kernels test_distributed test_nn test_models test_memory test_audio test_images test_synthetic test_parquet test_tables test_series test_data
   test_observability test_watch test_files test_hugging_face test_gguf test_gguf_export test_chat test_fine_tuning test_generation test_speech test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 begin=$SECONDS
@@ -27,14 +28,16 @@ run() {
   # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
   local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheBitsOfOneRankWhereTokens*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
   local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*:RoutedRunTest.Stopped*'
-  long+=':*Speculation.SameSeed*/adamw_*:*PredictorRuns*/two_timescale:*PredictorRuns*/average_weights:*PredictorRuns*/arms'
+  long+=':*Speculation.SameSeed*/adamw_*:*Speculation.SameSeed*/lion_*:*Speculation.SameSeed*/muon_s*:*Speculation.SameSeed*_rounded'
+  long+=':*PredictorRuns*/two_timescale:*PredictorRuns*/average_weights:*PredictorRuns*/arms:*PredictorRuns*/linear:*PredictorRuns*/slow_momentum:*PredictorRuns*/merged'
+  long+=':Zero.*CarryAState:Zero.*WeightsLieElsewhere'
   long+=':InertKeys.ChangeNoBit:PreferenceRun.Learns*:BestCheckpointTest.IsTheSameInARun*:MaskedRun.HasTheBits*'
   long+=':TextCuts.*WholeText:HostileTemplate.OperationsOf*:Ranks/InterruptedSave*/1'
   long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*'
   long+=':TridentRun.Learns*:TridentRun.OverRanks*:TridentRun.MemoryOptions*:TridentVariants.*:SyntheticLearning.*:SourceRun.Learns*:NetworkRun.Learns*'
   [[ "$program" == test_tools || "$program" == test_cuda ]] || filter="-$matrices:$long"
   # Of the emulated runs one through all phases: the others are for bits.
-  [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*:CudaAttention.Large*:CudaBenchmark.*'
+  [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*:CudaAttention.Large*:CudaBenchmark.*:CudaFamilies.*:CudaSpeech.*:MemorySimulation.*:AlgorithmChoice.*:EmulatedAdamW.*:StepTable.*:KeptActivations.*:CudaPreferenceTraining.*'
   (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
 for program in "${runs[@]}"; do
