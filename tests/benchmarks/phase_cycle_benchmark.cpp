@@ -120,7 +120,7 @@ std::string memory_line(const MemoryUse& use) {
   return units::bytes(use.live_total) + (kinds.empty() ? "" : " (" + kinds + ")");
 }
 
-void print(const Result& result, const CycleSettings& settings) {
+void print(const Result& result) {
   std::printf("%s\n%10s %10s  %-20s %s\n", result.device.c_str(), "at ms", "took ms", "",
               "live on the device");
   for (const Mark& mark : result.marks) {
@@ -161,7 +161,7 @@ void run(const std::vector<std::string>& arguments) {
   if (options.flag("--json")) {
     std::printf("%s\n", json_line(as_json(result, settings)).c_str());
   } else {
-    print(result, settings);
+    print(result);
   }
 }
 
