@@ -278,7 +278,13 @@ int rows_command(const std::vector<std::string>& arguments) {
 
   if (model.empty() && !source.names_a_source())
     throw UsageError("hybrid rows: give --model FOLDER, or --preset NAME of a network");
-  const NetworkRows of_network{.data = operands->front(),
+  std::optional<StandardInput> input;
+  std::string path = operands->front(), called;
+  if (path == StandardInput::kOption) {
+    path = input.emplace().path().string();
+    called = StandardInput::kCalled;
+  }
+  const NetworkRows of_network{.data = path,
                                .model = model,
                                .source = source,
                                .columns = columns,
@@ -299,12 +305,6 @@ int rows_command(const std::vector<std::string>& arguments) {
 
   const ChatFiles chat = read_chat_files(model);
   const auto tokenizer = load_tokenizer(model);
-  std::optional<StandardInput> input;
-  std::string path = operands->front(), called;
-  if (path == StandardInput::kOption) {
-    path = input.emplace().path().string();
-    called = StandardInput::kCalled;
-  }
   const ModelConfig of_folder = model_in(model);
   const ExampleFormat format{.tokenizer = *tokenizer,
                              .chat = chat,

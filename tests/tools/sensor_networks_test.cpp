@@ -78,6 +78,10 @@ TEST_F(SensorNetworks, ATableIsShownAsItIsRead) {
   expect_told(all, "400 rows of 2 measurements in 1 series; the target is fuel");
   expect_told(all, "input height  0 to 12; scaled by mean 6");
   expect_told(all, "329 to train on and 1 to measure on, each of 32 rows");
+  std::vector<std::string> streamed = rows;
+  streamed[1] = "-";
+  expect_told(run_hybrid(scratch_.path(), streamed, (scratch_ / "table.csv").string()),
+              "400 rows of 2 measurements");
   const auto shown = [&](const char* row) {
     std::vector<std::string> more = rows;
     more.insert(more.end(), {"--show", row});
