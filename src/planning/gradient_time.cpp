@@ -24,18 +24,23 @@ HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
 double measure_gradient(Network& network, const HybridTrainerConfig& config, const Batch& batch,
                         const Stream& stream) {
   constexpr int kRuns = 5;
+  constexpr double kEnoughSeconds = 0.3;
   MemoryPlaces places(config.memory, stream, make_host_pool(stream.device()));
   TrainingStep step(network, config, stream, places);
   const PhasePrecision precision(config.mixed_precision, config.model.width, stream.device());
   step.compute_in(precision.of(Phase::kFull), false);
+  step.wait_for_gradient(batch);
   std::vector<double> seconds;
-  for (int run = 0; run <= kRuns; ++run) {
+  const auto first = Clock::now();
+  while (seconds.empty() ||
+         (std::ssize(seconds) < kRuns && seconds_since(first) < kEnoughSeconds)) {
     const auto begin = Clock::now();
     step.wait_for_gradient(batch);
-    if (run > 0) seconds.push_back(seconds_since(begin));
+    seconds.push_back(seconds_since(begin));
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return seconds[kRuns / 2];
+  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
 }
 
 }  // namespace hybrid_trainer

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kWidestBlock = 768;  // wider ones hardly multiply faster
+constexpr std::int64_t kWidestBlock = 512;  // wider ones hardly multiply faster
 constexpr double kMeasuredFlops = 3e9;      // of a step, if an example has fewer
 
 /// Of a step, or a part of it.
@@ -16,7 +16,11 @@ struct Work {
   double flops = 0, seconds = 0;
   double rate() const { return flops / seconds; }
   Work less(const Work& other) const { return {flops - other.flops, seconds - other.seconds}; }
-  bool is_known() const { return flops > 0 && seconds > 0; }
+  /// Whether it is near enough to the rate of all to be more than another program's disturbance.
+  bool is_likely_beside(const Work& all) const {
+    constexpr double kMost = 4;
+    return flops > 0 && seconds > 0 && rate() < kMost * all.rate() && kMost * rate() > all.rate();
+  }
 };
 
 double flops_of(const ModelConfig& model, const ModelRegistry& registry) {
@@ -64,7 +68,7 @@ double measure_network_flops(const HybridTrainerConfig& config, const Stream& st
   const Work one = measure(config, with_depth(less, 1), examples, stream, registry),
              two = measure(config, with_depth(less, 2), examples, stream, registry);
   const Work block = two.less(one), rest = one.less(block);
-  if (!block.is_known() || !rest.is_known()) return two.rate();
+  if (!block.is_likely_beside(two) || !rest.is_likely_beside(two)) return two.rate();
   const double all = flops_of(model, registry);
   const double beside_blocks =
       2 * flops_of(with_depth(model, 1), registry) - flops_of(with_depth(model, 2), registry);
