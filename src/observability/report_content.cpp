@@ -70,8 +70,7 @@ std::string tiles(const RunSummary& s) {
                 concat(units::fixed(100 * *s.sum.validation_preference_accuracy, 1), " %"),
                 concat("mean margin ", brief(s.sum.validation_reward_margin.value_or(0))));
   } else if (s.final_validation_loss) {
-    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
-                perplexity_text(s));
+    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4), perplexity_text(s));
   }
   if (s.final_average_validation_loss)
     out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
