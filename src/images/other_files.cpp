@@ -35,7 +35,6 @@ std::string kind_of(std::string_view start) {
       {0, "P6"sv, "PPM"},
       {0, "<svg"sv, "SVG"},
       {0, "%PDF"sv, "PDF"},
-      {0, "PK\x03\x04"sv, "a ZIP archive, as .npz is"},
   };
   for (const auto& [at, bytes, name] : kKinds)
     if (start.size() >= at && start.substr(at).starts_with(bytes)) return name;
@@ -52,13 +51,18 @@ void refuse_other_file(const InputFile& file, const std::string& wanted) {
   if (start.starts_with("version https://git-lfs"))
     throw DataError(concat(path, "is a pointer of Git LFS, not a ", wanted,
                            "; get the file itself with: git lfs pull"));
+  const std::filesystem::path name = file.path().filename();
+  if (start.starts_with("PK\x03\x04"))
+    throw DataError(
+        concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
+               "; write its arrays to files of their own: numpy.save('NAME.npy', numpy.load('",
+               name.string(), "')['NAME'])"));
   const std::string kind = kind_of(start);
   if (kind.empty())
     throw DataError(
         concat(path, "is not a ", wanted, ": it begins as no PNG, JPEG or .npy file does"));
-  if (kind == "PNG" || kind == "JPEG")
+  if (kind == "PNG" || kind == "JPEG" || wanted == ".npy file")
     throw DataError(concat(path, "is ", kind, ", not a ", wanted));
-  const std::filesystem::path name = file.path().filename();
   throw DataError(concat(
       path, "is ", kind, ", which is not read; convert it to PNG, as with: ", "convert '",
       name.string(), "' '", std::filesystem::path(name).replace_extension(".png").string(), "'"));

@@ -44,7 +44,9 @@ std::uint8_t color_of(float value, bool is_fraction, const std::string& path) {
   const float most = is_fraction ? 1.0f : 255.0f;
   if (!(value >= 0 && value <= most))
     throw DataError(concat(path, ": has the color ", value, "; want ",
-                           is_fraction ? "fractions from 0 to 1" : "whole numbers from 0 to 255"));
+                           is_fraction ? "fractions from 0 to 1, or whole numbers from 0 to 255 as "
+                                         "array.astype('uint8') has them"
+                                       : "whole numbers from 0 to 255"));
   return static_cast<std::uint8_t>(std::lrint(is_fraction ? value * 255.0f : value));
 }
 

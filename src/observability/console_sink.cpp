@@ -65,10 +65,7 @@ std::string ConsoleSink::progress_text(const StepRecord& record) const {
                       static_cast<double>(std::max<std::int64_t>(0, total_steps_ - record.step));
   std::string text = concat("step ", record.step, "/", total_steps_);
   text += concat("  loss ", units::fixed(record.loss, 4));
-  const bool are_examples =  // of one token each
-      record.effective_batch > 0 && record.tokens == record.effective_batch;
-  text += concat("  ", units::count(record.tokens_per_second),
-                 are_examples ? " examples/s" : " tokens/s");
+  text += concat("  ", units::count(record.tokens_per_second), " ", record.unit(), "/s");
   text += record.step < total_steps_ ? concat("  ", units::duration(left), " left") : "  done";
   text += concat("  ", units::bytes(record.device_memory.peak_total));
   if (record.host_memory.live_total > 0) {

@@ -130,6 +130,7 @@ void CurveMarks::add(std::int64_t step, const std::optional<double>& value) {
 }
 
 void Curves::add(const StepRecord& record) {
+  unit_ = record.unit();
   if (!points_.empty() && points_.back().step_count() < steps_per_point_) {
     points_.back().absorb(CurvePoint(record));
   } else {
@@ -195,6 +196,7 @@ std::string Curves::to_json() const {
     if (steps[static_cast<std::size_t>(phase)] > 0) phases.push_back(name_of(phase));
   const auto of_points = [&](const auto& value_of) { return column(points_, value_of); };
   json::object curves{
+      {"unit", unit_},
       {"stepsPerPoint", steps_per_point_},
       {"stepsInLast", points_.empty() ? 0 : points_.back().step_count()},
       {"step", of_points([](const CurvePoint& point) { return point.last_step; })},

@@ -34,6 +34,22 @@ double rate(std::int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
+/// What the run's steps count.
+const char* unit_of(const RunSummary& s) { return s.counts_examples ? "examples" : "tokens"; }
+
+/// What a loss is of.
+const char* target_of(const RunSummary& s) {
+  if (s.counts_examples) return "mean over examples";
+  return s.masked ? "nats per masked token" : "nats per token";
+}
+
+/// Of a validation loss.
+std::string perplexity_text(const RunSummary& s) {
+  if (s.counts_examples) return target_of(s);
+  return concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
+                s.masked ? " of masked tokens" : "");
+}
+
 std::size_t peak_bytes(const RunSummary& summary) {
   std::size_t peak = 0;
   for (const PhaseUse& use : summary.phases) peak = std::max(peak, use.peak_bytes);
@@ -54,9 +70,7 @@ std::string tiles(const RunSummary& s) {
                 concat(units::fixed(100 * *s.sum.validation_preference_accuracy, 1), " %"),
                 concat("mean margin ", brief(s.sum.validation_reward_margin.value_or(0))));
   } else if (s.final_validation_loss) {
-    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
-                concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
-                       s.masked ? " of masked tokens" : ""));
+    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4), perplexity_text(s));
   }
   if (s.final_average_validation_loss)
     out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
@@ -68,8 +82,9 @@ std::string tiles(const RunSummary& s) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }
   out += tile("Time", units::duration(s.sum.seconds), concat(units::grouped(s.steps), " steps"));
-  out += tile("Tokens per second", units::count(rate(s.sum.tokens, s.sum.seconds)),
-              concat(units::count(static_cast<double>(s.sum.tokens)), " tokens in all"));
+  out += tile(s.counts_examples ? "Examples per second" : "Tokens per second",
+              units::count(rate(s.sum.tokens, s.sum.seconds)),
+              concat(units::count(static_cast<double>(s.sum.tokens)), " ", unit_of(s), " in all"));
   out += tile("Peak memory", units::bytes(peak_bytes(s)),
               s.parameters == 0
                   ? std::string("of a step")  // while it runs, its parameters are not known
@@ -105,8 +120,10 @@ std::string phase_rows(const RunSummary& s) {
     out += cell("Steps", units::grouped(use.steps));
     out += cell("Time", units::duration(use.sum.seconds));
     out += cell("Share", percent(use.sum.seconds, s.sum.seconds));
-    out += cell("Tokens", units::count(static_cast<double>(use.sum.tokens)));
-    out += cell("Tokens/s", units::count(rate(use.sum.tokens, use.sum.seconds)));
+    out += cell(s.counts_examples ? "Examples" : "Tokens",
+                units::count(static_cast<double>(use.sum.tokens)));
+    out += cell(s.counts_examples ? "Examples/s" : "Tokens/s",
+                units::count(rate(use.sum.tokens, use.sum.seconds)));
     out += cell("Cost", std::isnan(use.cost) ? "–" : units::fixed(use.cost, 1));
     out += cell("Peak", units::bytes(use.peak_bytes));
     out += cell("Precision", use.precision.empty() ? "–" : use.precision) + "</tr>\n";
@@ -209,7 +226,8 @@ std::string ReportContent::page(const RunSummary& summary, const PageTexts& text
   all.insert({{"title", html_escaped(texts.title)},
               {"kind", html_escaped(texts.kind)},
               {"top", texts.top_html},
-              {"target", summary.masked ? "masked token" : "token"},
+              {"target", target_of(summary)},
+              {"unit", unit_of(summary)},
               {"style", concat(k_report_css, texts.style)},
               {"script", concat(k_report_js, texts.script)},
               {"data", curves_.to_json()},

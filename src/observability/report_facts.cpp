@@ -65,13 +65,13 @@ std::string percent(double part, double whole) {
 }
 
 std::string run_facts(const RunSummary& s) {
+  const char* const examples = s.counts_examples ? " examples" : " sequences";
   return fact("Parameters", s.parameters == 0 ? "" : units::grouped(s.parameters)) +
-         fact("Effective batch", concat(s.effective_batch, " sequences an optimizer step")) +
-         fact("Tokens", units::grouped(s.sum.tokens)) +
-         fact("Largest micro-batch that fits",
-              s.sum.recommended_micro_batch > 0
-                  ? concat(s.sum.recommended_micro_batch, " sequences")
-                  : "") +
+         fact("Effective batch", concat(s.effective_batch, examples, " an optimizer step")) +
+         fact(s.counts_examples ? "Examples" : "Tokens", units::grouped(s.sum.tokens)) +
+         fact("Largest micro-batch that fits", s.sum.recommended_micro_batch > 0
+                                                   ? concat(s.sum.recommended_micro_batch, examples)
+                                                   : "") +
          fact("Learning-rate finder", finder_text(s)) +
          fact("Dreamt horizons", s.sum.planning_cost
                                      ? concat("cost ", brief(*s.sum.planning_cost), " Full steps")

@@ -32,6 +32,7 @@ void RunSummary::add(const StepRecord& record) {
   steps = std::max(steps + 1, record.step);  // records may be lost, steps are not
   const Phase last_phase = sum.phase;
   StepRecord::visit_fields(FoldedField(), sum, record);
+  counts_examples = record.counts_examples();
   final_train_loss = record.loss;
   if (record.validation_loss) final_validation_loss = record.validation_loss;
   if (record.average_validation_loss)

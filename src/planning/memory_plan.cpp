@@ -234,7 +234,8 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   for (const Dimension& dimension : dimensions_) chosen.push_back(dimension.first);
   plan.fits = missing(plan.need) == 0;
   const HybridTrainerConfig resident = with_all_resident(config_);
-  const bool is_known = !predicts() && is_same_but_for_limits(resident.memory, config_.memory);
+  const bool is_known = !predicts() && !recomputes_parts(config_) &&
+                        is_same_but_for_limits(resident.memory, config_.memory);
   const StepCost cost(resident, device_,
                       is_known ? plan.need : simulate(resident, SimulatedPhases::kUpdates), rates,
                       registry_);
@@ -271,11 +272,23 @@ std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) 
   return std::max(apart, over(need.device_bytes + need.host_bytes, budgets.both));
 }
 
+/// Of a part without settings, which the configuration would refuse.
+static bool says_nothing(const PartConfig& part) {
+  return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
+}
+
 HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
   const std::string folder = config.memory.folder;
   config.memory = {};
   config.memory.folder = folder;
+  for (PartConfig& part : config.parts) part.recompute.reset();
+  std::erase_if(config.parts, says_nothing);
   return config;
+}
+
+bool recomputes_parts(const HybridTrainerConfig& config) {
+  return std::ranges::any_of(config.parts,
+                             [](const PartConfig& part) { return part.recompute.has_value(); });
 }
 
 MemoryPlan plan_memory(const HybridTrainerConfig& given, Device device,

@@ -35,7 +35,8 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
                    const StepRates& rates, const ModelRegistry& registry)
     : rates_(rates),
       nowhere_(make_device_pool({device.type, device.index, true})),
-      model_(make_run_model(config, {}, nowhere_, registry)) {
+      model_(make_run_model(config, {}, nowhere_, registry)),
+      registry_(registry) {
   weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
   compute_bytes_ = live(as_given, MemoryKind::kParameters);
   state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
@@ -90,14 +91,22 @@ double StepCost::computed_again(const MemoryConfig& memory, std::int64_t time) c
          static_cast<double>(segments);
 }
 
+Network& StepCost::network_of(const HybridTrainerConfig& config) const {
+  if (!recomputes_parts(config)) return *model_;
+  if (!with_parts_) with_parts_ = make_run_model(config, {}, nowhere_, registry_);
+  return *with_parts_;
+}
+
 double StepCost::products(const HybridTrainerConfig& config) const {
-  const Batch batch = model_->empty_batch(batch_form(config, config.effective_batch()), nowhere_);
-  const double flops = model_->step_flops(batch) +
-                       model_->recomputed_flops(batch, config.memory.recompute) +
-                       computed_again(config.memory, batch.tokens_per_example()) *
-                           model_->recomputed_flops(batch, 1);
-  const double rebuilt_bytes =
-      std::min(config.memory.recompute, kRebuiltElementwise) * activation_bytes_;
+  Network& network = network_of(config);
+  const Batch batch = network.empty_batch(batch_form(config, config.effective_batch()), nowhere_);
+  const double all = model_->recomputed_flops(batch, 1);
+  const double again = network.recomputed_flops(batch, config.memory.recompute);
+  const double flops = network.step_flops(batch) + again +
+                       computed_again(config.memory, batch.tokens_per_example()) * all;
+  const double share =
+      std::max(recomputes_parts(config) ? 0 : config.memory.recompute, all > 0 ? again / all : 0);
+  const double rebuilt_bytes = std::min(share, kRebuiltElementwise) * activation_bytes_;
   return flops / rates_.flops_per_second + 2 * rebuilt_bytes / rates_.copy_bytes_per_second;
 }
 

@@ -20,6 +20,8 @@ class StepCost {
   double update_seconds(const HybridTrainerConfig& config) const;
 
  private:
+  /// That the config's parts are set in.
+  Network& network_of(const HybridTrainerConfig& config) const;
   double computed_again(const MemoryConfig& memory, std::int64_t time) const;
   /// Of forward and backward, and of what backward computes again.
   double products(const HybridTrainerConfig& config) const;
@@ -35,6 +37,9 @@ class StepCost {
   StepRates rates_;
   Stream nowhere_;
   std::unique_ptr<Network> model_;  // simulated
+  /// Likewise, of configs whose parts say what is computed again: all that are compared have the same.
+  mutable std::unique_ptr<Network> with_parts_;
+  const ModelRegistry& registry_;
   std::int64_t activation_bits_;
   double weight_bytes_, state_bytes_, activation_bytes_, compute_bytes_, state_bits_;
   std::vector<std::pair<std::string, double>> weights_;  // matrices and tables: name, elements

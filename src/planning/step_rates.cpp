@@ -3,16 +3,15 @@
 #include <numeric>
 #include <vector>
 
-#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/planning/memory_plan.h"
-#include "src/step/training_step.h"
+#include "src/planning/gradient_time.h"
+#include "src/planning/network_speed.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -57,7 +56,6 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
   model.window_layers = model.window_layers.substr(0, 1);
   model.mixers = model.mixers.substr(0, 1);
   model.vocabulary = 256;
-  sample.memory = {};
   sample.data.sequence_length = std::min<std::int64_t>(config.data.sequence_length, 256);
   sample.data.batch_size =
       std::clamp<std::int64_t>(config.data.batch_size, 1, kTokens / sample.data.sequence_length);
@@ -66,25 +64,19 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
     model.encoder.context = std::min(model.encoder.context, kTokens);
     sample.data.batch_size = 1;  // each example has a source beside its tokens
   }
-  sample.gradient_accumulation.micro_batches = 1;
-  sample.optimizer = {};
-  sample.optimizer.name = "sgd";
-  sample.phases = {};  // whose updates, where they are late, are of other optimizers
-  sample.stretches = {};
-  return sample;
+  return gradient_alone(std::move(sample));
 }
 
-/// The speed of a network that is no language model is that of a decoder's block of its width.
-HybridTrainerConfig with_decoder(HybridTrainerConfig config, const ModelRegistry& registry) {
+/// Of a network whose stacks are not known, a decoder's block of its width.
+HybridTrainerConfig decoder_beside(HybridTrainerConfig config) {
   constexpr std::int64_t kHeadSize = 64;
-  if (find_family(config.model.family, registry).is_of_language) return config;
   const std::int64_t heads =
       std::clamp<std::int64_t>(config.model.width / kHeadSize, 1, kWidest / kHeadSize);
   config.model = {.heads = heads, .width = heads * kHeadSize, .context = 256};
   config.data.sequence_length = config.model.context;
   config.data.layout = DataConfig{}.layout;
   config.parts.clear();
-  return config;
+  return sample_of(config, model_families());
 }
 
 /// Each token in turn, so that routers have a choice.
@@ -96,29 +88,18 @@ Tensor different_tokens(const Shape& shape, std::int64_t vocabulary, const Strea
   return wait_for_device(tokens, stream);
 }
 
-double measure_flops(const HybridTrainerConfig& given, const Stream& stream,
+double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
                      const ModelRegistry& registry) {
-  const HybridTrainerConfig config = with_decoder(given, registry);
-  const bool is_another = config.model.family != given.model.family;
-  const ModelRegistry& families = is_another ? model_families() : registry;
-  const HybridTrainerConfig sample = sample_of(config, families);
+  const ModelFamily& family = find_family(config.model.family, registry);
+  if (family.with_depth) return measure_network_flops(config, stream, registry);
+  const HybridTrainerConfig sample =
+      family.is_of_language ? sample_of(config, registry) : decoder_beside(config);
+  const ModelRegistry& families = family.is_of_language ? registry : model_families();
   const auto model = make_model(sample.model, 0, stream, families);
-  MemoryPlaces places(sample.memory, stream, make_host_pool(stream.device()));
-  TrainingStep step(*model, sample, stream, places);
-  const PhasePrecision precision(config.mixed_precision, sample.model.width, stream.device());
-  step.compute_in(precision.of(Phase::kFull), false);
   const Shape shape{sample.data.batch_size, sample.data.sequence_length};
   const Tensor tokens = different_tokens(shape, sample.model.vocabulary, stream);
   const Batch batch = model->with_sources(token_batch(tokens, tokens), stream);
-  constexpr int kRuns = 5;
-  std::vector<double> seconds;
-  for (int run = 0; run <= kRuns; ++run) {
-    const auto begin = Clock::now();
-    step.wait_for_gradient(batch);
-    if (run > 0) seconds.push_back(seconds_since(begin));
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return model->flops_of(shape) / seconds[kRuns / 2];
+  return model->flops_of(shape) / measure_gradient(*model, sample, batch, stream);
 }
 
 /// As tensors move that lie there.

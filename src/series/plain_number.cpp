@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 namespace hybrid_trainer {
 
@@ -12,7 +13,10 @@ std::optional<double> plain_number(const std::string& text) {
   const char* const last = text.data() + end + 1;
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data() + begin + (has_plus ? 1 : 0), last, value);
-  if (error != std::errc{} || stop != last || !std::isfinite(value)) return std::nullopt;
+  const bool is_out_of_range = error == std::errc::result_out_of_range && stop == last;
+  if (is_out_of_range) value = std::strtod(text.c_str() + begin, nullptr);  // 0, or infinite
+  if ((error != std::errc{} && !is_out_of_range) || stop != last || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 

@@ -20,6 +20,10 @@ SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses) {
       squares += away * (table.row(row)[column] - mean);
     }
     const double deviation = count > 0 ? std::sqrt(squares / count) : 0;
+    if (!std::isfinite(deviation))
+      throw DataError(concat("column ", table.columns[static_cast<std::size_t>(column)],
+                             ": its numbers are so large that their variance is no finite number; "
+                             "divide them by a power of ten"));
     scale.columns.push_back({mean, deviation > 0 ? deviation : 1});
   }
   return scale;

@@ -1,10 +1,13 @@
 #include "hybrid_trainer/series/series_table.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <cmath>
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
 #include "src/series/plain_number.h"
@@ -24,6 +27,31 @@ std::optional<double> number_of(const json::value& cell) {
   return std::nullopt;
 }
 
+/// A cell for a message.
+std::string shown(const json::value& cell) {
+  constexpr std::size_t kMost = 60;
+  const std::string text = json::serialize(cell);
+  return text.size() > kMost ? text.substr(0, valid_utf8_bytes(text.substr(0, kMost), 0)) + "…"
+                             : text;
+}
+
+/// What to do about a cell that is no number.
+std::string advice(const json::value& cell) {
+  const json::string* const text = cell.if_string();
+  if (text == nullptr) return "leave the column out, or write it as numbers";
+  const std::string_view content(*text);
+  static constexpr std::string_view kGaps[] = {"",    "na",   "n/a",  "nan", "-nan", "null", "none",
+                                               "inf", "-inf", "+inf", "-",   "?",    "."};
+  std::string lower(content);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (std::ranges::find(kGaps, std::string_view(lower)) != std::end(kGaps))
+    return "fill in or leave out such rows";
+  if (content.find(',') != content.npos &&
+      content.find_first_not_of("+-0123456789.,") == content.npos)
+    return "write 1234.5, with a point before the fraction and nothing between thousands";
+  return "leave the column out, or write it as numbers";
+}
+
 /// Takes the rows of files one behind the other.
 class SeriesReader {
  public:
@@ -37,6 +65,7 @@ class SeriesReader {
     begins_ = true;
     TableReading reading;
     reading.wanted = table_.columns;
+    reading.renames = false;
     if (!columns_.series.empty()) reading.wanted.push_back(columns_.series);
     std::optional<std::pair<std::int64_t, std::string>> refused;  // the first one
     const auto refuse = [&](std::int64_t number, const std::string& reason) {
@@ -74,8 +103,8 @@ class SeriesReader {
   void add_number(const json::value& cell, const std::string& column) {
     const std::optional<double> number = number_of(cell);
     if (!number || !std::isfinite(*number))
-      throw DataError(concat("column ", column, ": got ", json::serialize(cell),
-                             ", want a finite number; fill in or leave out such rows"));
+      throw DataError(concat("column ", column, ": got ", shown(cell), ", want a finite number; ",
+                             advice(cell)));
     table_.values.push_back(*number);
   }
 

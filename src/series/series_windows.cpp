@@ -23,10 +23,11 @@ SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double h
       windows.validation.push_back(row);
   }
   const auto refuse = [&](const char* what) {
-    throw DataError(concat("no window of ", length, " rows for ", what, ": the longest series has ",
-                           longest, " rows, of which the last ", 100 * held_out,
-                           " % are for validation; want longer series, or a shorter window by "
-                           "data.sequence_length"));
+    throw DataError(
+        concat("no window of ", length, " rows for ", what, ": the longest series has ", longest,
+               " rows, of which the last ", 100 * held_out,
+               " % are for validation (data.validation_fraction); want longer series, or a "
+               "shorter window by data.sequence_length"));
   };
   if (windows.training.empty() && held_out < 1) refuse("training");
   if (windows.validation.empty() && held_out > 0) refuse("validation");

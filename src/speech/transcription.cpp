@@ -71,10 +71,16 @@ class WindowWriter {
 /// What the timestamps of a window's tokens cut it into.
 class WindowSegments {
  public:
-  /// `frames`: of the clip, that are in the window.
+  /// `frames`: of the clip, that are in the window. Without `timestamps` the window is one segment: a
+  /// model that was not asked for times may write some all the same, which then mean nothing.
   WindowSegments(const std::vector<std::int32_t>& written, std::int32_t first_time,
-                 std::int64_t frames)
+                 std::int64_t frames, bool timestamps)
       : written_(written), first_time_(first_time), frames_(frames) {
+    if (!timestamps) {
+      if (!written.empty()) add(0, written.size(), 0, frames / kFramesPerStep);
+      next_ = frames;
+      return;
+    }
     std::vector<std::size_t> cuts;
     for (std::size_t i = 1; i < written.size(); ++i)
       if (is_time(i - 1) && is_time(i)) cuts.push_back(i);
@@ -164,7 +170,7 @@ Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const Sp
       transcript.language = writer.language();
     const auto written = writer.write(
         tokens.prompt(transcript.language, settings.translates, timestamps), timestamps);
-    const WindowSegments segments(written, tokens.first_time(), here);
+    const WindowSegments segments(written, tokens.first_time(), here, timestamps);
     for (const WindowSegments::Part& part : segments.parts()) {
       const std::span<const std::int32_t> ids(written.data() + part.begin, part.end - part.begin);
       const std::string text = text_of(tokenizer, ids, tokens.end);

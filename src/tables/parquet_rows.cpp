@@ -116,7 +116,8 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
     const bool is_wanted = wanted.empty() || std::ranges::find(wanted, node.name) != wanted.end();
     if (!is_wanted) continue;
     if (!node.problem.empty())
-      throw DataError(concat("column ", node.name, " is ", node.problem, ", which is not read"));
+      throw DataError(concat("column ", node.name, " is ", node.problem,
+                             ", which is not read; write it as text or as 64-bit numbers"));
     nodes.push_back(&node);
   }
   if (nodes.empty()) throw DataError(no_wanted_column(file.columns(), wanted));
@@ -124,6 +125,13 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
 }
 
 }  // namespace
+
+/// "audio=COLUMN,text=COLUMN": the first two of the names, of rows of text those that are usual.
+static std::string renamed_columns(const std::vector<std::string>& wanted) {
+  if (wanted.empty() || std::ranges::find(wanted, "prompt") != wanted.end())
+    return "prompt=COLUMN,completion=COLUMN";
+  return concat(wanted[0], "=COLUMN", wanted.size() > 1 ? concat(",", wanted[1], "=COLUMN") : "");
+}
 
 std::string no_wanted_column(const std::vector<std::string>& columns,
                              const std::vector<std::string>& wanted) {
@@ -133,7 +141,7 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
       wanted.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, wanted.size())));
   if (wanted.size() > kNamed) first.emplace_back("…");
   return concat("has the columns ", join(columns).substr(0, 300), ", and none of ", join(first),
-                "; --columns prompt=COLUMN,completion=COLUMN names ", "them");
+                "; --columns ", renamed_columns(wanted), " names them");
 }
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,

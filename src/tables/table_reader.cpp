@@ -162,6 +162,9 @@ class TableRows {
     const std::vector<std::string> wanted = wanted_columns();
     if (wanted.empty() || names.empty()) return;
     if (std::ranges::find_first_of(names, wanted) != names.end()) return;
+    if (!reading_.renames)
+      throw MissingColumn(concat(called_, ": has the columns ", join(names).substr(0, 300),
+                                 ", and none of ", join(wanted)));
     throw DataError(concat(called_, ": ", no_wanted_column(names, wanted)));
   }
 

@@ -32,11 +32,41 @@ class ExampleArray {
       throw DataError(concat(file.string(), ": is ", shape_text(shape),
                              ", want (examples, …) with ", one.shape().text(),
                              " for one; change the array, or the sizes of the model"));
+    shape_ = shape;
     values_ = std::move(array.values);
     check();
   }
   std::int64_t examples() const { return std::ssize(values_) / elements_; }
+  /// Throws DataError of the first number that lies outside.
+  void check(const WholeRange& range) const {
+    const auto bad = std::ranges::find_if(values_, [&](float value) {
+      return value < static_cast<float>(range.low) || value > static_cast<float>(range.high);
+    });
+    if (bad == values_.end()) return;
+    throw DataError(concat(file_.string(), ": example ", (bad - values_.begin()) / elements_,
+                           " has ", *bad, ", want whole numbers from ", range.low, " to ",
+                           range.high));
+  }
   const std::vector<float>& values() const { return values_; }
+  /// "(40, 16), -4.2 to 3.9, mean 0.01".
+  std::string text() const {
+    const auto [low, high] = std::ranges::minmax(values_);
+    double sum = 0;
+    for (const float value : values_) sum += static_cast<double>(value);
+    return concat(shape_text(shape_), ", ", is_whole_ ? "whole numbers, " : "",
+                  brief(static_cast<double>(low)), " to ", brief(static_cast<double>(high)),
+                  ", mean ", brief(sum / static_cast<double>(values_.size())));
+  }
+  /// The first numbers of an example.
+  std::string text(std::int64_t example) const {
+    constexpr std::int64_t kShown = 8;
+    std::string text;
+    for (std::int64_t i = 0; i < std::min(kShown, elements_); ++i)
+      text += concat(
+          i > 0 ? " " : "",
+          brief(static_cast<double>(values_[static_cast<std::size_t>(example * elements_ + i)])));
+    return elements_ > kShown ? concat(text, " … (", elements_, " numbers)") : text;
+  }
   void write(const Tensor& batch, std::int64_t place, std::int64_t example) const {
     const float* const from = values_.data() + example * elements_;
     if (is_whole_)
@@ -60,15 +90,20 @@ class ExampleArray {
   std::filesystem::path file_;
   std::int64_t elements_;
   bool is_whole_;
+  std::vector<std::int64_t> shape_;
   std::vector<float> values_;
 };
 
 /// The arrays, in the order of the batch's tensors.
 class Arrays {
  public:
-  Arrays(const std::filesystem::path& folder, const Batch& form) : form_(form) {
+  Arrays(const std::filesystem::path& folder, const Batch& form,
+         const std::vector<WholeRange>& ranges)
+      : form_(form) {
     for (const auto& [name, tensor] : form.tensors()) {
       arrays_.emplace_back(folder / (name + ".npy"), tensor);
+      for (const WholeRange& range : ranges)
+        if (range.name == name) arrays_.back().check(range);
       if (arrays_.back().examples() != arrays_.front().examples())
         throw DataError(concat(folder.string(), ": ", name, ".npy has ", arrays_.back().examples(),
                                " examples, but ", form.tensors().front().name, ".npy ",
@@ -86,6 +121,18 @@ class Arrays {
   void write(const Batch& batch, std::int64_t place, std::int64_t example) const {
     for (std::size_t i = 0; i < arrays_.size(); ++i)
       arrays_[i].write(batch.tensors()[i].tensor, place, example);
+  }
+  DataFacts texts() const {
+    DataFacts facts;
+    for (std::size_t i = 0; i < arrays_.size(); ++i)
+      facts.emplace_back(form_.tensors()[i].name, arrays_[i].text());
+    return facts;
+  }
+  DataFacts texts(std::int64_t example) const {
+    DataFacts facts;
+    for (std::size_t i = 0; i < arrays_.size(); ++i)
+      facts.emplace_back(form_.tensors()[i].name, arrays_[i].text(example));
+    return facts;
   }
   std::string checksum() const {
     std::string all;
@@ -153,9 +200,10 @@ class ArrayEvaluation final : public EvaluationBatches {
 
 class ArrayData final : public NetworkData {
  public:
-  ArrayData(const NetworkDataSource& source, const Batch& form)
+  ArrayData(const NetworkDataSource& source, const Batch& form,
+            const std::vector<WholeRange>& ranges)
       : folder_(source.data),
-        arrays_(std::make_shared<Arrays>(folder_, form)),
+        arrays_(std::make_shared<Arrays>(folder_, form, ranges)),
         is_measured_(source.is_measured) {}
   std::string description() const override {
     return concat(folder_.string(), ": ", arrays_->examples(), " examples");
@@ -169,6 +217,20 @@ class ArrayData final : public NetworkData {
     const bool holds_out = !is_measured_ && trained(config) < arrays_->examples();
     return std::make_unique<ArrayEvaluation>(arrays_, config.data.batch_size,
                                              holds_out ? trained(config) : 0, stream);
+  }
+  DataFacts contents(const HybridTrainerConfig& config) const override {
+    DataFacts facts = arrays_->texts();
+    facts.emplace_back("examples", concat(trained(config), " to train on, ",
+                                          arrays_->examples() - trained(config), " to measure on"));
+    return facts;
+  }
+  DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
+    if (number > arrays_->examples())
+      throw DataError(concat(folder_.string(), ": example ", number,
+                             " is not there: the last one is ", arrays_->examples()));
+    DataFacts facts = arrays_->texts(number - 1);
+    facts.emplace_back("is for", number <= trained(config) ? "training" : "validation");
+    return facts;
   }
   std::string checksum() const override { return arrays_->checksum(); }
 
@@ -188,14 +250,20 @@ class ArrayData final : public NetworkData {
 
 }  // namespace
 
-std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const Batch& form) {
+std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const Batch& form,
+                                        const std::vector<WholeRange>& ranges) {
   const std::filesystem::path& folder = source.data;
+  const std::string wanted =
+      concat("want a folder with ", join(names_of(form.tensors()), ".npy, "), ".npy");
+  if (!std::filesystem::exists(folder))
+    throw MissingInput(concat(folder.string(), " does not exist; ", wanted));
+  if (!std::filesystem::is_directory(folder))
+    throw DataError(concat(folder.string(), " is no folder; ", wanted));
   for (const auto& [name, tensor] : form.tensors()) {
     if (std::filesystem::exists(folder / (name + ".npy"))) continue;
-    throw MissingInput(concat(folder.string(), ": has no ", name, ".npy; want a folder with ",
-                              join(names_of(form.tensors()), ".npy, "), ".npy"));
+    throw MissingInput(concat(folder.string(), ": has no ", name, ".npy; ", wanted));
   }
-  return std::make_unique<ArrayData>(source, form);
+  return std::make_unique<ArrayData>(source, form, ranges);
 }
 
 }  // namespace hybrid_trainer

@@ -10,7 +10,6 @@
 #include "hybrid_trainer/generation/evaluation.h"
 #include "hybrid_trainer/nn/graph_loss.h"
 #include "hybrid_trainer/tasks/network_task.h"
-#include "src/tasks/opened_data.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -85,7 +84,8 @@ Interval interval_of_share(const Measure& measure) {
   const double middle = (share + square / (2 * n)) / whole;
   const double half =
       kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
-  return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
+  const bool is_none = measure.sum <= 0, is_all = measure.sum >= n;  // not as rounding has it
+  return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
 }
 
 bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
@@ -115,7 +115,8 @@ NetworkScore score(Network& network, const NetworkData& data, const HybridTraine
   return {.loss = result.loss,
           .examples = result.tokens,
           .best_loss = data.best_loss(config),
-          .measures = with_explained_variance(measures_of(network, *batches, pass, stream))};
+          .measures = data.in_own_units(
+              with_explained_variance(measures_of(network, *batches, pass, stream)), config)};
 }
 
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,

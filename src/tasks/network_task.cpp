@@ -12,7 +12,6 @@
 #include "hybrid_trainer/run_folder/run_export.h"
 #include "src/run/resumed_settings.h"
 #include "src/run_folder/run_base.h"
-#include "src/tasks/opened_data.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {

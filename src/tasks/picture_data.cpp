@@ -105,6 +105,31 @@ class Pictures final : public NetworkData {
     config.model.vision.labels = classes_;
     return config;
   }
+  DataFacts contents(const HybridTrainerConfig&) const override {
+    std::vector<std::int64_t> counts(classes_.size());
+    for (const auto* rows : {&train_, &validation_})
+      for (const PictureRow& row : *rows) ++counts[static_cast<std::size_t>(row.target)];
+    DataFacts facts;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      if (counts[i] > 0)
+        facts.emplace_back(concat("class ", i, " ", classes_[i].name),
+                           concat(counts[i], counts[i] == 1 ? " picture" : " pictures"));
+    const std::int64_t without = std::ranges::count(counts, 0);
+    if (without > 0) facts.emplace_back("without a picture", concat(without, " classes"));
+    return facts;
+  }
+  DataFacts example(std::int64_t number, const HybridTrainerConfig&) const override {
+    if (files_.size() > 1)
+      throw UsageError("a line is of one file; give that instead of the folder");
+    for (const auto* rows : {&train_, &validation_}) {
+      const auto row = std::ranges::find(*rows, number, &PictureRow::line);
+      if (row != rows->end()) return facts_of(*row, rows == &train_);
+    }
+    const std::string place = concat(files_.front().form.unit(), " ", number, " of ");
+    for (const std::string& refused : refused_)
+      if (refused.starts_with(place)) throw DataError(refused);
+    throw DataError(concat(place, files_.front().path.string(), " has no picture"));
+  }
   std::string checksum() const override { return checksum_; }
   std::int64_t examples() const override { return std::ssize(train_); }
   std::vector<std::string> notes() const override { return notes_; }
@@ -118,6 +143,21 @@ class Pictures final : public NetworkData {
   }
 
  private:
+  DataFacts facts_of(const PictureRow& row, bool is_trained) const {
+    std::vector<float> values(static_cast<std::size_t>(processor_.values()));
+    processor_.write(row.path, values);
+    const auto [low, high] = std::ranges::minmax(values);
+    double sum = 0;
+    for (const float value : values) sum += static_cast<double>(value);
+    return {{"picture", row.path.string()},
+            {"label", row.label.text},
+            {"class", concat(row.target, " ", classes_[static_cast<std::size_t>(row.target)].name)},
+            {"the model sees",
+             concat(processor_.height(), " x ", processor_.width(), " pixels of three colors, ",
+                    brief(static_cast<double>(low)), " to ", brief(static_cast<double>(high)),
+                    ", mean ", brief(sum / static_cast<double>(values.size())))},
+            {"is for", is_trained ? "training" : "validation"}};
+  }
   /// Those of the model where its classes are fixed or all labels are among them, else the data's.
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
@@ -155,6 +195,8 @@ class Pictures final : public NetworkData {
     if (read.refused.size() > kShown)
       notes_.push_back(concat(read.refused.size() - kShown, " more rows are refused"));
     require_rows(read);
+    files_.insert(files_.end(), read.files.begin(), read.files.end());
+    refused_.insert(refused_.end(), read.refused.begin(), read.refused.end());
     for (const PictureRows::File& file : read.files) checksum_ += checksum_of_file(file.path);
   }
 
@@ -179,7 +221,8 @@ class Pictures final : public NetworkData {
   PictureProcessor processor_;
   std::vector<ClassLabel> classes_;
   std::vector<PictureRow> train_, validation_;
-  std::vector<std::string> notes_;
+  std::vector<PictureRows::File> files_;
+  std::vector<std::string> refused_, notes_;
   std::string checksum_;
 };
 

@@ -1,5 +1,7 @@
 #include "src/tasks/series_data.h"
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/series/series_windows.h"
@@ -45,12 +47,68 @@ class SeriesData final : public NetworkData {
                                               std::move(holds_out ? all.validation : all.training),
                                               config.data.batch_size, stream);
   }
+  DataFacts contents(const HybridTrainerConfig& config) const override {
+    const SeriesScale scales = scale(config);
+    DataFacts facts;
+    for (std::int64_t column = 0; column < table_.width(); ++column) {
+      double low = table_.row(0)[column], high = low;
+      for (std::int64_t row = 1; row < table_.rows(); ++row) {
+        low = std::min(low, table_.row(row)[column]);
+        high = std::max(high, table_.row(row)[column]);
+      }
+      const auto& [mean, deviation] = scales.columns[static_cast<std::size_t>(column)];
+      facts.emplace_back(name_of(column),
+                         concat(brief(low), " to ", brief(high), "; scaled by mean ", brief(mean),
+                                " and deviation ", brief(deviation)));
+    }
+    const SeriesWindows all = windows(config);
+    facts.emplace_back("windows",
+                       concat(all.training.size(), " to train on and ", all.validation.size(),
+                              " to measure on, each of ", config.data.sequence_length, " rows"));
+    return facts;
+  }
+  DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
+    if (number > table_.rows())
+      throw DataError(concat(path_.string(), ": row ", number, " is not there: the last one is ",
+                             table_.rows()));
+    const SeriesScale scales = scale(config);
+    const auto later = std::ranges::upper_bound(table_.starts, number - 1);
+    const auto place = number - *(later - 1);
+    DataFacts facts{
+        {"series", concat("row ", place, " of series ", later - table_.starts.begin())}};
+    for (std::int64_t column = 0; column < table_.width(); ++column) {
+      const double value = table_.row(number - 1)[column];
+      facts.emplace_back(name_of(column),
+                         concat(brief(value), ", read as ",
+                                brief(scales.scaled(static_cast<std::size_t>(column), value))));
+    }
+    const std::int64_t length = config.data.sequence_length;
+    facts.emplace_back("window", place < length
+                                     ? concat("none ends here: it has ", length, " rows")
+                                     : concat("rows ", number - length + 1, " to ", number,
+                                              ", which tell ", table_.columns.back()));
+    return facts;
+  }
+  /// Errors are in units of the target, and not of its deviation as the loss is.
+  std::vector<Measure> in_own_units(std::vector<Measure> measures,
+                                    const HybridTrainerConfig& config) const override {
+    const double unit = scale(config).columns.back().deviation;
+    for (Measure& measure : measures) {
+      if (measure.name.ends_with(".absolute_error")) measure.sum *= unit;
+      if (measure.name.ends_with(".squared_error")) measure.sum *= unit * unit;
+    }
+    return measures;
+  }
   std::string checksum() const override {
     return checksum_of({reinterpret_cast<const char*>(table_.values.data()),
                         table_.values.size() * sizeof(double)});
   }
 
  private:
+  std::string name_of(std::int64_t column) const {
+    const std::string& name = table_.columns[static_cast<std::size_t>(column)];
+    return concat(column + 1 == table_.width() ? "target " : "input ", name);
+  }
   SeriesWindows windows(const HybridTrainerConfig& config) const {
     const double held_out = is_measured_ ? 1 : config.data.validation_fraction;
     return windows_of(table_, config.data.sequence_length, held_out);

@@ -42,7 +42,10 @@ std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
   if (!source.data.empty()) {
     const Stream host(MemoryPool::create("host")), nowhere(make_device_pool({.simulated = true}));
     const Batch form = make_network(config.model, 0, nowhere)->empty_batch({.examples = 1}, host);
-    return array_data(source, form);
+    return array_data(source, form,
+                      {{"event_tokens", 0, TridentConfig::kEventKinds},
+                       {"event_targets", kNoTarget, TridentConfig::kEventKinds},
+                       {"plume_kinds", -1, TridentConfig::kPlumeKinds - 1}});
   }
   const TridentConfig& sizes = config.model.trident;
   auto set = std::make_unique<TridentSet>(trident_shape(config.model),

@@ -85,10 +85,11 @@ boost::json::object as_json(const BenchmarkResult& result) {
   return object;
 }
 
-void print(const BenchmarkResult& result) {
+/// `unit`: what the network's batches consist of.
+void print(const BenchmarkResult& result, const char* unit) {
   std::printf(
-      "%.0f tokens/s: step %.1f ms = forward %.1f + backward %.1f + optimizer %.1f ms (medians)\n",
-      result.tokens_per_second, 1e3 * result.step_seconds, 1e3 * result.forward_seconds,
+      "%.0f %s/s: step %.1f ms = forward %.1f + backward %.1f + optimizer %.1f ms (medians)\n",
+      result.tokens_per_second, unit, 1e3 * result.step_seconds, 1e3 * result.forward_seconds,
       1e3 * result.backward_seconds, 1e3 * result.optimizer_seconds);
   std::printf("forward only, as a Predict step: %.1f ms, %.2f of a step\n",
               1e3 * result.forward_only_seconds, result.forward_only_seconds / result.step_seconds);
@@ -302,7 +303,8 @@ void time_training(const BenchmarkSettings& settings, const BenchOptions& option
     if (options.profile) object["profile"] = profile_json(result);
     std::cout << boost::json::serialize(object) << "\n";
   } else {
-    print(result);
+    const bool is_of_language = find_family(settings.model.family).is_of_language;
+    print(result, is_of_language ? "tokens" : "examples");
     if (options.profile) print_profile(result);
   }
 }

@@ -61,6 +61,17 @@ void check_choices(const EvalOptions& options) {
                             " are both given; questions are measured without it"));
 }
 
+/// Throws UsageError of options that would change nothing for a network that reads no text.
+void check_of_network(const EvalOptions& options, const std::string& family) {
+  const char* const other = options.length != 0               ? "--sequence-length"
+                            : options.factor_rank             ? "--factor-rank"
+                            : !options.control_tokens.empty() ? "--control-tokens"
+                                                              : nullptr;
+  if (other == nullptr) return;
+  throw UsageError(concat("hybrid eval: ", other, " is of text, and a network of family ", family,
+                          " reads none; leave it out"));
+}
+
 /// Makes room for the longest row, in batches of as many tokens.
 void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   std::int64_t longest = 0;
@@ -269,9 +280,11 @@ int eval_command(const std::vector<std::string>& arguments) {
                      stream);
     return 0;
   }
-  const TrainedRun run =
+  TrainedRun run =
       open_model(folder, stream, run_weights(options.weights), options.precision, options.home);
   if (!find_family(run.config.model.family).is_of_language) {
+    check_of_network(options, run.config.model.family);
+    if (!options.columns.empty()) run.config.data.columns = options.columns;
     evaluate_network(run, options.data, options.precision, options.json, stream);
     return 0;
   }

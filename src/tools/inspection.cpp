@@ -271,7 +271,7 @@ json::object inspect_run(const RunPaths& paths) {
           {"out_of_memory", std::move(shortage)},
           {"steps", summary.steps},
           {"steps_planned", config.training.steps},
-          {"tokens", summary.sum.tokens},
+          {summary.counts_examples ? "examples" : "tokens", summary.sum.tokens},
           {"seconds", summary.sum.seconds},
           {"last_train_loss", json_or_null(summary.final_train_loss)},
           {"last_validation_loss", json_or_null(summary.final_validation_loss)},

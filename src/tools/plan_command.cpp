@@ -60,9 +60,27 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   config.data.batch_size = tokens / unit;
 }
 
-HybridTrainerConfig config_of(const Asked& asked) {
+constexpr const char* kTable = "TABLE";
+
+/// What the run learns from, in a word; "" where the network draws its own examples.
+std::string data_of(const HybridTrainerConfig& config, bool tunes) {
+  const ModelFamily& family = find_family(config.model.family);
+  if (tunes || !family.hugging_face.classifier.empty()) return "EXAMPLES";
+  if (std::ranges::count(family.keys, "series") > 0) return kTable;
+  return family.is_of_language ? "DATA" : "";
+}
+
+/// Whether `hybrid finetune` alone trains such folders: of models that read more than text.
+bool is_only_tuned(const std::string& folder) {
+  const ModelConfig model = read_hugging_face_model_config(folder, 0);
+  return !find_family(model.family).is_of_language || model.encoder.layers > 0;
+}
+
+HybridTrainerConfig config_of(Asked& asked) {
   if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
+  if (asked.method.empty() && !asked.model.empty() && is_only_tuned(asked.model))
+    asked.method = "full";
   const bool fine_tunes = !asked.method.empty() && !asked.model.empty();
   HybridTrainerConfig config =
       fine_tunes ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
@@ -143,8 +161,10 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   const bool tunes = !asked.method.empty() && !asked.model.empty();
   if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
   if (!asked.method.empty()) add({"--method", asked.method});
-  if (tunes || find_family(plan.config.model.family).is_of_language)
-    add({"--data", tunes ? "EXAMPLES" : "DATA"});
+  const std::string data = data_of(plan.config, tunes);
+  if (!data.empty()) add({"--data", data});
+  if (data == kTable && plan.config.data.columns.empty())
+    add({"--columns", "COLUMN,...,target=COLUMN"});
   add({"--run", "RUN"});
   if (!asked.device.empty()) add({"--device", asked.device});
   const auto is_planned = [&](std::string_view key) {

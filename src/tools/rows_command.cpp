@@ -20,6 +20,7 @@
 #include "src/tools/commands.h"
 #include "src/tools/control_tokens_option.h"
 #include "src/tools/model_path.h"
+#include "src/tools/network_rows.h"
 #include "src/tools/standard_input.h"
 
 namespace hybrid_trainer {
@@ -234,20 +235,25 @@ ModelConfig model_in(const std::filesystem::path& folder) {
 
 int rows_command(const std::vector<std::string>& arguments) {
   std::string model, columns, control_tokens = "tokens", objective = "next_token";
-  std::int64_t longest = 1024;
+  constexpr std::int64_t kUsualLength = 1024;
+  std::int64_t longest = kUsualLength;
   std::optional<std::int64_t> shown;
   bool json = false;
+  ConfigArguments source;
   CommandSyntax syntax{
       .name = "rows",
-      .usage = "EXAMPLES --model FOLDER [--objective WHAT] [--length N] [--show LINE] [--json]",
+      .usage = "EXAMPLES (--model FOLDER | --preset NAME) [--length N] [--show LINE] [--json]",
       .description =
           "Shows what a model would learn from examples (JSON, CSV, parquet, a folder of them, or "
           "-\n"
-          "for standard input): rows used and refused, tokens, and packed sequences.",
+          "for standard input): rows used and refused, tokens, and packed sequences. Of pictures,\n"
+          "arrays and tables of series: classes, tensors or columns, and what they are read as.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
-  add("model", model_value(model, "FOLDER")->required(),
-      "Hugging Face folder, GGUF file or ollama:NAME, with tokenizer and chat template.");
+  add("model", model_value(model, "FOLDER"),
+      "Hugging Face folder, GGUF file or ollama:NAME, with tokenizer and chat template; of other "
+      "networks also a run.");
+  add_source_options(syntax.options, source);
   add("length", po::value(&longest)->value_name("N"),
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
   add("show",
@@ -270,14 +276,35 @@ int rows_command(const std::vector<std::string>& arguments) {
   if (shown && *shown < 1)
     throw UsageError(concat("hybrid rows: --show: got ", *shown, ", want a line, 1 or more"));
 
-  const ChatFiles chat = read_chat_files(model);
-  const auto tokenizer = load_tokenizer(model);
+  if (model.empty() && !source.names_a_source())
+    throw UsageError("hybrid rows: give --model FOLDER, or --preset NAME of a network");
   std::optional<StandardInput> input;
   std::string path = operands->front(), called;
   if (path == StandardInput::kOption) {
     path = input.emplace().path().string();
     called = StandardInput::kCalled;
   }
+  const NetworkRows of_network{.data = path,
+                               .model = model,
+                               .source = source,
+                               .columns = columns,
+                               .shown = shown,
+                               .json = json};
+  if (are_of_network(of_network)) {
+    if (longest != kUsualLength || objective != "next_token" || control_tokens != "tokens")
+      throw UsageError(
+          "hybrid rows: --length, --objective and --control-tokens are of text, and this network "
+          "reads none; leave them out");
+    show_network_rows(of_network);
+    return 0;
+  }
+  if (source.names_a_source() || !source.settings.empty())
+    throw UsageError(
+        "hybrid rows: --preset, --config and --set are of networks that read no text; of text give "
+        "--model FOLDER alone, whose tokenizer encodes the rows");
+
+  const ChatFiles chat = read_chat_files(model);
+  const auto tokenizer = load_tokenizer(model);
   const ModelConfig of_folder = model_in(model);
   const ExampleFormat format{.tokenizer = *tokenizer,
                              .chat = chat,

@@ -29,7 +29,7 @@ std::string progress_text(const WatchedRun& run) {
     text += concat(" of ", units::grouped(run.planned_steps()), " · ",
                    static_cast<int>(100 * run.done_share()), " %");
   if (const auto left = run.seconds_left()) text += " · " + units::duration(*left) + " left";
-  return text + " · " + units::count(run.tokens_per_second()) + " tokens/s";
+  return concat(text, " · ", units::count(run.tokens_per_second()), " ", run.last().unit(), "/s");
 }
 
 std::string live_fact(const char* name, const std::string& value) {

@@ -88,7 +88,7 @@ class Frame {
     progress.add(concat(" ", static_cast<int>(100 * run_.done_share()), " %"));
     if (const auto left = run_.seconds_left())
       progress.add("  " + units::duration(*left) + " left");
-    progress.add("  " + units::count(run_.tokens_per_second()) + " tokens/s");
+    progress.add(concat("  ", units::count(run_.tokens_per_second()), " ", last.unit(), "/s"));
     StyledLine& losses = line();
     losses.add("loss " + units::fixed(last.loss, 4), kBold);
     if (const auto& validation = run_.summary().final_validation_loss)

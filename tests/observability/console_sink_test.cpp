@@ -30,6 +30,14 @@ TEST(ConsoleSink, SaysPhaseStepLossSpeedTimeLeftAndMemory) {
   }
 }
 
+TEST(ConsoleSink, CountsExamplesOfNetworksThatReadNoText) {
+  std::ostringstream out;
+  StepRecord record = plain_record(1, Phase::kFull, 2.0);
+  record.tokens = record.effective_batch;
+  ConsoleSink(out, 101, {}).write(record);
+  EXPECT_NE(out.str().find("2.05k examples/s"), std::string::npos) << out.str();
+}
+
 TEST(ConsoleSink, WritesALineEveryFewSecondsWhereItIsNoTerminal) {
   std::ostringstream out;
   ConsoleSink sink(out, 1000, {});

@@ -53,6 +53,24 @@ TEST_F(ReportTest, HoldsABandForEachPhase) {
   EXPECT_EQ(phases, (std::set<std::string>{"warmup", "full", "predict", "correct"}));
 }
 
+TEST_F(ReportTest, CountsExamplesOfNetworksThatReadNoText) {
+  ReportInput input;
+  JsonlSink sink(file("metrics.jsonl"));
+  StepRecord record = full_record(1);
+  record.tokens = record.effective_batch;
+  sink.write(record);
+  input.summary.add(record);
+  input.summary.final_validation_loss = 0.5;
+  const std::string page = report_of_metrics(std::move(input));
+  for (const char* text : {"Examples per second", "16 examples in all", ">mean over examples<",
+                           "data-label=\"Examples/s\""})
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+  for (const char* text : {"perplexity", "nats per", "okens per second"})
+    EXPECT_EQ(page.find(text), std::string::npos) << text;
+  EXPECT_EQ(data_of(page).at("unit"), "examples");
+  EXPECT_EQ(data_of(report({})).at("unit"), "tokens");
+}
+
 TEST_F(ReportTest, SaysWhatEachOptionSavesAndWhatFits) {
   EXPECT_EQ(report({}).find("Memory saved"), std::string::npos);
   ReportInput input;

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "hybrid_trainer/config/presets.h"
+#include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "src/planning/gradient_time.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -48,6 +53,64 @@ TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
     EXPECT_EQ(simulate_memory(as_set, {}).device_bytes, found.need.device_bytes) << percent;
     EXPECT_EQ(as_set.optimizer.state_bits, 32) << "lossy";
   }
+}
+
+HybridTrainerConfig sensors() {
+  HybridTrainerConfig config = preset_config("trident-tiny");
+  config.phases.max_predict_steps = 0;
+  return config;
+}
+
+/// Operations a second that a plan measures, over those of the network's own steps.
+double rate_over_real(const HybridTrainerConfig& config) {
+  const Stream stream(make_device_pool());
+  const auto network = make_network(config.model, 0, stream);
+  const Batch batch = network->empty_batch({.examples = config.data.batch_size}, stream);
+  for (const NamedTensor& one : batch.tensors()) fill_zero(one.tensor, stream);
+  double ratio = 1e9;
+  const auto distance = [](double one) { return std::fabs(std::log(one)); };
+  for (int i = 0; i < 6 && distance(ratio) > std::log(1.2); ++i) {  // other programs compute, too
+    const double real =
+        network->step_flops(batch) / measure_gradient(*network, config, batch, stream);
+    const double next = measure_step_rates(config, stream).flops_per_second / real;
+    if (distance(next) < distance(ratio)) ratio = next;
+  }
+  return ratio;
+}
+
+/// A network of convolutions and transformers works at another rate than a decoder's block of its width.
+TEST(MemoryPlan, MeasuresTheSpeedOfNetworksOnTheirOwnParts) {
+  HybridTrainerConfig config = gradient_alone(sensors());
+  EXPECT_NEAR(std::log(rate_over_real(config)), 0, std::log(1.5));
+  config.data.batch_size = 2;
+  config.model.heads = 4;
+  config.model.width = 256;
+  config.model.layers = config.model.trident.vision_layers = 3;
+  config.model.trident.kinematic_layers = config.model.trident.fusion_layers = 3;
+  config.model.trident.frames = 16;
+  config.model.trident.fragment_frames = 8;
+  config.model.trident.video_size = config.model.trident.image_size = 64;
+  config.model.trident.video_width = 32;
+  EXPECT_NEAR(std::log(rate_over_real(config)), 0, std::log(1.5));
+}
+
+/// As memory.recompute does, for the parts that are named.
+TEST(MemoryPlan, CountsWhatPartsComputeAgain) {
+  const auto slowdown = [](const char* pattern) {
+    HybridTrainerConfig config = sensors();
+    if (*pattern != 0) config.parts.push_back({.pattern = pattern, .recompute = 1});
+    const MemoryPlan found = plan(config, {});
+    EXPECT_TRUE(found.options.empty()) << pattern;
+    return found.expected_slowdown;
+  };
+  EXPECT_EQ(slowdown(""), 1);
+  const double fusion = slowdown("fusion.*"), all = slowdown("*");
+  EXPECT_GT(fusion, 1.01);
+  EXPECT_GT(all, fusion + 0.05);
+  EXPECT_LT(all, 1.5);
+  HybridTrainerConfig config = sensors();
+  config.memory.recompute = 1;
+  EXPECT_NEAR(all, plan(config, {}).expected_slowdown, 0.02);
 }
 
 /// What an option adds is a smaller share of a step that orthogonalises, all the more whole.

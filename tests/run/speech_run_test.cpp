@@ -82,6 +82,24 @@ TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
   }
 }
 
+/// A model may write times although it was not asked for some.
+TEST_F(SpeechRun, WithoutTimestampsAClipIsOneSegment) {
+  HybridTrainerConfig config = SpeechRuns::config();
+  config.training.steps = 1;
+  train(config, "run");
+  const Stream stream(MemoryPool::create("test"));
+  const TrainedRun run = load_trained_run(scratch_ / "run", stream);
+  SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
+  for (std::int32_t id = 0; id < tokens.first_time(); ++id) tokens.suppressed.push_back(id);
+  ClipFeatures features(run.model().config().encoder);
+  const HeardClip clip = features.of(scratch_ / "0.wav");
+  const Transcript heard = transcribe(run.model(), *run.tokenizer, tokens, clip, {}, stream);
+  ASSERT_GT(heard.tokens.size(), 2u);
+  ASSERT_EQ(heard.segments.size(), 1u);
+  EXPECT_EQ(heard.segments[0].begin, 0);
+  EXPECT_NEAR(heard.segments[0].end, static_cast<double>(clip.frames) / 100, 0.021);
+}
+
 TEST_F(SpeechRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
   expect_resumes(masked_config(), "skip-backward");
   EXPECT_EQ(seen_.size(), std::size(kAllPhases));

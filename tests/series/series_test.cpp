@@ -70,6 +70,33 @@ TEST_F(Series, NamesTheLineOfWhatIsNoNumber) {
   EXPECT_TRUE(has(refusal(scratch_ / "none.csv", "x,target=y"), "none.csv"));
 }
 
+TEST_F(Series, SaysWhatToDoAboutWhatIsNoNumber) {
+  const auto told = [&](const std::string& cell) {
+    return refusal(written("a.csv", "x,y\n" + cell + ",2\n"), "x,target=y");
+  };
+  EXPECT_TRUE(has(told("NA"), "fill in or leave out such rows"));
+  EXPECT_TRUE(has(told("\"0,5\""), "write 1234.5, with a point before the fraction"));
+  EXPECT_TRUE(has(told("2012/01/01"), "leave the column out, or write it as numbers"));
+  EXPECT_LT(told(std::string(10000, 'z')).size(), 400u);
+  const std::string parquet = refusal(written("b.csv", "x,y\n1,2\n"), "v,target=w");
+  EXPECT_TRUE(has(parquet, "has the columns x, y, and none of v, w")) << parquet;
+  EXPECT_FALSE(has(parquet, "prompt")) << parquet;
+}
+
+TEST_F(Series, ReadsSmallNumbersAsZeroAndRefusesTooLargeOnes) {
+  const SeriesColumns columns("x,target=y");
+  const SeriesTable table = read_series(written("a.csv", "x,y\n1e-400,2\n-1E-999,3\n"), columns);
+  EXPECT_EQ(table.values, (std::vector<double>{0, 2, 0, 3}));
+  EXPECT_TRUE(has(refusal(written("b.csv", "x,y\n1e400,2\n"), "x,target=y"), "finite number"));
+  const SeriesTable large = read_series(written("c.csv", "x,y\n1e300,2\n-1e300,3\n"), columns);
+  try {
+    scale_of(large, {true, true});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const DataError& error) {
+    EXPECT_TRUE(has(error.what(), "column x: its numbers are so large")) << error.what();
+  }
+}
+
 TEST_F(Series, RefusesColumnsThatAreNoInputs) {
   const auto path = counting(4);
   EXPECT_TRUE(has(refusal(path, "x,z"), "names no target"));

@@ -104,8 +104,15 @@ TEST_F(ArrayDataRun, RefusesArraysThatDoNotFit) {
   halves.data<float>()[5] = 0.5f;
   write_npy("event_tokens", halves, 20);
   expect("event_tokens.npy: example 1 has 0.5, want whole numbers");
+  halves.data<float>()[5] = 9;
+  write_npy("event_tokens", halves, 20);
+  expect("event_tokens.npy: example 1 has 9, want whole numbers from 0 to 8");
   std::filesystem::remove(folder_ / "cooling.npy");
   expect("has no cooling.npy; want a folder with video.npy, visible.npy");
+  std::filesystem::remove_all(folder_);
+  expect("arrays does not exist; want a folder with video.npy");
+  write_file(folder_, "no folder");
+  expect("arrays is no folder; want a folder with video.npy");
 }
 
 }  // namespace

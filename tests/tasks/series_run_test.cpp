@@ -79,6 +79,15 @@ TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
   EXPECT_EQ(run.config.model.series.channels, 2);
   EXPECT_EQ(run.config.model.context, 16);
   EXPECT_EQ(score(run, {}, DType::kF32, stream).examples, 30);  // 20 of 200 rows: a window each
+  const NetworkScore own = score(run, {}, DType::kF32, stream);
+  const auto measure = [&](const char* name) {
+    for (const Measure& one : own.measures)
+      if (one.name == name) return one.sum / one.count;
+    return -1.0;
+  };
+  const double squared = measure("prediction.squared_error");
+  EXPECT_NEAR(squared, own.loss * 8.0 / 3, 0.05 * squared) << "periods 4, 6 and 8 vary by 8/3";
+  EXPECT_LT(measure("prediction.absolute_error"), std::sqrt(squared));
   // Of other rows the scale stays that of training.
   const NetworkScore others = score(run, swings("others.csv", 400), DType::kF32, stream);
   EXPECT_LT(others.loss, 0.1);

@@ -213,12 +213,12 @@ TEST(BadInput, AnotherTokenizerOfAsManyTokensIsTold) {
   std::string text = read_text(trained_folder() / "text.txt");
   std::replace(text.begin(), text.end(), 'L', '~');
   write_text(trained_folder() / "other.txt", text);
-  ASSERT_EQ(run_hybrid(trained_folder(),
-                       {"prepare", "other.txt", "--output", "other", "--tokenizer", "characters"})
+  ASSERT_EQ(run_hybrid(trained_folder(), {"prepare", "other.txt", "--output", "other-data",
+                                          "--tokenizer", "characters"})
                 .exit_code,
             0);
-  expect_refusal({"eval", "run", "--data", "other"}, ExitCode::kData, {"other", "tokenizer"});
-  expect_refusal({"train", "--resume", "--run", "run", "--data", "other"}, ExitCode::kData,
+  expect_refusal({"eval", "run", "--data", "other-data"}, ExitCode::kData, {"other", "tokenizer"});
+  expect_refusal({"train", "--resume", "--run", "run", "--data", "other-data"}, ExitCode::kData,
                  {"other", "tokenizer"});
 }
 

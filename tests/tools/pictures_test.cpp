@@ -68,6 +68,46 @@ TEST_F(Pictures, AreLearnedMeasuredAndExported) {
   EXPECT_EQ(planned.exit_code, 0) << planned.errors;
 }
 
+TEST_F(Pictures, AreShownAsTheyAreRead) {
+  write_text(scratch_ / "rows.jsonl", row(golden("images/rgb.png"), "bird") + "\n" +
+                                          row("none.png", "fish") +
+                                          row(golden("images/grey.png"), "fish"));
+  const ProcessResult all =
+      run_hybrid(scratch_.path(), {"rows", at("rows.jsonl"), "--model", golden("vit_a")});
+  ASSERT_EQ(all.exit_code, 0) << all.errors;
+  expect_in(all.output, {"class 0 bird  1 picture\n", "class 1 fish  1 picture\n", "2 classes"});
+  expect_in(all.errors, {"line 3 of", "none.png"});
+  const auto shown = [&](const char* line) {
+    return run_hybrid(scratch_.path(),
+                      {"rows", at("rows.jsonl"), "--model", golden("vit_a"), "--show", line});
+  };
+  expect_in(shown("4").output, {"grey.png", "label           fish", "1 fish", "pixels of three"});
+  EXPECT_EQ(shown("3").exit_code, 65);
+  expect_in(shown("3").errors, {"line 3 of", "is refused", "none.png"});
+  expect_in(shown("9").errors, {"line 9 of", "has no picture"});
+  const json::object read =
+      json::parse(
+          run_hybrid(scratch_.path(), {"rows", at("rows.jsonl"), "--preset", "vit-tiny", "--json"})
+              .output)
+          .as_object();
+  EXPECT_EQ(read.at("contents").at("class 1 fish"), "1 picture");
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"rows", at("rows.jsonl")});
+    const ProcessResult result = run_hybrid(scratch_.path(), more);
+    EXPECT_EQ(result.exit_code, 64) << result.errors;
+    return result.errors;
+  };
+  expect_in(refused({}), {"give --model FOLDER, or --preset NAME"});
+  expect_in(refused({"--model", golden("vit_a"), "--length", "7"}), {"--length", "reads none"});
+  expect_in(refused({"--preset", "tiny"}), {"of text give --model FOLDER"});
+}
+
+TEST_F(Pictures, ArePlannedAsFinetuneTrainsThem) {
+  const ProcessResult planned = run_hybrid(scratch_.path(), {"plan", "--model", golden("vit_a")});
+  ASSERT_EQ(planned.exit_code, 0) << planned.errors;
+  expect_in(planned.output, {"finetune --model", "--data EXAMPLES"});
+}
+
 TEST_F(Pictures, AreNamedWhereTheyCannotBeRead) {
   write_text(scratch_ / "none.jsonl", row("none.png", "bird"));
   const ProcessResult missing =

@@ -44,6 +44,14 @@ TEST_F(SensorNetworks, TridentTrainsWithoutAnyFile) {
   const ProcessResult measured = call({"eval", "run"});
   EXPECT_EQ(measured.exit_code, 0) << measured.errors;
   expect_told(measured, "events.accuracy");
+  const json::object seen = json::parse(call({"inspect", "run", "--json"}).output).as_object();
+  EXPECT_EQ(seen.at("examples"), 96);
+  EXPECT_FALSE(seen.contains("tokens"));
+  const json::object timed =
+      json::parse(call({"bench", "--preset", "trident-tiny", "--steps", "1", "--json"}).output)
+          .as_object();
+  EXPECT_GT(timed.at("tokens_per_second").to_number<double>(), 0);
+  expect_told(call({"bench", "--preset", "trident-tiny", "--steps", "1"}), " examples/s: step");
 }
 
 TEST_F(SensorNetworks, TheLargePresetIsPlannedFor39GiB) {
@@ -59,6 +67,31 @@ TEST_F(SensorNetworks, TheLargePresetIsPlannedFor39GiB) {
   EXPECT_LE(fitted, limit);
   EXPECT_LT(with({"--device-budget", "39GiB", "--host-budget", "64GiB", "--method", "qlora"}),
             fitted);
+}
+
+TEST_F(SensorNetworks, ATableIsShownAsItIsRead) {
+  write_table("table.csv", "");
+  const std::vector<std::string> rows{"rows",        "table.csv", "--preset",
+                                      "series-tiny", "--columns", "speed,height,target=fuel"};
+  const ProcessResult all = call(rows);
+  ASSERT_EQ(all.exit_code, 0) << all.errors;
+  expect_told(all, "400 rows of 2 measurements in 1 series; the target is fuel");
+  expect_told(all, "input height  0 to 12; scaled by mean 6");
+  expect_told(all, "329 to train on and 1 to measure on, each of 32 rows");
+  std::vector<std::string> streamed = rows;
+  streamed[1] = "-";
+  expect_told(run_hybrid(scratch_.path(), streamed, (scratch_ / "table.csv").string()),
+              "400 rows of 2 measurements");
+  const auto shown = [&](const char* row) {
+    std::vector<std::string> more = rows;
+    more.insert(more.end(), {"--show", row});
+    return call(more);
+  };
+  expect_told(shown("3"), "input height  6, read as");
+  expect_told(shown("3"), "none ends here");
+  expect_told(shown("100"), "rows 69 to 100, which tell fuel");
+  EXPECT_EQ(shown("401").exit_code, static_cast<int>(ExitCode::kData));
+  expect_told(call({"plan", "--preset", "series-tiny"}), "--data TABLE --columns");
 }
 
 TEST_F(SensorNetworks, ASeriesIsLearntFromColumns) {
@@ -91,7 +124,14 @@ TEST_F(SensorNetworks, ASeriesIsLearntFromColumns) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   expect_told(result, "400 rows of 2 measurements in 1 series; the target is fuel");
   EXPECT_EQ(call({"eval", "run"}).exit_code, 0);
-  EXPECT_EQ(call({"eval", "run", "--data", "table.csv"}).exit_code, 0);
+  const ProcessResult own = call({"eval", "run", "--data", "table.csv"});
+  EXPECT_EQ(own.exit_code, 0);
+  std::ofstream(scratch_ / "others.csv") << "a,b,c\n"
+                                         << read_text(scratch_ / "table.csv").substr(18);
+  EXPECT_EQ(call({"eval", "run", "--data", "others.csv", "--columns", "a,b,target=c"}).output,
+            own.output);
+  expect_told(call({"eval", "run", "--data", "others.csv"}), "has the columns a, b, c");
+  expect_told(call({"eval", "run", "--sequence-length", "4"}), "--sequence-length is of text");
 }
 
 }  // namespace

@@ -39,6 +39,15 @@ TEST_F(TerminalViewTest, ShowsWhereTheRunIs) {
     EXPECT_NE(frame.find(text), std::string::npos) << text << " is missing in\n" << frame;
 }
 
+TEST_F(TerminalViewTest, CountsExamplesOfNetworksThatReadNoText) {
+  const auto run = begin_run("mine");
+  StepRecord record = step_of(1);
+  EXPECT_EQ(view(run).find("examples/s"), std::string::npos);
+  record.tokens = record.effective_batch;
+  JsonlSink(run / "metrics.jsonl").write(record);
+  EXPECT_NE(view(run).find("32 examples/s"), std::string::npos) << view(run);
+}
+
 TEST_F(TerminalViewTest, FitsAnyWindowWithoutEscapes) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 30);

@@ -176,6 +176,9 @@ struct ModelFamily {
   std::vector<std::string> adapted_parts{};
   /// Of those that are then frozen without adapters.
   std::vector<std::string> frozen_parts{};
+  /// The network with stacks of so many blocks: by two depths a plan tells the speed of blocks from that
+  /// of all else. Empty in families of language models.
+  std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
 };
 
 /// Families by name. Everything that looks one up takes a registry, so that a program can bring its

@@ -77,6 +77,7 @@ class Curves {
   void put_pairs_together();
   void add_to_runs(const StepRecord& record);
   std::vector<CurvePoint> points_;
+  const char* unit_ = "tokens";  // that the last step counts
   std::int64_t steps_per_point_ = 1;
   std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false
   bool few_runs_ = true;

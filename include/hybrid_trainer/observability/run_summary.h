@@ -42,6 +42,7 @@ struct RunSummary {
   std::int64_t parameters = 0;
   std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
   bool masked = false;               // losses are of masked tokens, not of next ones
+  bool counts_examples = false;      // of the last step; see StepRecord
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
   std::optional<double> final_average_validation_loss;  // of the mean of the weights

@@ -103,6 +103,11 @@ struct StepRecord {
   /// Validation loss of the mean of the weights, if one is kept.
   std::optional<double> average_validation_loss;
 
+  /// Whether `tokens` counts examples, of one each: of networks that read no text.
+  bool counts_examples() const { return effective_batch > 0 && tokens == effective_batch; }
+  /// What `tokens` counts, for people.
+  const char* unit() const { return counts_examples() ? "examples" : "tokens"; }
+
   /// The one list of fields, in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,
   /// values...) with the field's value in each of `of`: JSON, reading and summaries follow from it.
   template <class Visit, class... Records>

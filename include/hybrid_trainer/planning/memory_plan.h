@@ -57,8 +57,12 @@ std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 /// Free space of memory.folder; none where the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 
-/// The config with nothing of the `memory` group that trades time for memory, and no budgets.
+/// The config with nothing of the `memory` group that trades time for memory, no parts that are computed
+/// again, and no budgets.
 HybridTrainerConfig with_all_resident(HybridTrainerConfig config);
+
+/// Whether parts say how much of their activations is computed again.
+bool recomputes_parts(const HybridTrainerConfig& config);
 
 /// The cheapest settings of the `memory` group and of micro-batches under which the config's run
 /// stays in the budgets, of all valid combinations that take at most what the config's own take; with

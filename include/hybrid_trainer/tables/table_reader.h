@@ -37,6 +37,7 @@ struct TableReading {
   /// Names that are looked at. Other columns may be left out of the rows; empty: all are read.
   std::vector<std::string> wanted{};
   std::string called{};  // the file's name in messages, where that is not its path
+  bool renames = true;   // --columns gives `wanted` other names; else it names them itself
 };
 
 struct TableVisitor {

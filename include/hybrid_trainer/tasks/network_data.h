@@ -5,12 +5,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/nn/network.h"
 
 namespace hybrid_trainer {
+
+/// What was read of a class, tensor or column, or of one example, for people: names and what they are.
+using DataFacts = std::vector<std::pair<std::string, std::string>>;
 
 /// What a network learns from and is measured on: batches with the tensors that its family reads, as
 /// Network::empty_batch has them.
@@ -37,6 +42,16 @@ class NetworkData {
   virtual std::string checksum() const { return ""; }
   /// Examples in an epoch; 0 where data are drawn from the seed.
   virtual std::int64_t examples() const { return 0; }
+  /// What the data were read as. `config`: completed.
+  virtual DataFacts contents(const HybridTrainerConfig& /*config*/) const { return {}; }
+  /// What one example teaches: that of this line or row of a file, from 1, of arrays that with this number.
+  /// Throws DataError where it gives none.
+  virtual DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const;
+  /// Measures in the units of the data, where the network learns other ones; by default as they are.
+  virtual std::vector<Measure> in_own_units(std::vector<Measure> measures,
+                                            const HybridTrainerConfig& /*config*/) const {
+    return measures;
+  }
   /// What the user should know of the data before the first step.
   virtual std::vector<std::string> notes() const { return {}; }
   /// Writes what the run's folder shall hold of the data, so that it can be used without the folder that it
@@ -69,6 +84,10 @@ using NetworkDataKinds = std::vector<NetworkDataKind>;
 
 /// Those of this build's families that are no language models.
 const NetworkDataKinds& network_data_kinds();
+
+/// The data of the config's family. Throws UsageError where none are known, and as NetworkDataKind::open.
+std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
+                                         const NetworkDataKinds& kinds = network_data_kinds());
 
 /// Throws UsageError where `data` is given to a family that makes its own.
 void refuse_data_file(const std::string& family, const std::filesystem::path& data);

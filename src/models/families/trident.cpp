@@ -221,7 +221,12 @@ ModelFamily trident_family() {
           .presets = trident_presets(),
           .is_of_language = false,
           .adapted_parts = {"vision.*.layers.*", "kinematics.layers.*", "fusion.layers.*",
-                            "events.layers.*"}};
+                            "events.layers.*"},
+          .with_depth = [](ModelConfig config, std::int64_t depth) {
+            config.layers = config.trident.vision_layers = config.trident.kinematic_layers =
+                config.trident.fusion_layers = depth;
+            return config;
+          }};
 }
 
 }  // namespace hybrid_trainer

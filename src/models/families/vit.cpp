@@ -171,7 +171,11 @@ ModelFamily vit_family() {
           .hugging_face = vit_hugging_face(),
           .is_of_language = false,
           .adapted_parts = {"encoder.*"},
-          .frozen_parts = {"embeddings.*"}};
+          .frozen_parts = {"embeddings.*"},
+          .with_depth = [](ModelConfig config, std::int64_t depth) {
+            config.layers = depth;
+            return config;
+          }};
 }
 
 }  // namespace hybrid_trainer

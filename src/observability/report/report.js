@@ -1,5 +1,5 @@
 // Draws the report from the JSON in #data; window.report takes what comes later. Columns have one entry a point, a point being `stepsPerPoint` steps:
-//   stepsPerPoint, stepsInLast (of the last point, which may have fewer), step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
+//   unit (what tokens counts), stepsPerPoint, stepsInLast (of the last point, which may have fewer), step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
 //   kinds [{name, live, peak}] (bytes), phase (of most steps), phases (that occur),
 //   bands [[phase, first step, last step]], validation and predicted [[step, loss]],
 //   errors [[step, error of predicted updates as a share of the exact ones]], events [[step, phase, text]] (the last of allEvents),
@@ -99,7 +99,7 @@
     };
     return pass(pass(values).reverse()).reverse();
   }
-  // Tokens per second over a window of neighbouring points.
+  // Tokens or examples per second over a window of neighbouring points.
   function meanSpeed() {
     const reach = Math.max(2, Math.round(count / 24));
     const rates = [];
@@ -224,7 +224,7 @@
       },
       legend: [['line', 'var(--ink)', 'mean around'],
         ...data.phases.map((phase) => ['dot', colourOf(phase), `${phase} step`])],
-      readout: (i) => [['tokens/s', rates[i] === null ? '–' : grouped(rates[i])], ['mean around', grouped(mean[i])],
+      readout: (i) => [[`${data.unit}/s`, rates[i] === null ? '–' : grouped(rates[i])], ['mean around', grouped(mean[i])],
         ['a step', `${(data.seconds[i] / data.stepsPerPoint * 1000).toPrecision(3)} ms`]],
     };
   }
@@ -268,7 +268,7 @@
     const chart = { id, describe, pointer: null };
     chart.draw = () => {
       const plot = (chart.plot = describe());
-      const width = host.clientWidth, height = host.clientHeight;
+      const width = Math.max(120, host.clientWidth), height = host.clientHeight;  // 0 while a page goes away
       const rows = ticks(plot.low, plot.high, (height - 44) / 34);
       const widest = Math.max(...rows.list.map((value) => String(plot.label(value, rows.size)).length), 2);
       const left = Math.round(widest * 6.6 + 12);
@@ -278,7 +278,7 @@
       const y = (value) => box.top + box.height - ((value - plot.low) / (plot.high - plot.low)) * box.height;
       chart.valueAt = (pixel) => from + ((pixel - box.left) / box.width) * span;
       host.innerHTML = `<svg role="img" aria-label="${id} over the run" viewBox="0 0 ${width} ${height}">` +
-        `<clipPath id="${id}-clip"><rect x="${box.left}" y="${box.top}" width="${box.width}" height="${box.height}"/></clipPath>` +
+        `<clipPath id="${id}-clip"><rect x="${box.left}" y="${box.top}" width="${box.width + 5}" height="${box.height}"/></clipPath>` +
         `<g clip-path="url(#${id}-clip)">${id === 'memory' ? '' : bandsOf(box, x, true)}</g>${axes(box, x, y, plot)}` +
         `<g clip-path="url(#${id}-clip)">${plot.curves(x, y)}${id === 'memory' ? bandsOf(box, x, false) : ''}</g>` +
         `<line class="cross" y1="${box.top}" y2="${box.top + box.height}" visibility="hidden"/></svg>`;
@@ -348,6 +348,8 @@
   // Draws what there is data for; a chart that has none yet is added when it has.
   function changed() {
     measure();
+    for (const element of document.querySelectorAll('.unit')) element.textContent = data.unit;
+    if (data.unit === 'examples') document.getElementById('target').textContent = 'mean over examples';
     listEvents();
     document.getElementById('errors-card').hidden = !data.errors.length;
     if (!count) return;

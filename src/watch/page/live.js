@@ -71,6 +71,7 @@
     const data = window.report.data();
     if (data.step.length && record.step <= last(data.step)) return;
     addPoint(data, record);
+    data.unit = record.effective_batch > 0 && record.tokens === record.effective_batch ? 'examples' : 'tokens';
     if (!data.phases.includes(record.phase))
       data.phases = phases.filter((phase) => phase === record.phase || data.phases.includes(phase));
     const band = last(data.bands);
