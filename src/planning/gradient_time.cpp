@@ -15,7 +15,6 @@ HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
   config.memory = {};
   config.gradient_accumulation.micro_batches = 1;
   config.optimizer = {};
-  config.optimizer.name = "sgd";
   config.phases = {};  // whose updates, where they are late, are of other optimizers
   config.stretches = {};
   return config;
