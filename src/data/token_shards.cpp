@@ -89,7 +89,8 @@ std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t co
 
 class ShardWriter::File {
  public:
-  File(const std::filesystem::path& path, const ShardFormat& format) : format_(format), output_(path) {
+  File(const std::filesystem::path& path, const ShardFormat& format)
+      : format_(format), output_(path) {
     write_header(&OutputFile::write);
   }
   std::int64_t tokens() const { return tokens_; }

@@ -86,9 +86,8 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
                            const Stream& stream) const {
   Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), inner()}, qkv.dtype(),
                            MemoryKind::kActivations, stream);
-  const Weight sinks = held_sinks(stream);
   kernels::attention_forward(y, log_sum_exp, qkv, pass.positions,
-                             biased(qkv.size(1), stream).with_sinks(sinks), stream);
+                             biased(qkv.size(1), stream).with_sinks(held_sinks(stream)), stream);
   return y;
 }
 
@@ -164,11 +163,10 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   if (convolution_) {
     dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
     convolution_->backward(dproduct, {}, down, product, {}, pass, stream);
-    return first_.backward(dproduct, tape, stream);
+  } else if (gate_) {
+    gate_->put_without_gates(dproduct, down, stream);
   }
-  if (!gate_) return first_.backward(down, tape, stream);
-  gate_->put_without_gates(dproduct, down, stream);
-  return first_.backward(dproduct, tape, stream);
+  return first_.backward(convolution_ || gate_ ? dproduct : down, tape, stream);
 }
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
@@ -189,8 +187,8 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   preparation_.forward(qkv, turns, pass, stream);
   const Tensor y =
       Tensor::empty({batch, time, inner()}, x.dtype(), MemoryKind::kActivations, stream);
-  const Weight sinks = held_sinks(stream);
-  cache.attend(y, qkv, texts, pass, biased(cache.keys.size(1), stream).with_sinks(sinks), stream);
+  cache.attend(y, qkv, texts, pass,
+               biased(cache.keys.size(1), stream).with_sinks(held_sinks(stream)), stream);
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }
 

@@ -1,13 +1,13 @@
 #include "hybrid_trainer/planning/memory_plan.h"
 
 #include <algorithm>
-#include <functional>
 #include <tuple>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "src/planning/chosen_device_map.h"
+#include "src/planning/largest_batch.h"
 #include "src/planning/plan_dimensions.h"
 #include "src/planning/plan_trials.h"
 #include "src/planning/step_cost.h"
@@ -28,35 +28,6 @@ bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
   one.allow_lossy = other.allow_lossy;
   one.timeline = other.timeline;
   return one == other;
-}
-
-using Simulate =
-    std::function<MemoryNeed(const HybridTrainerConfig& config, SimulatedPhases phases)>;
-
-/// With `need` for the batch as it is. Bytes grow by as much with each example, but for the rounding
-/// of blocks.
-std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
-                           const MemoryBudgets& budgets, const Simulate& simulate) {
-  const auto fits = [&](std::int64_t size) {
-    config.data.batch_size = size;
-    return missing_bytes(simulate(config, SimulatedPhases::kUpdates), budgets) == 0;
-  };
-  const std::int64_t given = config.data.batch_size;
-  config.data.batch_size = 2 * given;
-  const auto first = static_cast<double>(need.device_bytes),
-             twice =
-                 static_cast<double>(simulate(config, SimulatedPhases::kFirstUpdate).device_bytes),
-             slope = (twice - first) / static_cast<double>(given);
-  const double room = static_cast<double>(*budgets.device) - first;
-  std::int64_t largest = given;
-  constexpr double kMost = 1 << 20;
-  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
-  // Larger ones than this take long to simulate: there the line is trusted but for a hundredth.
-  constexpr std::int64_t kMostTokens = 1 << 20;
-  if (largest * config.data.sequence_length > kMostTokens)
-    return std::max(given, largest - largest / 100);
-  while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
-  return largest;
 }
 
 class Planner {
