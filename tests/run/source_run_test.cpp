@@ -14,7 +14,7 @@
 #include "hybrid_trainer/run_folder/run_export.h"
 #include "hybrid_trainer/run_folder/run_files.h"
 #include "tests/run/letter_tokenizer.h"
-#include "tests/run/tiny_run.h"
+#include "tests/run/run_contracts.h"
 
 // A small BART learns to write words backwards.
 namespace hybrid_trainer {
@@ -33,7 +33,7 @@ std::string reversed(std::string text) {
   return text;
 }
 
-class SourceRun : public ::testing::Test {
+class SourceRun : public RunContracts {
  protected:
   SourceRun() {
     const Stream stream(MemoryPool::create("test"));
@@ -63,19 +63,13 @@ class SourceRun : public ::testing::Test {
     config.mixed_precision.full = config.mixed_precision.warmup = "fp32";
     return config;
   }
-  TrainingRunSettings settings(const HybridTrainerConfig& config, const std::string& run) const {
+  TrainingRunSettings settings(const HybridTrainerConfig& config,
+                               const std::string& run) const override {
     return {.config = config,
             .data = scratch_ / "pairs.jsonl",
             .run = scratch_ / run,
             .init_from = scratch_ / "model",
             .command = "test"};
-  }
-  TrainingRunResult train(const HybridTrainerConfig& config, const std::string& run,
-                          bool resume = false) {
-    TrainingRunSettings all = settings(config, run);
-    all.resume = resume;
-    console_.str("");
-    return run_training(all, console_);
   }
   /// What a run's or a folder's model writes of a word.
   static std::string written(const TrainedRun& run, const std::string& source, std::int64_t beams,
@@ -88,9 +82,6 @@ class SourceRun : public ::testing::Test {
         enclosed_text(source, *run.tokenizer, ControlText::kAsTokens, model.encoder.context);
     return readable_text(*run.tokenizer, writer.write(tokens.tokens));
   }
-
-  const TemporaryFolder scratch_;
-  std::ostringstream console_;
 };
 
 TEST_F(SourceRun, LearnsToWriteWordsBackwards) {

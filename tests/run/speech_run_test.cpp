@@ -32,33 +32,6 @@ class SpeechRun : public SpeechRuns {
     config.phases.method = "asynchronous_optimizer";
     return config;
   }
-  std::string trained_over(int count, const HybridTrainerConfig& config, const std::string& run,
-                           bool resume = false) {
-    const Interruption interruption;
-    run_thread_ranks(count, [&](Communicator& ranks) {
-      std::ostringstream console;
-      TrainingRunSettings all = settings(config, run);
-      all.interruption = &interruption;
-      all.ranks = &ranks;
-      all.resume = resume;
-      run_training(all, console);
-    });
-    return newest_checkpoint_digest(scratch_ / run);
-  }
-  void expect_resumes(HybridTrainerConfig config, const std::string& name) {
-    config.checkpoint.every_steps = 1;
-    config.checkpoint.keep = 100;
-    const std::string whole = trained(config, name);
-    for (const StepRecord& record : records_of(scratch_ / name)) seen_.insert(record.phase);
-    for (const std::int64_t step : {5, 14, 21, 33}) {
-      const std::string run = concat(name, "-cut", step);
-      copy_up_to(scratch_ / name, scratch_ / run, step, config.training.steps);
-      train(config, run, true);
-      EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), whole)
-          << name << " stopped after step " << step;
-    }
-  }
-  std::set<Phase> seen_;
 };
 
 TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
@@ -101,21 +74,14 @@ TEST_F(SpeechRun, WithoutTimestampsAClipIsOneSegment) {
 }
 
 TEST_F(SpeechRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
-  expect_resumes(masked_config(), "skip-backward");
+  expect_resumes(masked_config(), "skip-backward", {5, 14, 21, 33});
   EXPECT_EQ(seen_.size(), std::size(kAllPhases));
   seen_.clear();
-  expect_resumes(late_config(), "late");
+  expect_resumes(late_config(), "late", {5, 14, 21, 33});
   EXPECT_EQ(seen_.count(Phase::kPredict), 1u);
 }
 
-TEST_F(SpeechRun, OverRanksHasTheBitsOfOne) {
-  HybridTrainerConfig config = masked_config();
-  const std::string one = trained(config, "one");
-  for (const std::int64_t zero : {0, 1, 2, 3}) {
-    config.distributed.zero = zero;
-    EXPECT_EQ(trained_over(2, config, concat("zero", zero)), one) << "zero " << zero;
-  }
-}
+TEST_F(SpeechRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(masked_config()); }
 
 /// While a prediction waits for its decision, its batches of features are part of the state.
 TEST_F(SpeechRun, StoppedOverRanksAndResumedOverOthersHasTheSameBits) {
@@ -136,22 +102,11 @@ TEST_F(SpeechRun, StoppedOverRanksAndResumedOverOthersHasTheSameBits) {
 }
 
 TEST_F(SpeechRun, MemoryOptionsChangeNoBit) {
-  const HybridTrainerConfig plain = masked_config();
-  const std::string whole = trained(plain, "plain");
-  const auto expect_same = [&](const char* what, const auto& change) {
-    HybridTrainerConfig config = plain;
-    change(config);
-    EXPECT_EQ(trained(config, what), whole) << what;
-  };
-  expect_same("recomputed", [](auto& config) { config.memory.recompute = 1; });
-  expect_same("activations", [](auto& config) { config.memory.activations = "host"; });
-  expect_same("weights", [](auto& config) { config.memory.weights = "host"; });
-  expect_same("state", [](auto& config) { config.memory.optimizer_state = "file"; });
-  expect_same("gradients", [](auto& config) { config.memory.gradients = "consume"; });
-  expect_same("paged", [](auto& config) { config.optimizer.paged = true; });
-  expect_same("places", [](auto& config) {
+  auto changes = memory_options();
+  changes.emplace_back("places", [](auto& config) {
     config.parts = {{.pattern = "encoder.*", .place = "file"}, {.pattern = "h.*", .place = "host"}};
   });
+  expect_same_bits(masked_config(), changes);
 }
 
 TEST_F(SpeechRun, TakesWhatIsPlannedToTheByte) {

@@ -12,7 +12,7 @@
 #include "hybrid_trainer/audio/wav_file.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "tests/run/tiny_run.h"
+#include "tests/run/run_contracts.h"
 
 namespace hybrid_trainer {
 
@@ -46,7 +46,7 @@ inline std::string tone_tokenizer() {
 }
 
 /// Runs of a small Whisper model that learns which word a tone stands for.
-class SpeechRuns : public ::testing::Test {
+class SpeechRuns : public RunContracts {
  protected:
   SpeechRuns() {
     const Stream stream(MemoryPool::create("test"));
@@ -83,29 +83,17 @@ class SpeechRuns : public ::testing::Test {
     config.mixed_precision.full = config.mixed_precision.warmup = "fp32";
     return config;
   }
-  TrainingRunSettings settings(const HybridTrainerConfig& config, const std::string& run) const {
+  TrainingRunSettings settings(const HybridTrainerConfig& config,
+                               const std::string& run) const override {
     return {.config = config,
             .data = scratch_ / "clips.jsonl",
             .run = scratch_ / run,
             .init_from = scratch_ / "model",
             .command = "test"};
   }
-  TrainingRunResult train(const HybridTrainerConfig& config, const std::string& run,
-                          bool resume = false) {
-    TrainingRunSettings all = settings(config, run);
-    all.resume = resume;
-    console_.str("");
-    return run_training(all, console_);
-  }
-  std::string trained(const HybridTrainerConfig& config, const std::string& run) {
-    train(config, run);
-    return newest_checkpoint_digest(scratch_ / run);
-  }
 
   const std::vector<std::pair<std::string, double>> kWords{
       {"low", 400}, {"mid", 1500}, {"top", 5000}};
-  const TemporaryFolder scratch_;
-  std::ostringstream console_;
 };
 
 }  // namespace hybrid_trainer

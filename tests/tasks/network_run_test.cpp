@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <sstream>
 #include <thread>
 
 #include "hybrid_trainer/config/presets.h"
@@ -16,7 +15,7 @@
 #include "hybrid_trainer/planning/memory_plan.h"
 #include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/tasks/network_task.h"
-#include "tests/run/tiny_run.h"
+#include "tests/run/run_contracts.h"
 #include "tests/tasks/sensor_network.h"
 
 namespace hybrid_trainer {
@@ -25,7 +24,7 @@ namespace {
 using testing::sensor_data;
 using testing::sensor_registry;
 
-class NetworkRun : public ::testing::Test {
+class NetworkRun : public RunContracts {
  protected:
   static HybridTrainerConfig config() {
     HybridTrainerConfig config = tiny_config();
@@ -38,7 +37,8 @@ class NetworkRun : public ::testing::Test {
     config.training.threads = 1;
     return config;
   }
-  TrainingRunSettings settings(const HybridTrainerConfig& config, const std::string& run) const {
+  TrainingRunSettings settings(const HybridTrainerConfig& config,
+                               const std::string& run) const override {
     return {
         .config = config,
         .run = scratch_ / run,
@@ -46,42 +46,7 @@ class NetworkRun : public ::testing::Test {
         .registry = &sensor_registry(),
         .task = [](const TrainingRunSettings& all) { return network_task(all, sensor_data()); }};
   }
-  TrainingRunResult train(const HybridTrainerConfig& config, const std::string& run,
-                          bool resume = false) {
-    TrainingRunSettings all = settings(config, run);
-    all.resume = resume;
-    console_.str("");
-    return run_training(all, console_);
-  }
-  std::string trained(const HybridTrainerConfig& config, const std::string& run) {
-    train(config, run);
-    return newest_checkpoint_digest(scratch_ / run);
-  }
-  std::string trained_over(int count, const HybridTrainerConfig& config, const std::string& run) {
-    const Interruption interruption;
-    run_thread_ranks(count, [&](Communicator& ranks) {
-      std::ostringstream console;
-      TrainingRunSettings all = settings(config, run);
-      all.interruption = &interruption;
-      all.ranks = &ranks;
-      run_training(all, console);
-    });
-    return newest_checkpoint_digest(scratch_ / run);
-  }
-  /// The message of the error that the run ends with before it begins.
-  std::string refusal(const HybridTrainerConfig& config) {
-    try {
-      train(config, "refused");
-    } catch (const Error& error) {
-      EXPECT_FALSE(std::filesystem::exists(scratch_ / "refused"));
-      return error.what();
-    }
-    return "nothing was thrown";
-  }
   static PartConfig part(const std::string& pattern) { return {.pattern = pattern}; }
-
-  const TemporaryFolder scratch_;
-  std::ostringstream console_;
 };
 
 bool tells(const std::string& text, const std::string& part) {
@@ -115,15 +80,7 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
 
 TEST_F(NetworkRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
   HybridTrainerConfig config = NetworkRun::config();
-  config.checkpoint.every_steps = 1;
-  config.checkpoint.keep = 100;
-  const std::string whole = trained(config, "whole");
-  for (const std::int64_t step : {1, 9, 14, 17, 21, 30}) {
-    const std::string run = concat("cut", step);
-    copy_up_to(scratch_ / "whole", scratch_ / run, step, config.training.steps);
-    train(config, run, true);
-    EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), whole) << "stopped after step " << step;
-  }
+  expect_resumes(config, "whole", {1, 9, 14, 17, 21, 30});
 }
 
 TEST_F(NetworkRun, InterruptedGoesOnToTheSameBits) {
@@ -142,37 +99,26 @@ TEST_F(NetworkRun, InterruptedGoesOnToTheSameBits) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"), whole);
 }
 
-TEST_F(NetworkRun, OverRanksHasTheBitsOfOne) {
-  HybridTrainerConfig config = NetworkRun::config();
-  const std::string one = trained(config, "one");
-  for (const std::int64_t zero : {0, 1, 2, 3}) {
-    config.distributed.zero = zero;
-    EXPECT_EQ(trained_over(2, config, concat("zero", zero)), one) << "zero " << zero;
-  }
-}
+TEST_F(NetworkRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(NetworkRun::config()); }
 
 TEST_F(NetworkRun, RecomputedAndElsewhereHasTheSameBits) {
-  const HybridTrainerConfig plain = NetworkRun::config();
-  const std::string whole = trained(plain, "plain");
-  const auto expect_same = [&](const char* what, const auto& change) {
-    HybridTrainerConfig config = plain;
-    change(config);
-    EXPECT_EQ(trained(config, what), whole) << what;
-  };
-  expect_same("recomputed", [](auto& config) { config.memory.recompute = 1; });
-  expect_same("one-part",
-              [](auto& config) { config.parts = {{.pattern = "fusion.*", .recompute = 1}}; });
-  expect_same("all-but-one", [](auto& config) {
-    config.memory.recompute = 1;
-    config.parts = {{.pattern = "left.*", .recompute = 0, .precision = "fp32"}};
-  });
-  expect_same("weights-on-host", [](auto& config) { config.memory.weights = "host"; });
-  expect_same("part-in-file", [&](auto& config) {
-    config.parts = {{.pattern = "fusion.*", .place = "file"},
-                    {.pattern = "left.*", .place = "host"}};
-    config.memory.folder = (scratch_ / "").string();
-  });
-  expect_same("state-on-host", [](auto& config) { config.optimizer.paged = true; });
+  expect_same_bits(
+      NetworkRun::config(),
+      {{"recomputed", [](auto& config) { config.memory.recompute = 1; }},
+       {"one-part", [](auto& config) { config.parts = {{.pattern = "fusion.*", .recompute = 1}}; }},
+       {"all-but-one",
+        [](auto& config) {
+          config.memory.recompute = 1;
+          config.parts = {{.pattern = "left.*", .recompute = 0, .precision = "fp32"}};
+        }},
+       {"weights-on-host", [](auto& config) { config.memory.weights = "host"; }},
+       {"part-in-file",
+        [&](auto& config) {
+          config.parts = {{.pattern = "fusion.*", .place = "file"},
+                          {.pattern = "left.*", .place = "host"}};
+          config.memory.folder = (scratch_ / "").string();
+        }},
+       {"state-on-host", [](auto& config) { config.optimizer.paged = true; }}});
 }
 
 TEST_F(NetworkRun, TakesWhatIsPlannedToTheByte) {

@@ -14,7 +14,7 @@
 #include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run_folder/run_export.h"
 #include "hybrid_trainer/tasks/network_task.h"
-#include "tests/run/tiny_run.h"
+#include "tests/run/run_contracts.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -46,7 +46,7 @@ void write_picture(const std::filesystem::path& path, const std::string& kind, s
   write_text(path, bytes);
 }
 
-class PictureRun : public ::testing::Test {
+class PictureRun : public RunContracts {
  protected:
   PictureRun() {
     write_folder({{"LABEL_0"}, {"LABEL_1"}});
@@ -84,24 +84,14 @@ class PictureRun : public ::testing::Test {
     config.training.threads = 1;
     return config;
   }
-  TrainingRunSettings settings(const HybridTrainerConfig& config, const std::string& run) const {
+  TrainingRunSettings settings(const HybridTrainerConfig& config,
+                               const std::string& run) const override {
     return {.config = config,
             .data = scratch_ / "pictures.jsonl",
             .run = scratch_ / run,
             .init_from = scratch_ / "model",
             .command = "test",
             .task = task_of_family};
-  }
-  TrainingRunResult train(const HybridTrainerConfig& config, const std::string& run,
-                          bool resume = false) {
-    TrainingRunSettings all = settings(config, run);
-    all.resume = resume;
-    console_.str("");
-    return run_training(all, console_);
-  }
-  std::string trained(const HybridTrainerConfig& config, const std::string& run) {
-    train(config, run);
-    return newest_checkpoint_digest(scratch_ / run);
   }
   NetworkScore score_of(const std::string& run, const std::string& data) const {
     const Stream stream(MemoryPool::create("test"));
@@ -110,20 +100,11 @@ class PictureRun : public ::testing::Test {
   }
   std::string refusal(const std::string& rows) {
     write_text(scratch_ / "pictures.jsonl", rows);
-    try {
-      train(config(), "refused");
-    } catch (const Error& error) {
-      EXPECT_FALSE(std::filesystem::exists(scratch_ / "refused"));
-      return error.what();
-    }
-    return "nothing was thrown";
+    return RunContracts::refusal(config());
   }
   static bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != text.npos;
   }
-
-  const TemporaryFolder scratch_;
-  std::ostringstream console_;
 };
 
 TEST_F(PictureRun, LearnsToTellKindsApartAndExportsWhatItLearned) {

@@ -9,32 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-class TridentRun : public TridentRuns {
- protected:
-  std::string trained_over(int count, const HybridTrainerConfig& config, const std::string& run) {
-    const Interruption interruption;
-    run_thread_ranks(count, [&](Communicator& ranks) {
-      std::ostringstream console;
-      TrainingRunSettings all = settings(config, run);
-      all.interruption = &interruption;
-      all.ranks = &ranks;
-      run_training(all, console);
-    });
-    return newest_checkpoint_digest(scratch_ / run);
-  }
-  void expect_resumes(HybridTrainerConfig config, const std::string& name) {
-    config.checkpoint.every_steps = 1;
-    config.checkpoint.keep = 100;
-    const std::string whole = trained(config, name);
-    for (const std::int64_t step : {5, 10, 17, 26, 33}) {
-      const std::string run = concat(name, "-cut", step);
-      copy_up_to(scratch_ / name, scratch_ / run, step, config.training.steps);
-      train(config, run, true);
-      EXPECT_EQ(newest_checkpoint_digest(scratch_ / run), whole)
-          << name << " stopped after step " << step;
-    }
-  }
-};
+class TridentRun : public TridentRuns {};
 
 /// Whether each loss alone is learnt, too, the preset's run of docs/RESULTS.md shows.
 TEST_F(TridentRun, LearnsOfAllSensorsTogether) {
@@ -57,45 +32,27 @@ TEST_F(TridentRun, GoesThroughAllPhases) {
 }
 
 TEST_F(TridentRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
-  expect_resumes(small_config(), "skip-backward");
+  expect_resumes(small_config(), "skip-backward", {5, 10, 17, 26, 33});
   HybridTrainerConfig late = small_config();
   late.phases = {};
   late.phases.warmup_steps = 8;
   late.phases.method = "asynchronous_optimizer";
-  expect_resumes(late, "late");
+  expect_resumes(late, "late", {5, 10, 17, 26, 33});
 }
 
-TEST_F(TridentRun, OverRanksHasTheBitsOfOne) {
-  HybridTrainerConfig config = small_config();
-  const std::string one = trained(config, "one");
-  for (const std::int64_t zero : {0, 1, 2, 3}) {
-    config.distributed.zero = zero;
-    EXPECT_EQ(trained_over(2, config, concat("zero", zero)), one) << "zero " << zero;
-  }
-}
+TEST_F(TridentRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(small_config()); }
 
 TEST_F(TridentRun, MemoryOptionsChangeNoBit) {
-  const HybridTrainerConfig plain = small_config();
-  const std::string whole = trained(plain, "plain");
-  const auto expect_same = [&](const char* what, const auto& change) {
-    HybridTrainerConfig config = plain;
-    change(config);
-    EXPECT_EQ(trained(config, what), whole) << what;
-  };
-  expect_same("recomputed", [](auto& config) { config.memory.recompute = 1; });
-  expect_same("recomputed-in-part", [](auto& config) {
+  auto changes = memory_options();
+  changes.emplace_back("recomputed-in-part", [](auto& config) {
     config.memory.recompute = 0.4;
     config.parts = {{.pattern = "video.*", .recompute = 1}, {.pattern = "plume.*", .recompute = 0}};
   });
-  expect_same("activations", [](auto& config) { config.memory.activations = "host"; });
-  expect_same("weights", [](auto& config) { config.memory.weights = "host"; });
-  expect_same("state", [](auto& config) { config.memory.optimizer_state = "file"; });
-  expect_same("gradients", [](auto& config) { config.memory.gradients = "consume"; });
-  expect_same("paged", [](auto& config) { config.optimizer.paged = true; });
-  expect_same("places", [](auto& config) {
+  changes.emplace_back("places", [](auto& config) {
     config.parts = {{.pattern = "fusion.*", .place = "file"},
                     {.pattern = "video.*", .place = "host"}};
   });
+  expect_same_bits(small_config(), changes);
 }
 
 TEST_F(TridentRun, ThePresetsReadWhatTheSetDraws) {

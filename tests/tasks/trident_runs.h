@@ -6,12 +6,12 @@
 
 #include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/tasks/network_task.h"
-#include "tests/run/tiny_run.h"
+#include "tests/run/run_contracts.h"
 
 namespace hybrid_trainer {
 
 /// Runs of nets over several sensors.
-class TridentRuns : public ::testing::Test {
+class TridentRuns : public RunContracts {
  protected:
   /// A small one that goes through all phases in 40 steps.
   static HybridTrainerConfig small_config() {
@@ -43,23 +43,10 @@ class TridentRuns : public ::testing::Test {
     config.mixed_precision = MixedPrecisionConfig::conservative();
     return config;
   }
-  TrainingRunSettings settings(const HybridTrainerConfig& config, const std::string& run) const {
+  TrainingRunSettings settings(const HybridTrainerConfig& config,
+                               const std::string& run) const override {
     return {.config = config, .run = scratch_ / run, .command = "test", .task = task_of_family};
   }
-  TrainingRunResult train(const HybridTrainerConfig& config, const std::string& run,
-                          bool resume = false) {
-    TrainingRunSettings all = settings(config, run);
-    all.resume = resume;
-    console_.str("");
-    return run_training(all, console_);
-  }
-  std::string trained(const HybridTrainerConfig& config, const std::string& run) {
-    train(config, run);
-    return newest_checkpoint_digest(scratch_ / run);
-  }
-
-  const TemporaryFolder scratch_;
-  std::ostringstream console_;
 };
 
 }  // namespace hybrid_trainer
