@@ -133,6 +133,8 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
   check_alike_real(call, {{"y", y}, {"x", x}});
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
   check_optional_shape(call, {"step_words", numbers.step_words}, {2});
+  if (numbers.rows || numbers.run > 0) check_rank(call, {"x", x}, 2);
+  if (numbers.rows) check_shape(call, {"rows", numbers.rows}, {x.size(0)}, DType::kI32);
   dispatch<cpu::dropout, cuda::dropout>(call, Work::kElementwise, y, x, p, numbers);
 }
 

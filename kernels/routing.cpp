@@ -37,6 +37,7 @@ void check_routing(const KernelCall& call, const Routing& routing) {
   check_shape(call, {"places", routing.places}, pairs, DType::kI32);
   check_shape(call, {"pairs", routing.pairs}, {pairs.elements()}, DType::kI32);
   check_dtype(call, {"offsets", routing.offsets}, DType::kI32);
+  if (routing.is_token) check_shape(call, {"is_token", routing.is_token}, {pairs[0]}, DType::kI32);
 }
 
 void check_logits(const KernelCall& call, const NamedTensor& logits, const Routing& routing) {

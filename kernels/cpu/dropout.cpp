@@ -53,32 +53,59 @@ RandomKey at_step_of(const Tensor& step_words, RandomKey key) {
   return key;
 }
 
+/// Consecutive elements that draw consecutive numbers, in chunks of kDrawn numbers.
+template <class T>
+struct DroppedRun {
+  T* out;
+  const T* in;
+  std::int64_t elements;
+  RandomKey key;
+  std::uint64_t first;  // number of element 0
+  float p;
+
+  std::int64_t skipped() const { return static_cast<std::int64_t>(first % 4); }  // of its block
+  std::int64_t chunks() const { return (elements + skipped() + kDrawn - 1) / kDrawn; }
+  void drop(std::int64_t begin_chunk, std::int64_t end_chunk) const {
+    const float kept_scale = 1.0f / (1.0f - p), share = p;
+    for (std::int64_t chunk = begin_chunk; chunk < end_chunk; ++chunk) {
+      std::uint32_t words[kDrawn];
+      draw(words, key, first / 4 + static_cast<std::uint64_t>(chunk * kBlocks));
+      const std::int64_t element = chunk * kDrawn - skipped();  // of words[0]
+      const std::int64_t count = std::min(kDrawn, elements - element);
+#pragma omp simd
+      for (std::int64_t i = chunk == 0 ? skipped() : 0; i < count; ++i) {
+        const float value = load(in + element + i) * kept_scale;
+        store(out + element + i, to_unit_float(words[i]) >= share ? value : 0.0f);
+      }
+    }
+  }
+};
+
 }  // namespace
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream&) {
   const RandomKey key =
       numbers.step_words ? at_step_of(numbers.step_words, numbers.key) : numbers.key;
-  const std::uint64_t first_block = numbers.first / 4;
-  const auto skipped = static_cast<std::int64_t>(numbers.first % 4);  // numbers of that block
-  const float kept_scale = 1.0f / (1.0f - p);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    T* const out = y.data<T>();
-    const T* const in = x.data<T>();
-    const std::int64_t elements = y.elements();
-    const std::int64_t chunks = (elements + skipped + kDrawn - 1) / kDrawn;
-    parallel_rows(chunks, kDrawn, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-        std::uint32_t words[kDrawn];
-        draw(words, key, first_block + static_cast<std::uint64_t>(chunk * kBlocks));
-        const std::int64_t first = chunk * kDrawn - skipped;  // element of words[0]
-        const std::int64_t count = std::min(kDrawn, elements - first);
-#pragma omp simd
-        for (std::int64_t i = chunk == 0 ? skipped : 0; i < count; ++i) {
-          const float value = load(in + first + i) * kept_scale;
-          store(out + first + i, to_unit_float(words[i]) >= p ? value : 0.0f);
-        }
+    const DroppedRun<T> all{y.data<T>(), x.data<T>(), y.elements(), key, numbers.first, p};
+    if (!numbers.rows && numbers.run == 0)
+      return parallel_rows(all.chunks(), kDrawn,
+                           [=](std::int64_t begin, std::int64_t end) { all.drop(begin, end); });
+    const std::int64_t columns = x.size(1), run = numbers.run, stride = numbers.stride;
+    const std::int32_t* const rows = numbers.rows ? numbers.rows.data<std::int32_t>() : nullptr;
+    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        std::int64_t from = rows != nullptr ? rows[row] : row;
+        if (run > 0) from = from / run * stride + from % run;
+        const DroppedRun<T> one{all.out + row * columns,
+                                all.in + row * columns,
+                                columns,
+                                key,
+                                all.first + static_cast<std::uint64_t>(from * columns),
+                                p};
+        one.drop(0, one.chunks());
       }
     });
   });

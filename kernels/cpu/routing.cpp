@@ -26,11 +26,29 @@ struct Pairs {
         weights(routing.weights.data<float>()),
         places(routing.places.data<std::int32_t>()),
         pairs(routing.pairs.data<std::int32_t>()),
-        offsets(routing.offsets.data<std::int32_t>()) {}
+        offsets(routing.offsets.data<std::int32_t>()),
+        is_token(routing.is_token ? routing.is_token.data<std::int32_t>() : nullptr) {}
+  bool counts(std::int64_t token) const { return is_token == nullptr || is_token[token] != 0; }
   std::int64_t tokens, chosen;
   std::int32_t* experts;
   float* weights;
-  std::int32_t *places, *pairs, *offsets;
+  std::int32_t *places, *pairs, *offsets, *is_token;
+};
+
+/// Pairs of each expert and tokens, without padding.
+struct Loads {
+  Loads(const Pairs& of, std::int64_t experts)
+      : pairs(static_cast<std::size_t>(experts)), tokens(of.tokens) {
+    for (std::size_t e = 0; e < pairs.size(); ++e) pairs[e] = of.offsets[e + 1] - of.offsets[e];
+    for (std::int64_t token = 0; token < of.tokens; ++token) {
+      if (of.counts(token)) continue;
+      --tokens;
+      for (std::int64_t j = 0; j < of.chosen; ++j)
+        --pairs[static_cast<std::size_t>(of.experts[token * of.chosen + j])];
+    }
+  }
+  std::vector<std::int64_t> pairs;
+  std::int64_t tokens;
 };
 
 /// p = softmax(logits); returns log Σ exp(logits).
@@ -195,10 +213,11 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
                     const Stream&) {
   const Pairs of(routing);
   const float* const gradient = dweights.data<float>();
-  const auto tokens = static_cast<float>(of.tokens);
+  const bool has_losses = losses.balance != 0 || losses.z != 0;
+  const Loads loads(of, spec.experts);
+  const auto tokens = static_cast<float>(std::max<std::int64_t>(1, loads.tokens));
   const float balance = losses.balance * static_cast<float>(spec.experts) / tokens;
-  const bool wants_softmax =
-      spec.rule == RoutingRule::kSoftmax || losses.balance != 0 || losses.z != 0;
+  const bool wants_softmax = spec.rule == RoutingRule::kSoftmax || has_losses;
   visit_real(dlogits.dtype(), [&](auto real) {
     auto* const out = dlogits.data<decltype(real)>();
     for_tokens(logits, [&](std::int64_t token, const float* row, float* scratch) {
@@ -207,9 +226,9 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
       std::fill_n(sums, spec.experts, 0.0f);
       const std::int64_t at = token * of.chosen;
       add_gradient_of_weights(sums, row, p, of.experts + at, of.weights + at, gradient + at, spec);
-      if (losses.balance != 0 || losses.z != 0) {
+      if (has_losses && of.counts(token)) {
         const auto load_of = [&](std::int64_t e) {
-          return static_cast<float>(of.offsets[e + 1] - of.offsets[e]) / tokens;
+          return static_cast<float>(loads.pairs[static_cast<std::size_t>(e)]) / tokens;
         };
         float mean = 0;
         for (std::int64_t e = 0; e < spec.experts; ++e) mean += p[e] * load_of(e);
@@ -232,6 +251,7 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
   float* const numbers = of_tokens.data<float>();
   for_tokens(logits, [&](std::int64_t token, const float* row, float*) {
     float* const p = numbers + token * columns;
+    if (!of.counts(token)) return static_cast<void>(std::fill_n(p, columns, 0.0f));
     const float log_sum = softmax(p, row, experts);
     float entropy = 0;
     for (std::int64_t e = 0; e < experts; ++e)
@@ -244,18 +264,20 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
     for (std::int64_t i = 0; i < columns; ++i)
       all[static_cast<std::size_t>(i)] += static_cast<double>(numbers[token * columns + i]);
   double* const to = sums.data<double>();
+  const Loads loads(of, experts);
+  const auto counted = static_cast<double>(loads.tokens);
   double balance = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
-    const double pairs = of.offsets[e + 1] - of.offsets[e], p = all[static_cast<std::size_t>(e)];
+    const auto pairs = static_cast<double>(loads.pairs[static_cast<std::size_t>(e)]);
+    const double p = all[static_cast<std::size_t>(e)];
     to[e] += pairs;
     to[experts + e] += p;
     balance += pairs * p;
   }
-  to[2 * experts] += static_cast<double>(tokens);
+  to[2 * experts] += counted;
   to[2 * experts + 1] += all[static_cast<std::size_t>(experts)];
   to[2 * experts + 2] += all[static_cast<std::size_t>(experts + 1)];
-  to[2 * experts + 3] +=
-      balance * static_cast<double>(experts) / std::max(1.0, static_cast<double>(tokens));
+  to[2 * experts + 3] += balance * static_cast<double>(experts) / std::max(1.0, counted);
 }
 
 void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate, const Stream&) {
@@ -275,16 +297,18 @@ void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate, c
 
 void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
                    const Stream&) {
-  const std::int64_t tokens = routing.experts.size(0), chosen = routing.experts.size(1);
-  const std::int32_t *const now = routing.experts.data<std::int32_t>(),
-                            *const then = before.experts.data<std::int32_t>();
-  std::int64_t flips = 0;
-  for (std::int64_t pair = 0; pair < tokens * chosen; ++pair) {
-    const std::int32_t* const of_token = then + pair / chosen * chosen;
-    flips += std::find(of_token, of_token + chosen, now[pair]) == of_token + chosen ? 1 : 0;
+  const Pairs now(routing);
+  const std::int32_t* const then = before.experts.data<std::int32_t>();
+  std::int64_t flips = 0, pairs = 0;
+  for (std::int64_t pair = 0; pair < now.tokens * now.chosen; ++pair) {
+    const std::int64_t token = pair / now.chosen;
+    if (!now.counts(token)) continue;
+    const std::int32_t *const begin = then + token * now.chosen, *const end = begin + now.chosen;
+    flips += std::find(begin, end, now.experts[pair]) == end ? 1 : 0;
+    ++pairs;
   }
   sums.data<double>()[0] += static_cast<double>(flips);
-  sums.data<double>()[1] += static_cast<double>(tokens * chosen);
+  sums.data<double>()[1] += static_cast<double>(pairs);
 }
 
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing, const Stream&) {

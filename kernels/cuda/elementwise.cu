@@ -196,10 +196,20 @@ struct Dropout {
   RandomKey asked;
   std::uint64_t first_number;      // random number of element 0
   const std::int32_t* step_words;  // replaces asked.step unless nullptr
+  bool has_rows;                   // else x is consecutive elements of the larger tensor
+  const std::int32_t* rows;        // or null
+  std::int64_t columns, run, stride;
+  /// Place of element i in the larger tensor.
+  __device__ std::int64_t place_of(std::int64_t i) const {
+    if (!has_rows) return i;
+    std::int64_t row = rows != nullptr ? rows[i / columns] : i / columns;
+    if (run > 0) row = row / run * stride + row % run;
+    return row * columns + i % columns;
+  }
   template <int N>
   __device__ void at(std::int64_t i) const {
     const RandomKey key = this->key();
-    const std::uint64_t first = first_number + static_cast<std::uint64_t>(i);
+    const std::uint64_t first = first_number + static_cast<std::uint64_t>(place_of(i));
     float values[N];
     load_pack(values, x + i);
     if (N == 1 || first % 4 != 0) {
@@ -328,7 +338,14 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
                           .kept_scale = 1.0f / (1.0f - p),
                           .asked = numbers.key,
                           .first_number = numbers.first,
-                          .step_words = step_words ? step_words.data<std::int32_t>() : nullptr};
+                          .step_words = step_words ? step_words.data<std::int32_t>() : nullptr,
+                          .has_rows = numbers.rows || numbers.run > 0,
+                          .rows = numbers.rows ? numbers.rows.data<std::int32_t>() : nullptr,
+                          .columns = x.size(x.shape().rank() - 1),
+                          .run = numbers.run,
+                          .stride = numbers.stride};
+    if (body.has_rows && body.columns % kPackSize<T> != 0)  // a pack is of one row
+      return for_packs<1>(stream, "dropout", y.elements(), body, body.y, body.x);
     for_packs<kPackSize<T>>(stream, "dropout", y.elements(), body, body.y, body.x);
   });
 }

@@ -162,18 +162,22 @@ __global__ void move_selection_bias_kernel(float* bias, const double* counts, fl
 
 /// One block, whose threads take pairs in turn; sums of whole numbers have one value in any order.
 __global__ void routing_flips_kernel(double* sums, const std::int32_t* now,
-                                     const std::int32_t* then, std::int64_t pairs, int chosen) {
-  float flips = 0;
+                                     const std::int32_t* then, const std::int32_t* is_token,
+                                     std::int64_t pairs, int chosen) {
+  float flips = 0, counted = 0;
   for (std::int64_t pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+    if (is_token != nullptr && is_token[pair / chosen] == 0) continue;
     const std::int32_t* const of_token = then + pair / chosen * chosen;
     bool is_there = false;
     for (int j = 0; j < chosen; ++j) is_there = is_there || of_token[j] == now[pair];
     flips += is_there ? 0.0f : 1.0f;
+    counted += 1.0f;
   }
-  const double all = reduce_block(static_cast<double>(flips), Sum{}, 0.0);
+  const double all_flips = reduce_block(static_cast<double>(flips), Sum{}, 0.0);
+  const double all_counted = reduce_block(static_cast<double>(counted), Sum{}, 0.0);
   if (threadIdx.x != 0) return;
-  sums[0] += all;
-  sums[1] += static_cast<double>(pairs);
+  sums[0] += all_flips;
+  sums[1] += all_counted;
 }
 
 }  // namespace
@@ -220,6 +224,7 @@ void routing_flips(const Tensor& sums, const Routing& routing, const Routing& be
                    const Stream& stream) {
   launch(stream, "routing_flips", routing_flips_kernel, Grid{.threads = 1024}, sums.data<double>(),
          routing.experts.data<std::int32_t>(), before.experts.data<std::int32_t>(),
+         routing.is_token ? routing.is_token.data<std::int32_t>() : nullptr,
          routing.experts.elements(), static_cast<int>(routing.experts.size(1)));
 }
 

@@ -56,12 +56,21 @@ double PackedRows::fill() const {
   return static_cast<double>(places) / static_cast<double>(sequences() * settings_.sequence_length);
 }
 
+std::int64_t PackedRows::epoch_of(std::int64_t index, std::int64_t row) const {
+  const bool is_epoch = settings_.batch_size >= sequences();
+  return is_epoch ? index : (index * settings_.batch_size + row) / sequences();
+}
+
 const std::vector<std::size_t>& PackedRows::rows_of(std::int64_t index, std::int64_t row) const {
-  const auto example = static_cast<std::uint64_t>(index * settings_.batch_size + row);
-  const auto count = static_cast<std::uint64_t>(bins_.size());
-  if (!settings_.shuffle) return bins_[example % count];
-  return bins_[random_permuted({settings_.seed, example / count, kSequenceKey}, example % count,
-                               count)];
+  static const std::vector<std::size_t> kPadding;
+  const std::int64_t count = sequences(), epoch = epoch_of(index, row);
+  const bool is_epoch = settings_.batch_size >= count;
+  const std::int64_t place = is_epoch ? row : (index * settings_.batch_size + row) % count;
+  if (place >= count) return kPadding;
+  if (!settings_.shuffle) return bins_[static_cast<std::size_t>(place)];
+  return bins_[random_permuted({settings_.seed, static_cast<std::uint64_t>(epoch), kSequenceKey},
+                               static_cast<std::uint64_t>(place),
+                               static_cast<std::uint64_t>(count))];
 }
 
 namespace {
@@ -74,6 +83,7 @@ class SequenceOfTexts {
         tokens_(row_of<std::int32_t>(batch, "tokens", at)),
         targets_(row_of<std::int32_t>(batch, "targets", at)),
         positions_(row_of<std::int32_t>(batch, "positions", at)),
+        is_token_(row_of<std::int32_t>(batch, "is_token", at)),
         halves_(row_of<std::int32_t>(batch, "halves", at)),
         references_(row_of<float>(batch, "references", at)) {}
 
@@ -100,6 +110,8 @@ class SequenceOfTexts {
     std::fill(tokens_ + place_, tokens_ + length_, padding);
     std::fill(targets_ + place_, targets_ + length_, kNoTarget);
     std::iota(positions_ + place_, positions_ + length_, 0);
+    std::fill(is_token_, is_token_ + place_, 1);
+    std::fill(is_token_ + place_, is_token_ + length_, 0);
     if (halves_ == nullptr) return;
     std::fill(halves_ + place_, halves_ + length_, -1);
     std::fill(references_ + 2 * pairs, references_ + length_, 0.0f);
@@ -116,7 +128,7 @@ class SequenceOfTexts {
   }
 
   const std::int64_t length_;
-  std::int32_t *const tokens_, *const targets_, *const positions_, *const halves_;
+  std::int32_t *const tokens_, *const targets_, *const positions_, *const is_token_, *const halves_;
   float* const references_;
   std::int64_t place_ = 0;
 };
@@ -125,7 +137,7 @@ class SequenceOfTexts {
 
 namespace {
 
-/// Writes source `at` of the batch.
+/// Writes source `at` of the batch; an empty one is a token of padding.
 void write_source(const std::vector<std::int32_t>& source, const Batch& batch, std::int64_t at,
                   std::int32_t padding) {
   const Tensor& all = batch.at("source_tokens");
@@ -137,7 +149,8 @@ void write_source(const std::vector<std::int32_t>& source, const Batch& batch, s
   std::fill(tokens + count, tokens + places, padding);
   std::iota(positions, positions + count, 0);
   std::iota(positions + count, positions + places, 0);
-  batch.at("source_lengths").data<std::int32_t>()[at] = static_cast<std::int32_t>(count);
+  batch.at("source_lengths").data<std::int32_t>()[at] =
+      static_cast<std::int32_t>(std::max<std::int64_t>(1, count));
 }
 
 }  // namespace
@@ -158,7 +171,9 @@ Batch PackedRows::empty_batch(std::int64_t sequences, const Stream& stream) cons
 /// Writes sequence `at` of the batch; returns how many targets it has, or pairs.
 std::int64_t PackedRows::write(const std::vector<std::size_t>& rows, const Batch& batch,
                                std::int64_t at) const {
-  if (has_sources()) write_source(rows_[rows.front()].source, batch, at, settings_.padding);
+  if (has_sources())
+    write_source(rows.empty() ? std::vector<std::int32_t>() : rows_[rows.front()].source, batch, at,
+                 settings_.padding);
   SequenceOfTexts sequence(batch, at);
   for (const std::size_t i : rows) {
     const ExampleRow& row = rows_[i];

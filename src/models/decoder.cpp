@@ -145,8 +145,11 @@ Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape
 }
 
 Tensor Decoder::hidden(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  const Tensor* const positions = batch.find("positions");
-  tape.set_positions(positions ? *positions : Tensor());
+  const auto found = [&](const char* name) {
+    const Tensor* const tensor = batch.find(name);
+    return tensor != nullptr ? *tensor : Tensor();
+  };
+  tape.set_positions(found("positions"), found("is_token"));
   return hidden_of(batch.at("tokens"), tape, stream);
 }
 

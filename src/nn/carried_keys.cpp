@@ -79,7 +79,8 @@ void CarriedKeys::fill_last(const Tensor& joined, const Pass& pass, const Stream
 Pass CarriedKeys::joined(const Pass& pass, std::int64_t time, const Stream& stream) const {
   const std::int64_t count = before(pass);
   if (!pass.positions || count == 0) return pass;
-  const auto& [begin, all] = pass.carry->place();
+  const std::int64_t begin = pass.carry->place().begin;
+  const Tensor& all = pass.carry->place().positions;
   Pass joined = pass;
   joined.positions =
       Tensor::empty({all.size(0), count + time}, DType::kI32, MemoryKind::kActivations, stream);

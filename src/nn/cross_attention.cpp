@@ -70,10 +70,16 @@ void CrossAttention::check_batch(const Tensor& x, const Tensor& source) const {
                              source.shape().text(), "; want as many sequences in both"));
 }
 
+Pass CrossAttention::pass_of_source(Pass pass, const Tensor& text) const {
+  pass.first_token = pass.first_token / text.size(1) * checked_source().size(1);
+  return pass;
+}
+
 Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                                const Stream& stream) {
   check_batch(x, checked_source());
-  const Tensor q = first_.forward(x, tape, stream), kv = keys_values(tape.pass(), stream);
+  const Tensor q = first_.forward(x, tape, stream),
+               kv = keys_values(pass_of_source(tape.pass(), x), stream);
   const Tensor y = Tensor::empty_like(q, MemoryKind::kActivations, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
@@ -88,8 +94,8 @@ Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, Activati
   return projection_.forward(y, residual, tape, stream);
 }
 
-Tensor CrossAttention::rebuild(const Tensor&, const Pass& pass, const Stream& stream) {
-  return keys_values(pass, stream);
+Tensor CrossAttention::rebuild(const Tensor& queries, const Pass& pass, const Stream& stream) {
+  return keys_values(pass_of_source(pass, queries), stream);
 }
 
 Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
@@ -101,18 +107,18 @@ Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const St
     const Tensor dkv = Tensor::empty_like(kv, MemoryKind::kActivations, stream);
     kernels::cross_attention_backward(dq, dkv, dattended, y, log_sum_exp, q, kv, source_->lengths(),
                                       heads_, stream);
-    source_backward(dkv, tape.pass(), stream);
+    source_backward(dkv, pass_of_source(tape.pass(), q), stream);
   }
   return first_.backward(dq, tape, stream);
 }
 
 /// The source is not on the tape: the encoder's output holds it until backward is done, as layers that
 /// are computed again read it.
-void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& pass,
+void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& of_source,
                                      const Stream& stream) {
   const Tensor& source = checked_source();
   const LinearGradients gradients(source_keys_, dkeys_values.as_rows(),
-                                  source_keys_.kept(source).as_rows(), pass, stream);
+                                  source_keys_.kept(source).as_rows(), of_source, stream);
   if (!source_->wants_gradient()) return;
   const Tensor dsource = Tensor::empty_like(source, MemoryKind::kActivations, stream);
   gradients.write_input_gradient(dsource.as_rows());

@@ -47,24 +47,23 @@ Tensor GroupedAdapters::reduced(const Run& run, const Tensor& x) const {
     a.hold(adapter(i).a().acquire(x.dtype(), stream_));
   Tensor u = Tensor::empty({x.size(0), adapter(run.first).blocks().columns()}, x.dtype(),
                            MemoryKind::kWorkspace, stream_);
-  kernels::grouped_forward(u, x, {offsets_, static_cast<std::int64_t>(run.first)}, a.tensors, {},
-                           GradientMode::kOverwrite, stream_);
+  kernels::grouped_forward(u, x, rows_of(run), a.tensors, {}, GradientMode::kOverwrite, stream_);
   return u;
 }
 
 Tensor GroupedAdapters::gradient_of_reduced(const Run& run, const Tensor& dy) const {
   Tensor du = Tensor::empty({dy.size(0), adapter(run.first).blocks().columns()}, dy.dtype(),
                             MemoryKind::kWorkspace, stream_);
-  kernels::grouped_backward_input(du, dy, {offsets_, static_cast<std::int64_t>(run.first)},
-                                  wide_b(run, dy.dtype()), GradientMode::kOverwrite, stream_);
+  kernels::grouped_backward_input(du, dy, rows_of(run), wide_b(run, dy.dtype()),
+                                  GradientMode::kOverwrite, stream_);
   return du;
 }
 
 void GroupedAdapters::add_to(const Tensor& y, const Tensor& x) const {
   for_runs([&](const Run& run) {
-    const Tensor u = reduced(run, adapter(run.first).dropped(x, pass_, stream_));
-    kernels::grouped_forward(y, u, {offsets_, static_cast<std::int64_t>(run.first)},
-                             wide_b(run, x.dtype()), {}, GradientMode::kAccumulate, stream_);
+    const Tensor u = reduced(run, adapter(run.first).dropped(x, pass_, stream_, groups_.rows));
+    kernels::grouped_forward(y, u, rows_of(run), wide_b(run, x.dtype()), {},
+                             GradientMode::kAccumulate, stream_);
   });
 }
 
@@ -74,7 +73,7 @@ void GroupedAdapters::add_input_gradient(const Tensor& dx, const Tensor& dy) con
     HeldMatrices a;
     for (std::size_t i = run.first; i < run.first + run.count; ++i)
       a.hold(adapter(i).a().acquire(dx.dtype(), stream_));
-    const kernels::GroupedRows rows{offsets_, static_cast<std::int64_t>(run.first)};
+    const kernels::GroupedRows rows = rows_of(run);
     const AdapterSpec& spec = adapter(run.first).spec();
     if (spec.dropout == 0 || !pass_.training)
       return kernels::grouped_backward_input(dx, du, rows, a.tensors, GradientMode::kAccumulate,
@@ -82,7 +81,8 @@ void GroupedAdapters::add_input_gradient(const Tensor& dx, const Tensor& dy) con
     const Tensor dropped = Tensor::zeros(dx.shape(), dx.dtype(), MemoryKind::kWorkspace, stream_);
     kernels::grouped_backward_input(dropped, du, rows, a.tensors, GradientMode::kOverwrite,
                                     stream_);
-    apply_dropout(dropped, static_cast<float>(spec.dropout), pass_, spec.site, stream_);
+    apply_dropout(dropped, static_cast<float>(spec.dropout), pass_, spec.site, stream_,
+                  groups_.rows);
     kernels::add(dx, dx, dropped, stream_);
   });
 }
@@ -90,9 +90,9 @@ void GroupedAdapters::add_input_gradient(const Tensor& dx, const Tensor& dy) con
 void GroupedAdapters::contribute(const Tensor& dy, const Tensor& x) const {
   for_runs([&](const Run& run) {
     const LowRankAdapter& first = adapter(run.first);
-    const Tensor input = first.dropped(x, pass_, stream_), u = reduced(run, input),
+    const Tensor input = first.dropped(x, pass_, stream_, groups_.rows), u = reduced(run, input),
                  du = gradient_of_reduced(run, dy);
-    const kernels::GroupedRows rows{offsets_, static_cast<std::int64_t>(run.first)};
+    const kernels::GroupedRows rows = rows_of(run);
     const Shape wide{dy.size(1), first.blocks().columns()};
     std::deque<GradientContribution> of_a, of_b;
     std::vector<Tensor> da, dwide;

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/grouped_linear.h"
 
 namespace hybrid_trainer {
 
@@ -10,9 +10,9 @@ namespace hybrid_trainer {
 /// have adapters all work is done together. They have one rank and one dropout, and no magnitudes.
 class GroupedAdapters {
  public:
-  GroupedAdapters(std::vector<Linear>& linears, const Tensor& offsets, const Pass& pass,
+  GroupedAdapters(std::vector<Linear>& linears, const RowsByGroup& groups, const Pass& pass,
                   const Stream& stream)
-      : linears_(linears), offsets_(offsets), pass_(pass), stream_(stream) {}
+      : linears_(linears), groups_(groups), pass_(pass), stream_(stream) {}
   /// y (R, O) += what they add for x (R, I).
   void add_to(const Tensor& y, const Tensor& x) const;
   /// dx (R, I) += what comes through them of dy (R, O).
@@ -27,11 +27,14 @@ class GroupedAdapters {
   template <class Visit>
   void for_runs(const Visit& visit) const;
   LowRankAdapter& adapter(std::size_t i) const { return *linears_[i].adapter(); }
+  kernels::GroupedRows rows_of(const Run& run) const {
+    return {groups_.offsets, static_cast<std::int64_t>(run.first)};
+  }
   std::vector<Tensor> wide_b(const Run& run, DType dtype) const;
   Tensor reduced(const Run& run, const Tensor& x) const;
   Tensor gradient_of_reduced(const Run& run, const Tensor& dy) const;
   std::vector<Linear>& linears_;
-  const Tensor& offsets_;
+  const RowsByGroup& groups_;
   const Pass& pass_;
   const Stream& stream_;
 };

@@ -69,8 +69,9 @@ Tensor GroupedLinear::operand(const Tensor& rows, Operand which, const Pass& pas
   return product_operand(rows, which, linears_.front().weight(), pass, stream);
 }
 
-Tensor GroupedLinear::forward(const Tensor& x, const Tensor& offsets, Wanted wanted,
+Tensor GroupedLinear::forward(const Tensor& x, const RowsByGroup& groups, Wanted wanted,
                               const Pass& pass, const Stream& stream) {
+  const Tensor& offsets = groups.offsets;
   Tensor y = Tensor::empty({x.size(0), shape()[0]}, x.dtype(), MemoryKind::kActivations, stream);
   const bool all_stay = std::ranges::all_of(linears_, [&](const Linear& linear) {
     return linear.weight().storage().stays(x.dtype(), stream);
@@ -89,7 +90,7 @@ Tensor GroupedLinear::forward(const Tensor& x, const Tensor& offsets, Wanted wan
     });
     if (pass.products != nullptr) pass.products->round_result(y, stream);
   }
-  GroupedAdapters(linears_, offsets, pass, stream).add_to(y, x);
+  GroupedAdapters(linears_, groups, pass, stream).add_to(y, x);
   return y;
 }
 
@@ -112,16 +113,17 @@ void GroupedLinear::forward_with_rows(const Tensor& y, const Tensor& x, const Te
   }
 }
 
-Tensor GroupedLinear::backward_input(const Tensor& dy, const Tensor& offsets, const Pass& pass,
+Tensor GroupedLinear::backward_input(const Tensor& dy, const RowsByGroup& groups, const Pass& pass,
                                      const Stream& stream) {
   Tensor dx = Tensor::empty({dy.size(0), shape()[1]}, dy.dtype(), MemoryKind::kActivations, stream);
   const Tensor from = operand(dy, Operand::kGradient, pass, stream);
   for_weights(dy.dtype(), pass, stream, [&](const Run& run, const std::vector<Tensor>& weights) {
-    kernels::grouped_backward_input(dx, from, {offsets, static_cast<std::int64_t>(run.first)},
-                                    weights, GradientMode::kOverwrite, stream);
+    kernels::grouped_backward_input(dx, from,
+                                    {groups.offsets, static_cast<std::int64_t>(run.first)}, weights,
+                                    GradientMode::kOverwrite, stream);
   });
   if (pass.products != nullptr) pass.products->round_result(dx, stream);
-  GroupedAdapters(linears_, offsets, pass, stream).add_input_gradient(dx, dy);
+  GroupedAdapters(linears_, groups, pass, stream).add_input_gradient(dx, dy);
   return dx;
 }
 
@@ -132,10 +134,10 @@ bool GroupedLinear::learns() {
 }
 
 void GroupedLinear::contribute(const Tensor& dy, const Tensor& x, const Tensor& factors,
-                               const Tensor& offsets, const Pass& pass, const Stream& stream) {
-  contribute_weights(dy, x, offsets, pass, stream);
-  contribute_biases(dy, factors, offsets, stream);
-  GroupedAdapters(linears_, offsets, pass, stream).contribute(dy, x);
+                               const RowsByGroup& groups, const Pass& pass, const Stream& stream) {
+  contribute_weights(dy, x, groups.offsets, pass, stream);
+  contribute_biases(dy, factors, groups.offsets, stream);
+  GroupedAdapters(linears_, groups, pass, stream).contribute(dy, x);
 }
 
 void GroupedLinear::contribute_weights(const Tensor& dy, const Tensor& x, const Tensor& offsets,

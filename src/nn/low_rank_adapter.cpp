@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/weight_decomposition.h"
-#include "hybrid_trainer/nn/dropout.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -43,11 +42,12 @@ void LowRankAdapter::visit_parameters(const ParameterVisitor& visit) {
   if (magnitude_) visit(*magnitude_);
 }
 
-Tensor LowRankAdapter::dropped(const Tensor& x, const Pass& pass, const Stream& stream) const {
+Tensor LowRankAdapter::dropped(const Tensor& x, const Pass& pass, const Stream& stream,
+                               const TokenRows& rows) const {
   if (spec_.dropout == 0 || !pass.training) return x;
   Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
   copy(y, x, stream);
-  apply_dropout(y, static_cast<float>(spec_.dropout), pass, spec_.site, stream);
+  apply_dropout(y, static_cast<float>(spec_.dropout), pass, spec_.site, stream, rows);
   return y;
 }
 

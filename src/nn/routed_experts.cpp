@@ -45,6 +45,10 @@ Tensor weights_of_rows(const kernels::Routing& routing, const Stream& stream) {
   return weights.view({pairs[0]});
 }
 
+RowsByGroup rows_of(const kernels::Routing& routing) {
+  return {routing.offsets, {routing.pairs, routing.experts.size(1)}};
+}
+
 /// One product of each expert.
 GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert, const char* name,
                        const FilesOfProduct& files, const Shape& shape, const Stream& stream) {
@@ -79,8 +83,10 @@ RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Nam
         Tensor::zeros({spec.routing.experts}, DType::kF32, MemoryKind::kParameters, stream);
 }
 
-kernels::Routing RoutedExperts::routed(const Tensor& logits, const Stream& stream) const {
+kernels::Routing RoutedExperts::routed(const Tensor& logits, const Pass& pass,
+                                       const Stream& stream) const {
   kernels::Routing routing = kernels::Routing::empty(logits.size(0), spec_.routing, stream);
+  if (pass.is_token) routing.is_token = pass.is_token.view({logits.size(0)});
   kernels::route(routing, logits, selection_bias_, spec_.routing, stream);
   return routing;
 }
@@ -89,13 +95,15 @@ Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLi
                               ActivationTape& tape, const Stream& stream) {
   const Tensor rows = x.as_rows();
   const Tensor logits = router_.product(rows, Tensor{}, as_stored(tape.pass()), stream);
-  const kernels::Routing routing = routed(logits, stream);
+  const kernels::Routing routing = routed(logits, tape.pass(), stream);
+  const RowsByGroup groups = rows_of(routing);
   if (router_before_.weight && tape.pass().counts)
-    count_.add_flips(routing, routed(router_before_.logits(rows, stream), stream), stream);
+    count_.add_flips(routing, routed(router_before_.logits(rows, stream), tape.pass(), stream),
+                     stream);
   const Shape wide_rows{routing.pairs.size(0), spec_.width};
   Tensor gathered = Tensor::empty(wide_rows, x.dtype(), MemoryKind::kActivations, stream);
   kernels::gather_tokens(gathered, rows, routing, stream);
-  const Tensor wide = first_.forward(gathered, routing.offsets, wanted, tape.pass(), stream);
+  const Tensor wide = first_.forward(gathered, groups, wanted, tape.pass(), stream);
   gathered = {};
   const Tensor active = rebuild(wide, tape.pass(), stream);
   const bool reads_x = router_.kept(rows).defined() || first_.learns();
@@ -104,7 +112,7 @@ Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLi
   tape.save({ActivationRole::kPreActivation, wide, true}, stream);
   tape.can_rebuild(active, Rebuild::kActivated, wide, *this);
   tape.save({ActivationRole::kActivated, active, true}, stream);
-  const Tensor results = last_.forward(active, routing.offsets, wanted, tape.pass(), stream);
+  const Tensor results = last_.forward(active, groups, wanted, tape.pass(), stream);
   const Tensor y = Tensor::empty(rows.shape(), x.dtype(), MemoryKind::kActivations, stream);
   kernels::combine_rows(y, results, routing.weights, residual.as_rows(), routing, stream);
   return y.view(x.shape());
@@ -151,27 +159,28 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
   const Pass& pass = tape.pass();
   const Tensor active = tape.take(stream), wide = tape.take(stream), logits = tape.take(stream),
                x = tape.take(stream);
-  const kernels::Routing routing = routed(logits, stream);
+  const kernels::Routing routing = routed(logits, pass, stream);
+  const RowsByGroup groups = rows_of(routing);
   if (pass.counts) count_.add(logits, routing, stream);
   Tensor rows = Tensor::empty({routing.pairs.size(0), spec_.width}, dy.dtype(),
                               MemoryKind::kActivations, stream);
   kernels::gather_tokens(rows, dy.as_rows(), routing, stream);
-  Tensor dactive = last_.backward_input(rows, routing.offsets, pass, stream);
+  Tensor dactive = last_.backward_input(rows, groups, pass, stream);
   const Tensor dweights =
       Tensor::empty(routing.weights.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
   kernels::weigh_rows(dweights, gradient_of_biases(rows, routing.offsets, stream), active, dactive,
                       routing, stream);
-  last_.contribute(rows, active, spec_.biases ? weights_of_rows(routing, stream) : Tensor{},
-                   routing.offsets, pass, stream);
+  last_.contribute(rows, active, spec_.biases ? weights_of_rows(routing, stream) : Tensor{}, groups,
+                   pass, stream);
   gate_backward(wide, dactive, stream);
   dactive = {};
   const Tensor dx =
       Tensor::empty(dy.as_rows().shape(), dy.dtype(), MemoryKind::kActivations, stream);
-  kernels::combine_rows(dx, first_.backward_input(wide, routing.offsets, pass, stream), Tensor{},
-                        Tensor{}, routing, stream);
+  kernels::combine_rows(dx, first_.backward_input(wide, groups, pass, stream), Tensor{}, Tensor{},
+                        routing, stream);
   if (first_.learns()) {  // the weights, which may change now, are not read any more
     kernels::gather_tokens(rows, x, routing, stream);
-    first_.contribute(wide, rows, Tensor{}, routing.offsets, pass, stream);
+    first_.contribute(wide, rows, Tensor{}, groups, pass, stream);
   }
   rows = {};
   kernels::RoutingLosses losses = spec_.losses;

@@ -30,10 +30,10 @@ Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const
   return segment;
 }
 
-/// Undefined where each sequence is one document.
-Tensor positions_of(const Batch& batch) {
-  const Tensor* const positions = batch.find("positions");
-  return positions == nullptr ? Tensor{} : *positions;
+/// Undefined if the batch has none.
+Tensor tensor_of(const Batch& batch, const char* name) {
+  const Tensor* const tensor = batch.find(name);
+  return tensor == nullptr ? Tensor{} : *tensor;
 }
 
 Tensor copy_of(const Tensor& x, const Stream& stream) {
@@ -57,10 +57,11 @@ Batch SegmentedPass::enter(const Batch& batch, std::int64_t index, ActivationTap
                            const Stream& stream) {
   const std::int64_t time = batch.tokens_per_example(), length = tape.pass().segment,
                      begin = index * length;
-  carry_.set_place({begin, positions_of(batch)});
-  tape.set_segment(&carry_, first_token_ + begin * batch.size());
-  if (length <= 0 || length >= time) return batch;
-  return segment_of(batch, begin, std::min(time, begin + length), stream);
+  const bool is_whole = length <= 0 || length >= time;
+  const std::int64_t end = is_whole ? time : std::min(time, begin + length);
+  carry_.set_place({begin, end - begin, time, tensor_of(batch, "positions")});
+  tape.set_segment(&carry_, first_token_ + begin);
+  return is_whole ? batch : segment_of(batch, begin, end, stream);
 }
 
 void SegmentedPass::begin(const Batch& batch, const Pass& pass, const Stream& stream) {
@@ -115,7 +116,7 @@ void SegmentedPass::backward(const Batch& batch, ActivationTape& tape, SegmentSt
   for (std::int64_t i = count, row = batch.tokens(); i-- > 0;) {
     if (begins_with_state(i)) carry_.take_firsts(tape, stream);
     const Batch segment = enter(batch, i, tape, stream);
-    tape.set_positions(positions_of(segment));
+    tape.set_positions(tensor_of(segment, "positions"), tensor_of(segment, "is_token"));
     const Tensor x =
         is_again(i, count, whole) ? steps.hidden(segment, tape, stream) : tape.take(stream);
     row -= segment.tokens();

@@ -43,13 +43,18 @@ Batch ClipBatches::read(std::int64_t index, const Batch& memory) const {
   const Batch batch = rows_.read(index, memory);
   ClipFeatures features(settings_.encoder);
   for (std::int64_t at = 0; at < batch.size(); ++at) {
-    const std::size_t row = rows_.rows_of(index, at).front();
+    const std::vector<std::size_t>& clip = rows_.rows_of(index, at);
     const std::span<float> to = features_of(batch, at);
+    if (clip.empty()) {
+      std::ranges::fill(to, 0.0f);
+      continue;
+    }
+    const std::size_t row = clip.front();
     features.write(rows_.rows()[row].clip, to.data());
     if (!settings_.masks) continue;
-    const std::int64_t epoch = (index * settings_.rows.batch_size + at) / rows_.sequences();
+    const auto epoch = static_cast<std::uint64_t>(rows_.epoch_of(index, at));
     mask_features(to, features.bands(), settings_.feature_masks,
-                  {settings_.rows.seed, static_cast<std::uint64_t>(epoch), kMaskKey + row});
+                  {settings_.rows.seed, epoch, kMaskKey + row});
   }
   return batch;
 }

@@ -107,6 +107,23 @@ TEST(CudaElementwise, DropsWhatTheProcessorDrops) {
   }
 }
 
+TEST(CudaElementwise, DropoutOfRowsOfALargerTensor) {
+  const Stream host = cpu_stream();
+  const Tensor rows = Tensor::empty({12}, DType::kI32, MemoryKind::kData, host);
+  for (std::int32_t row = 0; row < 12; ++row) rows.data<std::int32_t>()[row] = 5 * row % 12;
+  for (const DType dtype : kRealTypes) {
+    for (const std::int64_t columns : {7, 16}) {
+      const Tensors tensors{random_tensor({12, columns}, dtype, 1, host), rows};
+      expect_like_cpu(tensors, 0, concat("dropout ", columns, " ", name_of(dtype)),
+                      [](const Tensors& t, const Stream& s) {
+                        const RandomKey key{3, 4, 5};
+                        dropout(t[0], t[0], 0.3f, {.key = key, .first = 3, .rows = t[1]}, s);
+                        dropout(t[0], t[0], 0.3f, {.key = key, .run = 4, .stride = 9}, s);
+                      });
+    }
+  }
+}
+
 TEST(CudaElementwise, DropoutDropsTheWantedShare) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();

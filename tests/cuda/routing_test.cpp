@@ -172,6 +172,28 @@ TEST(CudaRouting, Statistics) {
   }
 }
 
+TEST(CudaRouting, PaddingTakesNoPart) {
+  const Stream host = cpu_stream();
+  for (const RoutingCase& c : kRoutingCases) {
+    const Tensor is_token = Tensor::zeros({c.tokens}, DType::kI32, MemoryKind::kData, host);
+    for (std::int64_t i = 0; i < c.tokens; ++i) is_token.data<std::int32_t>()[i] = i % 3 != 1;
+    const Tensors tensors =
+        joined(routed(c, host), {logits_of(c, DType::kF32, host), is_token,
+                                 random_tensor({c.tokens, c.spec.chosen}, DType::kF32, 6, host),
+                                 Tensor::zeros({2}, DType::kF64, MemoryKind::kActivations, host),
+                                 Tensor::zeros({routing_numbers(c.spec.experts)}, DType::kF64,
+                                               MemoryKind::kActivations, host)});
+    expect_like_cpu(tensors, 1e-5, text(c, DType::kF32), [&](const Tensors& t, const Stream& s) {
+      Routing routing = routing_of(t), before = routing;
+      routing.is_token = t[6];
+      before.experts = t[3].view(t[0].shape());  // other ones
+      routing_flips(t[8], routing, before, s);
+      routing_statistics(t[9], t[5], routing, s);
+      route_backward(t[5], t[5], routing, t[7], c.spec, {.balance = 3, .z = 0.7f}, s);
+    });
+  }
+}
+
 TEST(CudaRouting, RowsAreGatheredCombinedAndWeighed) {
   const Stream host = cpu_stream();
   for (const std::int64_t columns : {9, 296}) {

@@ -163,6 +163,46 @@ TEST(Routing, NaNAmongLogitsLeavesIndicesWithinBounds) {
   }
 }
 
+/// Padding behind the tokens changes no loss, statistic or flip, and has no gradient of the losses.
+TEST(Routing, PaddingTakesNoPart) {
+  const Stream stream = cpu_stream();
+  constexpr std::int64_t kPadding = 6;
+  for (const RoutingRule rule : kRules) {
+    const RoutingSpec spec = spec_of(rule);
+    const Tensor padded =
+                     random_tensor({kTokens + kPadding, spec.experts}, DType::kF32, 5, stream, 2),
+                 tokens = padded.rows(0, kTokens);
+    const Tensor is_token =
+        Tensor::zeros({kTokens + kPadding}, DType::kI32, MemoryKind::kData, stream);
+    std::fill_n(is_token.data<std::int32_t>(), kTokens, 1);
+    const auto measured = [&](const Tensor& logits, const Tensor& marks) {
+      Routing routing = routed(logits, spec, stream);
+      Routing before =
+          routed(random_tensor({kTokens + kPadding, spec.experts}, DType::kF32, 9, stream)
+                     .rows(0, logits.size(0)),
+                 spec, stream);
+      routing.is_token = marks;
+      const Tensor dlogits = Tensor::empty_like(logits, MemoryKind::kActivations, stream),
+                   sums = Tensor::zeros({routing_numbers(spec.experts)}, DType::kF64,
+                                        MemoryKind::kActivations, stream),
+                   flips = Tensor::zeros({2}, DType::kF64, MemoryKind::kActivations, stream),
+                   dweights = Tensor::zeros({logits.size(0), spec.chosen}, DType::kF32,
+                                            MemoryKind::kActivations, stream);
+      route_backward(dlogits, logits, routing, dweights, spec, {.balance = 3, .z = 0.7f}, stream);
+      routing_statistics(sums, logits, routing, stream);
+      routing_flips(flips, routing, before, stream);
+      Values all = values_of(dlogits);
+      all.insert(all.end(), sums.data<double>(), sums.data<double>() + sums.elements());
+      all.insert(all.end(), flips.data<double>(), flips.data<double>() + 2);
+      return all;
+    };
+    Values wanted = measured(tokens, {});
+    wanted.insert(wanted.begin() + kTokens * spec.experts,
+                  static_cast<std::size_t>(kPadding * spec.experts), 0.0);
+    EXPECT_EQ(measured(padded, is_token), wanted);
+  }
+}
+
 /// Σ dweights·weights and the losses, at the choice that a routing has made.
 Values objective_of(const Tensor& logits, const Routing& routing, const RoutingSpec& spec,
                     const Values& dweights, const RoutingLosses& losses) {

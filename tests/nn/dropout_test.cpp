@@ -44,5 +44,41 @@ TEST_F(DropoutTest, OfLaterTokensDrawsWhatTheWholeBatchDrawsThere) {
             std::vector(whole.begin() + 40 * 200, whole.end()));
 }
 
+/// Segments of two sequences, and rows that are pairs of a token and an expert in another order.
+TEST_F(DropoutTest, SegmentsAndRowsOfExpertsDrawWhatTheirTokensDrawInTheWholeBatch) {
+  constexpr std::int64_t kWidth = 200, kWhole = 50, kBegin = 20, kTokens = 10, kPerToken = 2;
+  const auto drop_ones = [&](std::int64_t rows, const Pass& pass, const TokenRows& of) {
+    const Tensor x = Tensor::empty({rows, kWidth}, DType::kF32, MemoryKind::kActivations, stream_);
+    std::fill_n(x.data<float>(), x.elements(), 1.0f);
+    apply_dropout(x, 0.25f, pass, 3, stream_, of);
+    return values_of(x);
+  };
+  const auto row_of = [&](const std::vector<double>& values, std::int64_t row) {
+    return std::vector(values.begin() + row * kWidth, values.begin() + (row + 1) * kWidth);
+  };
+  const Pass whole{.seed = 1, .step = 2};
+  SegmentCarry carry;
+  carry.set_place({kBegin, kTokens, kWhole, {}});
+  const Pass segment{.seed = 1, .step = 2, .first_token = kBegin, .carry = &carry};
+  const auto tokens = drop_ones(2 * kWhole, whole, {});
+  const auto part = drop_ones(2 * kTokens, segment, {});
+  for (std::int64_t sequence = 0; sequence < 2; ++sequence)
+    for (std::int64_t t = 0; t < kTokens; ++t)
+      EXPECT_EQ(row_of(part, sequence * kTokens + t),
+                row_of(tokens, sequence * kWhole + kBegin + t));
+
+  const Tensor pairs =
+      Tensor::empty({2 * kTokens * kPerToken}, DType::kI32, MemoryKind::kData, stream_);
+  const auto count = static_cast<std::int32_t>(pairs.elements());
+  for (std::int32_t row = 0; row < count; ++row) pairs.data<std::int32_t>()[row] = count - 1 - row;
+  const auto in_order = drop_ones(2 * kWhole * kPerToken, whole, {{}, kPerToken});
+  const auto sorted = drop_ones(count, segment, {pairs, kPerToken});
+  for (std::int32_t row = 0; row < count; ++row) {
+    const std::int64_t pair = count - 1 - row, token = pair / kPerToken;
+    const std::int64_t in_whole = token / kTokens * kWhole + kBegin + token % kTokens;
+    EXPECT_EQ(row_of(sorted, row), row_of(in_order, in_whole * kPerToken + pair % kPerToken));
+  }
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

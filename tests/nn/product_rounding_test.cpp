@@ -209,16 +209,17 @@ TEST(ProductRounding, GroupsRoundAsOneMapDoes) {
     std::vector<Linear> linears;
     linears.push_back(std::move(map.linear));
     GroupedLinear group(std::move(linears));
+    const RowsByGroup groups{offsets};
     Linear& linear = group.linears().front();
     ProductRounding rounding(parameters_of(linear), map.stream, map.stream);
     rounding.set_form(form);
     const Pass pass{.products = &rounding};
     const StepGradients step([&](const ParameterVisitor& visit) { linear.visit_parameters(visit); },
                              map.stream);
-    EXPECT_TRUE(same_bits(group.forward(x, offsets, GroupedLinear::Wanted::kAll, pass, map.stream),
-                          want.y));
-    EXPECT_TRUE(same_bits(group.backward_input(dy, offsets, pass, map.stream), want.dx));
-    group.contribute(dy, x, Tensor{}, offsets, pass, map.stream);
+    EXPECT_TRUE(
+        same_bits(group.forward(x, groups, GroupedLinear::Wanted::kAll, pass, map.stream), want.y));
+    EXPECT_TRUE(same_bits(group.backward_input(dy, groups, pass, map.stream), want.dx));
+    group.contribute(dy, x, Tensor{}, groups, pass, map.stream);
     EXPECT_TRUE(same_bits(linear.weight().gradient(), want.dweight));
     EXPECT_TRUE(same_bits(linear.bias()->gradient(), want.dbias));
   }

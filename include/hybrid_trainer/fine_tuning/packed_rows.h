@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,8 @@ using PairReferences = std::vector<PairReference>;  // by row
 
 /// An endless sequence of training batches of rows, several in each sequence of T tokens. Batch i is
 /// a function of rows, settings and i alone, so that the number of batches taken is the position. An
-/// epoch has each sequence once, in a permutation of its own.
+/// epoch has each sequence once, in a permutation of its own. If there are fewer sequences than a batch
+/// has, each batch is an epoch, and its other sequences are padding.
 class PackedRows final : public BatchSource {
  public:
   struct Settings {
@@ -59,7 +61,7 @@ class PackedRows final : public BatchSource {
   /// begin at 0 with the padding again, and "source_lengths" (B) i32.
   Batch empty_batch(std::int64_t sequences, const Stream& stream) const;
   std::int64_t epochs_in(std::int64_t batches) const override {
-    return batches * settings_.batch_size / sequences();
+    return batches * std::min(settings_.batch_size, sequences()) / sequences();
   }
   /// Writes batch `index` into memory that the processor reaches. A row of n tokens takes n − 1
   /// places: those of its tokens but the last; a target is the next token where that is trained on,
@@ -70,8 +72,10 @@ class PackedRows final : public BatchSource {
   /// Writes sequences first, first + 1, … in the order of packing.
   Batch read_in_order(std::int64_t first, const Batch& memory) const;
 
-  /// The rows of sequence `row` of batch `index`, in order: indices into rows().
+  /// The rows of sequence `row` of batch `index`, in order: indices into rows(). Empty: padding.
   const std::vector<std::size_t>& rows_of(std::int64_t index, std::int64_t row) const;
+  /// Epoch of sequence `row` of batch `index`.
+  std::int64_t epoch_of(std::int64_t index, std::int64_t row) const;
   /// The rows of a sequence in the order of packing: indices into rows().
   const std::vector<std::size_t>& rows_in_order(std::int64_t sequence) const {
     return bins_[static_cast<std::size_t>(sequence)];

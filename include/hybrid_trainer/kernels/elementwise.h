@@ -56,11 +56,16 @@ struct DropoutNumbers {
   /// If defined, (2) i32 on the stream's device: replaces key.step, low word first, and is read
   /// when the kernel runs.
   Tensor step_words{};
+  /// Row of the larger tensor that row r of x comes from: n = rows[r], or r if `rows` is undefined; if
+  /// run > 0, n / run · stride + n % run.
+  Tensor rows{};  // (R) i32; x is (R, columns)
+  std::int64_t run = 0, stride = 0;
 };
 
 /// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i
-/// uses random number first + i, so that backward (the same call on the gradient) and recomputation
-/// drop the same elements, and parts of a tensor drop what the whole would. May alias.
+/// uses random number first + i of the larger tensor, so that backward (the same call on the gradient)
+/// and recomputation drop the same elements, and parts of a tensor drop what the whole would. May
+/// alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 

@@ -33,6 +33,9 @@ struct Routing {
   Tensor places;   // (N, k) i32, the row of each pair
   Tensor pairs;    // (R) i32, the pair of each row
   Tensor offsets;  // (E + 1) i32: rows [offsets[e], offsets[e + 1]) go to expert e
+  /// (N) i32, 0 for padding, which is routed but takes no part in losses, statistics and flips; undefined:
+  /// all N are tokens. route does not write it.
+  Tensor is_token{};
   /// With uninitialised tensors.
   static Routing empty(std::int64_t tokens, const RoutingSpec& spec, const Stream& stream);
 };
@@ -46,8 +49,9 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
 
 /// Factors of the losses that a routing adds to the training loss.
 struct RoutingLosses {
-  float balance = 0;  // of E·Σ f_e·P_e, f_e = pairs of expert e / N, P_e = the mean of softmax(l)_e
-  float z = 0;        // of the mean of (log Σ exp(l))²
+  float balance =
+      0;        // of E·Σ f_e·P_e, f_e = pairs of expert e / tokens, P_e = mean of softmax(l)_e
+  float z = 0;  // of the mean of (log Σ exp(l))²
 };
 
 /// dlogits = the gradient that comes through the weights, plus that of the losses. dweights: (N, k)

@@ -29,6 +29,8 @@ struct Pass {
   Tensor step_words{};
   /// Positions of the batch (see Batch), if its sequences are several documents.
   Tensor positions{};
+  /// Marks padding (see Batch); undefined: there is none.
+  Tensor is_token{};
   /// Tokens of a sequence whose activations are there at a time, where the model can go over a longer
   /// one in segments (LossModel::goes_in_segments); 0: all.
   std::int64_t segment = 0;
@@ -91,8 +93,11 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// The pass of what runs next, forward and backward: a part of a network may have one of its own.
   void set_pass(Pass pass) { pass_ = std::move(pass); }
-  /// Pass::positions of what runs next, forward and backward.
-  void set_positions(Tensor positions) { pass_.positions = std::move(positions); }
+  /// Pass::positions and is_token of what runs next, forward and backward.
+  void set_positions(Tensor positions, Tensor is_token = {}) {
+    pass_.positions = std::move(positions);
+    pass_.is_token = std::move(is_token);
+  }
   /// Pass::gradient_scale, from forward on.
   void set_gradient_scale(float scale) { pass_.gradient_scale = scale; }
   /// Pass::carry and first_token of the segment that runs next.

@@ -52,10 +52,12 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
  private:
   const Tensor& checked_source() const;
   void check_batch(const Tensor& x, const Tensor& source) const;
-  Tensor keys_values(const Pass& pass, const Stream& stream) {
-    return source_keys_.product(checked_source(), Tensor{}, pass, stream);
+  /// The pass of the sources' tokens. `text`: (B, T, any).
+  Pass pass_of_source(Pass pass, const Tensor& text) const;
+  Tensor keys_values(const Pass& of_source, const Stream& stream) {
+    return source_keys_.product(checked_source(), Tensor{}, of_source, stream);
   }
-  void source_backward(const Tensor& dkeys_values, const Pass& pass, const Stream& stream);
+  void source_backward(const Tensor& dkeys_values, const Pass& of_source, const Stream& stream);
   /// Tokens of a source for each of a text.
   double source_share() const;
   double inner() const { return static_cast<double>(heads_.queries * head_size_); }

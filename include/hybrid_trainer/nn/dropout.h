@@ -2,20 +2,34 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/nn/segment_carry.h"
 
 namespace hybrid_trainer {
 
+/// The tokens that rows come from, such as those that go to experts (kernels::Routing::pairs).
+struct TokenRows {
+  Tensor pairs{};  // (R) i32: row r is of token pairs[r] / per_token; undefined: of token r
+  std::int64_t per_token = 1;  // rows of a token
+};
+
 /// Applies dropout in place to x, (..., width) with one row per token, for the pass's step at one
-/// site of the model (embedding 0, then one for each branch). A micro-batch drops what the whole batch
-/// would. The same call on the gradient drops the same elements, so nothing is saved for backward.
+/// site of the model (embedding 0, then one for each branch). A micro-batch or a segment drops the
+/// elements that the whole batch would drop. The same call on the gradient drops the same elements, so
+/// nothing is saved for backward.
 inline void apply_dropout(const Tensor& x, float share, const Pass& pass, std::uint64_t site,
-                          const Stream& stream) {
+                          const Stream& stream, const TokenRows& rows = {}) {
   const std::int64_t width = x.size(x.shape().rank() - 1);
-  kernels::dropout(x, x, share,
-                   {.key = {pass.seed, pass.step, site},
-                    .first = static_cast<std::uint64_t>(pass.first_token * width),
-                    .step_words = pass.step_words},
-                   stream);
+  kernels::DropoutNumbers numbers{
+      .key = {pass.seed, pass.step, site},
+      .first = static_cast<std::uint64_t>(pass.first_token * rows.per_token * width),
+      .step_words = pass.step_words,
+      .rows = rows.pairs};
+  if (pass.carry != nullptr && pass.carry->place().tokens < pass.carry->place().whole) {
+    numbers.run = pass.carry->place().tokens * rows.per_token;
+    numbers.stride = pass.carry->place().whole * rows.per_token;
+  }
+  const Tensor as_rows = x.as_rows();
+  kernels::dropout(as_rows, as_rows, share, numbers, stream);
 }
 
 }  // namespace hybrid_trainer

@@ -4,10 +4,17 @@
 #include <vector>
 
 #include "hybrid_trainer/kernels/grouped_product.h"
+#include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/linear.h"
 #include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {
+
+/// Rows that lie together by group.
+struct RowsByGroup {
+  Tensor offsets;    // see kernels::GroupedRows
+  TokenRows rows{};  // tokens that the rows come from, for dropout
+};
 
 /// Linear maps of one shape, each for the rows of its own group: y = x·w_gᵀ + b_g, and what adapters
 /// add. Weights that stay on the device are multiplied together; others come one at a time, in the
@@ -20,16 +27,16 @@ class GroupedLinear {
     kAll,
     kWithRows,  // only those of groups with rows, for which it waits for the offsets
   };
-  /// x: (R, I); offsets: see kernels::GroupedRows. Returns (R, O).
-  Tensor forward(const Tensor& x, const Tensor& offsets, Wanted wanted, const Pass& pass,
+  /// x: (R, I). Returns (R, O).
+  Tensor forward(const Tensor& x, const RowsByGroup& groups, Wanted wanted, const Pass& pass,
                  const Stream& stream);
   /// The gradient of x. dy: (R, O).
-  Tensor backward_input(const Tensor& dy, const Tensor& offsets, const Pass& pass,
+  Tensor backward_input(const Tensor& dy, const RowsByGroup& groups, const Pass& pass,
                         const Stream& stream);
   /// Contributes those of weights, biases and adapters. A row's share of a bias's gradient is
   /// multiplied by its factor; factors: (R) f32 or undefined. A group without rows contributes zeros.
-  void contribute(const Tensor& dy, const Tensor& x, const Tensor& factors, const Tensor& offsets,
-                  const Pass& pass, const Stream& stream);
+  void contribute(const Tensor& dy, const Tensor& x, const Tensor& factors,
+                  const RowsByGroup& groups, const Pass& pass, const Stream& stream);
   /// Whether any gradient but that of x is wanted.
   bool learns();
   std::vector<Linear>& linears() { return linears_; }

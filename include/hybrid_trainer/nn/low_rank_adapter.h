@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/kernels/low_rank.h"
+#include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/module.h"
 #include "hybrid_trainer/nn/row_groups.h"
@@ -60,7 +61,8 @@ class LowRankAdapter {
   void visit_parameters(const ParameterVisitor& visit);
 
   /// x, of which in training a share is dropped.
-  Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream,
+                 const TokenRows& rows = {}) const;
   /// scale·B as the (outputs, parts·r) that the parts' products side by side are multiplied with.
   Tensor wide_b(DType dtype, const Stream& stream) const;
   const kernels::DiagonalBlocks& blocks() const { return blocks_; }

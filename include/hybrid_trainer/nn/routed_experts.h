@@ -63,7 +63,7 @@ class RoutedExperts final : public Rebuilder {
   RouterCopy& router_before() { return router_before_; }
 
  private:
-  kernels::Routing routed(const Tensor& logits, const Stream& stream) const;
+  kernels::Routing routed(const Tensor& logits, const Pass& pass, const Stream& stream) const;
   Tensor gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets, const Stream& stream);
   void gate_backward(const Tensor& wide, const Tensor& dactive, const Stream& stream) const;
   std::string name_;

@@ -28,10 +28,10 @@ class SegmentCarry {
     State dfirst{};  // gradients of `first`; backward fills it in where there is a first
   };
 
-  /// Where a segment is: its first token, and the positions of the whole sequences (see Batch), if
-  /// they are several documents.
+  /// A segment: `tokens` of each sequence of `whole` tokens, from token `begin` on, and the positions
+  /// of the whole sequences (see Batch), if they are several documents.
   struct Place {
-    std::int64_t begin = 0;
+    std::int64_t begin = 0, tokens = 0, whole = 0;
     Tensor positions{};
   };
 
