@@ -152,13 +152,14 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
                                                       learning_rate);
 }
 
-void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
-                   float gradient_scale, const Stream& stream) {
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
+                   float momentum, float gradient_scale, const Stream& stream) {
   const KernelCall call{"muon_momentum", stream};
   check_dtype(call, {"u", u}, DType::kF32);
   check_alike(call, {{"u", u}, {"m", m}, {"g", g}});
-  dispatch<cpu::muon_momentum, cuda::muon_momentum>(call, Work::kOptimizer, u, m, g, momentum,
-                                                    gradient_scale);
+  check_shape(call, {"squares", squares}, {1}, DType::kF64);
+  dispatch<cpu::muon_momentum, cuda::muon_momentum>(call, Work::kOptimizer, u, m, g, squares,
+                                                    momentum, gradient_scale);
 }
 
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,

@@ -127,18 +127,19 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
   visit_real(m.dtype(), [&](auto real) { write(m.data<decltype(real)>()); });
 }
 
-void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
-                   float gradient_scale, const Stream&) {
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
+                   float momentum, float gradient_scale, const Stream&) {
   float* const out = u.data<float>();
   float* const velocity = m.data<float>();
   const float* const gradient = g.data<float>();
+  const float moves = *squares.data<double>() == 0 ? 0.0f : 1.0f;
   parallel_for(u.elements(), [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       const float scaled = gradient[i] * gradient_scale;
       const float next = momentum * velocity[i] + scaled;
       velocity[i] = next;
-      out[i] = scaled + momentum * next;
+      out[i] = moves * (scaled + momentum * next);
     }
   });
 }

@@ -240,17 +240,19 @@ struct MuonMomentum {
   float* u;
   float* m;
   const float* g;
+  const double* squares;
   float momentum;
   float gradient_scale;
   template <int N>
   __device__ void at(std::int64_t i) const {
+    const bool moves = *squares != 0;
     float velocity[N], out[N];
     load_pack(velocity, m + i);
     load_pack(out, g + i);
     for (int k = 0; k < N; ++k) {
       const float scaled = out[k] * gradient_scale;
       velocity[k] = multiply_add(momentum, velocity[k], scaled);
-      out[k] = multiply_add(momentum, velocity[k], scaled);
+      out[k] = moves ? multiply_add(momentum, velocity[k], scaled) : 0.0f;
     }
     store_pack(m + i, velocity);
     store_pack(u + i, out);
@@ -341,10 +343,10 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
   visit_real(m.dtype(), [&](auto real) { write(m.data<decltype(real)>()); });
 }
 
-void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
-                   float gradient_scale, const Stream& stream) {
-  const MuonMomentum body{u.data<float>(), m.data<float>(), g.data<float>(), momentum,
-                          gradient_scale};
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
+                   float momentum, float gradient_scale, const Stream& stream) {
+  const MuonMomentum body{u.data<float>(),        m.data<float>(), g.data<float>(),
+                          squares.data<double>(), momentum,        gradient_scale};
   for_packs<kPack>(stream, "muon_momentum", u.elements(), body, body.u, body.m, body.g);
 }
 

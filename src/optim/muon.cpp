@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/optimizer_update.h"
+#include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -57,6 +58,14 @@ Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, con
   return {max_elements, max_side, stream};
 }
 
+void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
+                     const OptimizerConfig& config, float gradient_scale, const Stream& stream) {
+  const Tensor squares = kernels::empty_result(stream);
+  kernels::sum_of_squares(squares, {&gradient, 1}, stream);
+  kernels::muon_momentum(u, m, gradient, squares, static_cast<float>(config.momentum),
+                         gradient_scale, stream);
+}
+
 Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
            const StateHome& home)
     : MomentumOptimizer(parameters, true, home), config_(config) {
@@ -68,8 +77,7 @@ void Muon::update(const Slot& slot, const Tensor& gradient, float learning_rate,
   const Parameter& parameter = *slot.parameter;
   const Shape& shape = parameter.shape();
   const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-  kernels::muon_momentum(u, slot.m, gradient, static_cast<float>(config_.momentum), gradient_scale,
-                         stream);
+  add_to_momentum(u, slot.m, gradient, config_, gradient_scale, stream);
   const std::int64_t together = rows_together(config_, shape, steps_);
   const Tensor update =
       orthogonalizer_->orthogonal_blocks(u, together, products_of(parameter, stream), stream);

@@ -13,7 +13,8 @@ namespace hybrid_trainer {
 /// one decay serve both. State: m for each. Products of the orthogonalisation run in the phase's
 /// precision, or f32 where bf16 is slower. Between two steps that are orthogonalised as a whole
 /// (orthogonalization_period, counted in steps taken), blocks of rows are, each by itself, and
-/// `larger side` is a block's, so that the root mean square stays. Directions are whole. Sources:
+/// `larger side` is a block's, so that the root mean square stays. Directions are whole. A matrix
+/// whose gradient is exactly 0, as that of an expert without tokens is, only decays. Sources:
 /// Jordan et al. 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled
 /// et al. 2025, "MuonBP", algorithm 1, whose two rates are these two scales.
 class Muon final : public MomentumOptimizer {
@@ -42,6 +43,9 @@ float update_scale(const Shape& shape);
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
 /// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);
+/// kernels::muon_momentum with the squares of this gradient.
+void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
+                     const OptimizerConfig& config, float gradient_scale, const Stream& stream);
 /// Operations of the products that orthogonalise a matrix, on average over steps.
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream);

@@ -86,8 +86,7 @@ class MuonPredictor : public UpdatePredictor {
     const float decay = decay_of(parameter, config_.weight_decay);
     for (const kernels::GradientInFlight& flying : gradients) {
       const Tensor u = input(parameter, stream);
-      kernels::muon_momentum(u, m, flying.gradient, static_cast<float>(config_.momentum),
-                             flying.scale, stream);
+      add_to_momentum(u, m, flying.gradient, config_, flying.scale, stream);
       const Shape& shape = parameter.shape();
       const std::int64_t rows = rows_together(config_, shape, ++steps);
       kernels::decayed_step(weight, orthogonal(u, rows, parameter, stream), {},

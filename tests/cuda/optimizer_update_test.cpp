@@ -98,7 +98,9 @@ TEST(CudaOptimizerUpdate, RunsLion) {
 
 TEST(CudaOptimizerUpdate, RunsMuonsMomentum) {
   expect_like_cpu_everywhere("muon_momentum", [](const Tensors& t, const Stream& s) {
-    muon_momentum(t[0], t[1], t[3], 0.95f, 0.5f, s);
+    const Tensor squares = empty_result(s);
+    sum_of_squares(squares, {&t[3], 1}, s);
+    muon_momentum(t[0], t[1], t[3], squares, 0.95f, 0.5f, s);
   });
 }
 

@@ -129,7 +129,9 @@ TEST(Muon, MomentumIsNesterovAndDecayedStepMovesWeights) {
     wanted_u[i] = 0.5 * g[i] + 0.95 * m[i];
     w[i] = w[i] * 0.99 - 0.02 * wanted_u[i];
   }
-  muon_momentum(u, c.m, c.g, 0.95f, 0.5f, stream);
+  const Tensor squares = empty_result(stream);
+  sum_of_squares(squares, {&c.g, 1}, stream);
+  muon_momentum(u, c.m, c.g, squares, 0.95f, 0.5f, stream);
   expect_close(u, wanted_u, 1e-6);
   expect_close(c.m, m, 1e-6);
   decayed_step(c.w, u, c.compute_copy, 0.02f, 0.99f, stream);

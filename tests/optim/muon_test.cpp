@@ -115,6 +115,23 @@ TEST_F(MuonOnMatrices, BlocksHaveTheSizeOfWholeUpdatesAndTakeNoMoreMemory) {
 }
 
 /// Which steps are whole follows from the steps taken alone, and may change on the way.
+/// The gradient of an expert without tokens is exactly 0.
+TEST_F(MuonOnMatrices, MatrixWithoutGradientOnlyDecays) {
+  OptimizerConfig config;
+  Muon muon(config, matrices(parameters_), stream_, stream_);
+  Parameter& tall = parameters_[2];
+  parameters_.set_gradients(1);
+  muon.step(0.02f, 1, stream_);
+  auto wanted = numbers(master_of(tall));
+  for (int step = 0; step < 3; ++step) {
+    fill_zero(tall.gradient(), stream_);
+    muon.step(0.02f, 1, stream_);
+    for (float& value : wanted) value *= 1 - 0.02f * 0.1f;
+  }
+  const auto after = numbers(master_of(tall));
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_FLOAT_EQ(after[i], wanted[i]);
+}
+
 TEST_F(MuonOnMatrices, GoesOnFromTheNumberOfStepsTaken) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;

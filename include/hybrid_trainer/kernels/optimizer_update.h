@@ -84,9 +84,10 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
                     const Stream& stream);
 
 /// The first half of a Muon step: m = momentum·m + g·gradient_scale, u = g·gradient_scale +
-/// momentum·m (Nesterov).
-void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, float momentum,
-                   float gradient_scale, const Stream& stream);
+/// momentum·m (Nesterov), or 0 if `squares`, the (1) f64 sum of squares of g, is 0: orthogonalizing what
+/// is left of old gradients would move an idle matrix by whole steps.
+void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
+                   float momentum, float gradient_scale, const Stream& stream);
 /// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `compute_copy` if
 /// defined.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
