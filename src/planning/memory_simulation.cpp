@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/distributed/absent_communicator.h"
@@ -256,9 +257,14 @@ class SimulatedRun {
   /// time; nothing where the objective needs no reference.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
-    const Batch pairs = model_->empty_batch(batch_form(config_, 1), stream_);
-    ForwardOnlyTape tape(Pass{.training = false});
-    model_->forward(pairs, 1.0f, tape, stream_);
+    const PhasePrecision precision(config_.mixed_precision, config_.model.width, stream_.device());
+    for (const DType dtype :
+         {precision.of(Phase::kFull).dtype, DType::kF32}) {  // to train, to validate
+      model_->visit_parameters([&](Parameter& weight) { weight.compute_in(dtype, stream_); });
+      const Batch pairs = model_->empty_batch(batch_form(config_, 1), stream_);
+      ForwardOnlyTape tape(Pass{.training = false, .dtype = dtype});
+      model_->forward(pairs, 1.0f, tape, stream_);
+    }
     const MemoryUse use = stream_.pool()->use();
     stream_.pool()->reset_peaks();
     return {.peak_bytes = use.peak_total, .by_kind = use.peak};

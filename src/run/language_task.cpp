@@ -114,9 +114,9 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
 }
 
 void LanguageTask::prepare(const Beginning& beginning) {
-  prepare_data(beginning);
   if (settings_.adapter)
     read_adapter_weights(*settings_.adapter, as_language_model(beginning.model), beginning.stream);
+  prepare_data(beginning);
   answer_before(beginning);
 }
 
@@ -157,6 +157,7 @@ void LanguageTask::check_same(const RunPaths& run) const {
 /// it writes.
 RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
   RunData data = described();
+  data.command = resumes ? data_of_run(run).command : settings_.command;
   data.adapter = settings_.adapter.value_or(resumes ? data_of_run(run).adapter : "");
   if (settings_.init_from) {
     data.base = *settings_.init_from;

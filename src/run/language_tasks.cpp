@@ -4,6 +4,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
@@ -107,6 +108,7 @@ class FineTuning final : public LanguageTask {
         tokenizer_(load_tokenizer(files_.tokenizer)),
         data_(read_example_data(files_, *tokenizer_, settings.config.data)),
         init_from_(settings.init_from),
+        adapter_(settings.adapter),
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
 
@@ -144,12 +146,11 @@ class FineTuning final : public LanguageTask {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
-  /// Of objective dpo: takes the reference from the run's folder, or computes it of the base.
+  /// With objective dpo: takes the reference from the run's folder, or computes it from the first weights.
   void prepare_data(const Beginning& beginning) override {
     if (beginning.config.objective != "dpo") return;
     const std::string file = reference_file(beginning.run);
-    const ReferenceKey key =
-        reference_key(data_, init_from_ ? identity_of_base(*init_from_) : std::string());
+    const ReferenceKey key = reference_key(data_, identity_of_start(beginning));
     std::optional<PairReferences> known = read_reference(file, key);
     if (!known && beginning.goes_on)
       throw DataError(concat(file,
@@ -160,6 +161,14 @@ class FineTuning final : public LanguageTask {
     const auto middle = known->begin() + std::ssize(data_.train);
     train_references_->assign(known->begin(), middle);
     validation_references_->assign(middle, known->end());
+  }
+  /// Identifies the first weights and their precision; empty if the run resumes and its settings do not
+  /// name them.
+  std::string identity_of_start(const Beginning& beginning) const {
+    if (!init_from_) return "";
+    return concat(identity_of_base(*init_from_), " ",
+                  adapter_ ? identity_of_adapter(*adapter_) + " " : "",
+                  name_of(dtype_of_training(beginning)));
   }
   /// Of a run that goes on they are in its folder.
   void answer_before(const Beginning& beginning) override {
@@ -248,6 +257,14 @@ class FineTuning final : public LanguageTask {
       return texts;
     });
   }
+  /// f32 if phases differ; evaluations are in f32.
+  static DType dtype_of_training(const Beginning& beginning) {
+    const HybridTrainerConfig& config = beginning.config;
+    const PhasePrecision precision(config.mixed_precision, config.model.width,
+                                   beginning.stream.device());
+    const DType full = precision.of(Phase::kFull).dtype;
+    return precision.of(Phase::kWarmup).dtype == full ? full : DType::kF32;
+  }
   PairReferences computed_reference(const Beginning& beginning, const std::string& file,
                                     const ReferenceKey& key) const {
     const RunRanks ranks(beginning.ranks);
@@ -258,8 +275,10 @@ class FineTuning final : public LanguageTask {
     for (const auto* rows : {&data_.train, &data_.validation}) {
       const PackedRows packed(*rows,
                               packing(beginning.config, beginning.config.data.batch_size, {}));
-      const PairReferences some = compute_reference(
-          beginning.model, packed, beginning.config.data.batch_size, ranks, beginning.stream);
+      const DType dtype = rows == &data_.train ? dtype_of_training(beginning) : DType::kF32;
+      const PairReferences some =
+          compute_reference(beginning.model, packed, beginning.config.data.batch_size, dtype, ranks,
+                            beginning.stream);
       all.insert(all.end(), some.begin(), some.end());
     }
     if (ranks.lead()) write_reference(file, key, all);
@@ -357,7 +376,7 @@ class FineTuning final : public LanguageTask {
   ExampleFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;
   ExampleData data_;
-  std::optional<std::filesystem::path> init_from_;
+  std::optional<std::filesystem::path> init_from_, adapter_;
   // Of pairs of answers, filled before the first batch is read.
   const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
                                         validation_references_ = std::make_shared<PairReferences>();

@@ -26,14 +26,14 @@ std::string bytes_of_numbers(const std::vector<Number>& numbers) {
 
 /// The log-likelihoods of a batch's halves, (B, T) f64 on the host; in parts where memory does not hold
 /// the batch.
-Tensor wait_for_sums(LossModel& model, const Batch& batch, const Stream& host,
+Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const Stream& host,
                      const Stream& stream) {
   const Tensor sums =
       Tensor::empty(batch.at("halves").shape(), DType::kF64, MemoryKind::kData, host);
   for (std::int64_t size = batch.size(), first = 0; first < batch.size();) {
     const std::int64_t last = std::min(batch.size(), first + size);
     try {
-      ForwardOnlyTape tape({.training = false, .dtype = DType::kF32});
+      ForwardOnlyTape tape({.training = false, .dtype = dtype});
       model.forward(batch.examples(first, last), 1.0f, tape, stream);
       wait_for_copy(sums.rows(first, last), model.preference()->sums(), stream);
       first = last;
@@ -49,7 +49,7 @@ Tensor wait_for_sums(LossModel& model, const Batch& batch, const Stream& host,
 
 /// Numbers of this rank's batches, in their order.
 std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::int64_t at_once,
-                                const RunRanks& ranks, const Stream& stream) {
+                                DType dtype, const RunRanks& ranks, const Stream& stream) {
   const std::int64_t rank = ranks.as_simulated().rank;
   const Stream host(make_host_pool(stream.device()));
   const std::int64_t length = rows.sequence_length();
@@ -60,7 +60,7 @@ std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::i
     if (index % ranks.size() != rank) continue;
     const std::int64_t count = std::min(at_once, rows.sequences() - first);
     const Batch batch = rows.read_in_order(first, memory.examples(0, count));
-    const Tensor sums = wait_for_sums(model, upload.to_device(batch, stream), host, stream);
+    const Tensor sums = wait_for_sums(model, upload.to_device(batch, stream), dtype, host, stream);
     for (std::int64_t b = 0; b < count; ++b) {
       const double* const of_halves = sums.data<double>() + b * length;
       const auto halves = 2 * std::ssize(rows.rows_in_order(first + b));
@@ -137,12 +137,17 @@ std::optional<PairReferences> read_reference(const std::string& file, const Refe
 }
 
 PairReferences compute_reference(LossModel& model, const PackedRows& rows,
-                                 std::int64_t sequences_at_once, const RunRanks& ranks,
+                                 std::int64_t sequences_at_once, DType dtype, const RunRanks& ranks,
                                  const Stream& stream) {
   require(model.preference() != nullptr, "compute_reference: the model has no loss of pairs");
   const std::int64_t at_once = std::min(sequences_at_once, rows.sequences());
+  const auto compute_in = [&](DType wanted) {
+    model.visit_parameters([&](Parameter& weight) { weight.compute_in(wanted, stream); });
+  };
+  compute_in(dtype);
   const std::vector<std::string> all =
-      ranks.gather(bytes_of_numbers(own_numbers(model, rows, at_once, ranks, stream)));
+      ranks.gather(bytes_of_numbers(own_numbers(model, rows, at_once, dtype, ranks, stream)));
+  compute_in(DType::kF32);
   model.preference()->clear(stream);
   PairReferences references(rows.rows().size());
   std::vector<std::size_t> read(all.size());  // bytes

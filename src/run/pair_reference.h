@@ -29,10 +29,10 @@ void write_reference(const std::string& file, const ReferenceKey& key,
 /// DataError where it is damaged.
 std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key);
 
-/// Log-likelihoods of the answers of all rows, by forward passes in f32, whose memory is that of an
+/// Log-likelihoods of the answers of all rows, by forward passes in `dtype`, whose memory is that of an
 /// evaluation. Of several ranks each computes some; a collective then. Throws OutOfMemory.
 PairReferences compute_reference(LossModel& model, const PackedRows& rows,
-                                 std::int64_t sequences_at_once, const RunRanks& ranks,
+                                 std::int64_t sequences_at_once, DType dtype, const RunRanks& ranks,
                                  const Stream& stream);
 
 }  // namespace hybrid_trainer

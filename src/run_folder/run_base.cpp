@@ -9,6 +9,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checksum.h"
 
@@ -53,6 +54,12 @@ std::string identity_of_base(const fs::path& folder) {
     }
     add_samples(sum, file.path());
   }
+  return sum.text();
+}
+
+std::string identity_of_adapter(const fs::path& folder) {
+  Checksum sum;
+  for (const char* name : {kAdapterConfig, kAdapterTensors}) add_samples(sum, folder / name);
   return sum.text();
 }
 

@@ -11,6 +11,8 @@ namespace hybrid_trainer {
 /// What tells a Hugging Face folder from another one: a checksum of config.json, of what its tensors
 /// are, and of samples of their bytes.
 std::string identity_of_base(const std::filesystem::path& folder);
+/// Identifies a PEFT adapter in the same way.
+std::string identity_of_adapter(const std::filesystem::path& folder);
 /// Remembers the one that holds the frozen weights of a run, and its identity. Throws IoError.
 void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
 

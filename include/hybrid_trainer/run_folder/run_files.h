@@ -30,6 +30,7 @@ struct RunData {
   std::int64_t now = 0;                // what a chat template took for the time, seconds
   std::string token_ids{};             // of the base, with those that the data teach to end with
   std::vector<std::int32_t> end_tokens{};  // that the data teach to end with, and the base has not
+  std::string command{};                   // that began the run; empty: not known
 };
 
 /// Writes what makes a run's folder self-contained: a copy of the data's tokenizer in tokenizer/,
