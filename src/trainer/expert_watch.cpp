@@ -8,34 +8,55 @@
 
 namespace hybrid_trainer {
 
-ExpertLoads ExpertWatch::read(LossModel& model, const Stream& stream) {
-  ExpertLoads loads;
-  std::size_t layer = 0;
+namespace {
+
+/// Appends the numbers of a tensor (count) f64, zeros if it is undefined, and clears it.
+void take_sums(std::vector<double>& all, const Tensor& sums, std::int64_t count,
+               const Stream& stream) {
+  if (!sums) return all.resize(all.size() + static_cast<std::size_t>(count));
+  const Tensor here = wait_for_host(sums, stream);
+  all.insert(all.end(), here.data<double>(), here.data<double>() + count);
+  fill_zero(sums, stream);
+}
+
+}  // namespace
+
+ExpertLoads ExpertWatch::read(LossModel& model, const Stream& stream, const Total& total) {
+  std::vector<const RoutingCount*> counts;
+  std::vector<double> sums;
   model.visit_routings([&](RoutedExperts& experts) {
-    if (experts.count().sums) add_layer(loads, experts.count(), layer, stream);
-    ++layer;
+    counts.push_back(&experts.count());
+    take_sums(sums, experts.count().sums, kernels::routing_numbers(counts.back()->experts), stream);
   });
+  ExpertLoads loads;
+  if (counts.empty()) return loads;
+  if (total) total(sums);
+  const double* of_layer = sums.data();
+  for (std::size_t layer = 0; layer < counts.size(); ++layer) {
+    add_layer(loads, *counts[layer], of_layer, layer);
+    of_layer += kernels::routing_numbers(counts[layer]->experts);
+  }
   if (!loads.empty()) warn_of_dead(loads);
   return loads;
 }
 
-std::optional<double> ExpertWatch::read_flips(LossModel& model, const Stream& stream) {
+std::optional<double> ExpertWatch::read_flips(LossModel& model, const Stream& stream,
+                                              const Total& total) {
+  std::vector<double> sums;
+  model.visit_routings(
+      [&](RoutedExperts& experts) { take_sums(sums, experts.count().flips, 2, stream); });
+  if (sums.empty()) return {};
+  if (total) total(sums);
   double flips = 0, pairs = 0;
-  model.visit_routings([&](RoutedExperts& experts) {
-    const Tensor& sums = experts.count().flips;
-    if (!sums) return;
-    const Tensor here = wait_for_host(sums, stream);
-    flips += here.data<double>()[0];
-    pairs += here.data<double>()[1];
-    fill_zero(sums, stream);
-  });
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    flips += sums[i];
+    pairs += sums[i + 1];
+  }
   return pairs == 0 ? std::optional<double>() : flips / pairs;
 }
 
-void ExpertWatch::add_layer(ExpertLoads& loads, RoutingCount& count, std::size_t layer,
-                            const Stream& stream) {
-  const Tensor here = wait_for_host(count.sums, stream);
-  const double* const sums = here.data<double>();
+void ExpertWatch::add_layer(ExpertLoads& loads, const RoutingCount& count, const double* sums,
+                            std::size_t layer) {
   const auto experts = static_cast<std::size_t>(count.experts);
   const double tokens = sums[2 * experts];
   if (tokens == 0) return;
@@ -51,7 +72,6 @@ void ExpertWatch::add_layer(ExpertLoads& loads, RoutingCount& count, std::size_t
       idle_[layer], [](std::int64_t steps) { return steps >= ExpertLoads::kDeadAfter; }));
   loads.balance_loss += static_cast<double>(count.losses.balance) * sums[2 * experts + 3] / tokens;
   loads.z_loss += static_cast<double>(count.losses.z) * sums[2 * experts + 2] / tokens;
-  fill_zero(count.sums, stream);
 }
 
 void ExpertWatch::warn_of_dead(const ExpertLoads& loads) {

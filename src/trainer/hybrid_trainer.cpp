@@ -45,8 +45,9 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
       trainable_(std::make_unique<ModelTrainable>(model, config_, stream, places,
                                                   messages_->warner(), ranks)),
       machine_(*trainable_, machine_setup(config)) {
-  recorder_ = std::make_unique<StepRecorder>(config_, *stretches_, places->host().pool(),
-                                             *trainable_, messages_->teller(), messages_->warner());
+  recorder_ =
+      std::make_unique<StepRecorder>(config_, *stretches_, places->host().pool(), *trainable_,
+                                     ranks, messages_->teller(), messages_->warner());
   checkpoints_ = std::make_unique<TrainerCheckpoints>(
       config_, *progress_, *trainable_, machine_, ranks, messages_->teller(), messages_->warner());
 }

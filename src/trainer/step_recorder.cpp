@@ -1,6 +1,7 @@
 #include "src/trainer/step_recorder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
@@ -16,14 +17,16 @@ void add_line(std::string& text, const std::string& line) {
 
 StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& stretches,
                            std::shared_ptr<MemoryPool> host_pool, ModelTrainable& trainable,
-                           Tell tell, Tell warn)
+                           Communicator* ranks, Tell tell, Tell warn)
     : stretches_(stretches),
       host_pool_(std::move(host_pool)),
       trainable_(trainable),
+      ranks_(ranks),
       tell_(std::move(tell)),
       warn_(std::move(warn)),
       has_lag_(!config.phases.skips_backward()),
       prefers_(config.prefers()),
+      predicts_without_waiting_(config.phases.delays_gradients() || config.phases.trains_locally()),
       monitor_(config.memory.profile, config.device_budget()),
       experts_(warn_) {}
 
@@ -61,9 +64,10 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.device_memory = trainable_.stream().pool()->use();
   if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
-  record.experts = experts_.read(trainable_.model(), trainable_.stream());
-  record.routing_flips = ExpertWatch::read_flips(trainable_.model(), trainable_.stream());
-  add_preference(record);
+  const ExpertWatch::Total total = total_over_ranks(outcome.phase);
+  record.experts = experts_.read(trainable_.model(), trainable_.stream(), total);
+  record.routing_flips = ExpertWatch::read_flips(trainable_.model(), trainable_.stream(), total);
+  add_preference(record, total);
   tell_stretch(record);
   watch_memory(record);
   record.warns = outcome.warns || !warnings.empty();
@@ -78,16 +82,37 @@ void StepRecorder::tell_outcome(std::int64_t step, Phase before,
   if (!outcome.event.empty()) tell_(concat("step ", step, ": ", outcome.event));
 }
 
-/// Of pairs of answers, means over those that the step's passes have seen.
-void StepRecorder::add_preference(StepRecord& record) {
+ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
+  const bool waits = phase != Phase::kPredict || !predicts_without_waiting_;
+  if (ranks_ == nullptr || ranks_->size() == 1 || !waits) return {};
+  return [ranks = ranks_](std::vector<double>& sums) {
+    const std::size_t bytes = sums.size() * sizeof(double);
+    const auto all = ranks->host_gather({reinterpret_cast<const char*>(sums.data()), bytes});
+    std::ranges::fill(sums, 0.0);
+    for (const std::string& theirs : all) {
+      require(theirs.size() == bytes, "ranks gather the same figures of a step");
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        double value = 0;
+        std::memcpy(&value, theirs.data() + i * sizeof value, sizeof value);
+        sums[i] += value;
+      }
+    }
+  };
+}
+
+/// Means over the pairs of answers that the step's passes have seen.
+void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& total) {
   PreferenceLoss* const preference = trainable_.model().preference();
   if (!prefers_ || preference == nullptr) return;
-  const PreferenceLoss::Measures sums = preference->take(trainable_.stream());
-  if (sums.pairs == 0) return;
-  record.reward_chosen = sums.reward_chosen / sums.pairs;
-  record.reward_rejected = sums.reward_rejected / sums.pairs;
+  const PreferenceLoss::Measures own = preference->take(trainable_.stream());
+  std::vector<double> sums{own.reward_chosen, own.reward_rejected, own.right, own.pairs};
+  if (total) total(sums);
+  const double pairs = sums[3];
+  if (pairs == 0) return;
+  record.reward_chosen = sums[0] / pairs;
+  record.reward_rejected = sums[1] / pairs;
   record.reward_margin = *record.reward_chosen - *record.reward_rejected;
-  record.preference_accuracy = sums.right / sums.pairs;
+  record.preference_accuracy = sums[2] / pairs;
 }
 
 /// Tells once of each status worse than the last one told, from warning on, and of a leak.
