@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/distributed/communicator.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "src/run/inert_keys.h"
 #include "src/run/run_memory.h"
 
@@ -30,6 +31,11 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
   }
   const ModelRegistry* const families = task.simulated_by();
   if (families == nullptr) return config;
+  const std::string warning =
+      config.freezes()
+          ? ""
+          : untrained_router_warning(resolved_model_config(config.model, *families).experts);
+  if (!warning.empty()) told.push_back("warning: " + warning);
   return with_memory(config, {settings.run.string()}, settings.resume, ranks, *families, told);
 }
 

@@ -61,6 +61,8 @@ int upcycle_command(const std::vector<std::string>& arguments) {
             << model.experts.count << " experts of inner width " << model.experts.inner_width
             << " in each layer, " << model.experts.chosen << " chosen; " << units::bytes(bytes)
             << (dtype == DType::kBF16 ? " in bf16" : " in f32") << "\n";
+  if (const std::string warning = untrained_router_warning(model.experts); !warning.empty())
+    std::cerr << "warning: " << warning << "\n";
   return 0;
 }
 

@@ -76,6 +76,15 @@ struct ExpertConfig {
   }
 };
 
+/// Warns of routers that no loss trains; "" if some loss does. `experts` has no family defaults left.
+inline std::string untrained_router_warning(const ExpertConfig& experts) {
+  const bool is_always_one = experts.count > 1 && experts.chosen == 1 &&
+                             (experts.rule == kSoftmaxOfChosenRule || experts.rule == kSigmoidRule);
+  if (!is_always_one || experts.balance_loss > 0 || experts.z_loss > 0) return "";
+  return "each token goes to one expert, whose weight is always 1, so no loss trains the routers; "
+         "choose 2 experts or more, or train with --set model.experts.balance_loss=0.01";
+}
+
 /// Whether a layer has experts, by ExpertConfig::layers.
 inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
   const std::string& layers = experts.layers;
