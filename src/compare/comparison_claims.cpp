@@ -61,11 +61,24 @@ std::string time_claim(const ArmResult& arm, const ArmResult& first) {
                 ", ", arm.time_ratio->values.size(), " seeds)");
 }
 
+/// Whether all runs of both had the same losses, to the last bit.
+bool have_same_bits(const ArmResult& arm, const ArmResult& first) {
+  const std::vector<RunOutcome>&a = arm.runs.runs, &b = first.runs.runs;
+  return !a.empty() && std::ranges::equal(a, b, [](const RunOutcome& one, const RunOutcome& other) {
+    return !one.losses.empty() && one.losses == other.losses;
+  });
+}
+
 }  // namespace
 
 void add_claim(std::vector<ArmResult>& arms, std::size_t index, const ComparisonSpec& spec) {
   const ArmResult& first = arms.front();
   ArmResult& arm = arms[index];
+  if (have_same_bits(arm, first)) {
+    arm.why_no_claim = concat("each of its losses has the bits of that of ", first.name,
+                              ", so their difference has no effect on training");
+    return;
+  }
   std::vector<std::string> against = doubts(first, spec.arms.front(), spec);
   const auto own = doubts(arm, spec.arms[index], spec);
   against.insert(against.end(), own.begin(), own.end());

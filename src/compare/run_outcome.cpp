@@ -12,6 +12,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/observability/jsonl_sink.h"
@@ -79,6 +80,15 @@ double charged_flops(const HybridTrainerConfig& config, const std::string& metri
     flops += record.cost.value_or(0) * model->step_flops(model->empty_batch(form, nowhere));
   });
   return flops;
+}
+
+std::string checksum_of_losses(const std::string& metrics) {
+  Checksum sum;
+  for_each_record(metrics, [&](const StepRecord& record) {
+    const double losses[] = {record.loss, record.validation_loss.value_or(0)};
+    sum.add(losses, sizeof losses);
+  });
+  return sum.text();
 }
 
 /// What the run's own data and machine filled in, filled in.
@@ -170,8 +180,10 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
                          count_below(summary, {"predictions", "shrunk"}),
                          count_below(summary, {"predictions", "reverted"})};
   const RunPaths paths{run.string()};
-  if (outcome.cost && fs::exists(paths.config()) && fs::exists(paths.metrics()))
+  if (outcome.cost && fs::exists(paths.config()) && fs::exists(paths.metrics())) {
     outcome.flops = charged_flops(config_of_run(paths), paths.metrics());
+    outcome.losses = checksum_of_losses(paths.metrics());
+  }
   const std::string end = string_below(summary, "end");
   outcome.failure = string_below(summary, "failure");
   outcome.diverged = end == "diverged";

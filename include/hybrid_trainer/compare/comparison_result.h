@@ -19,6 +19,7 @@ struct RunOutcome {
   bool diverged = false;       // it failed since its loss was not finite
   std::string remark;          // "" or what a person should know of it
   std::optional<double> loss;  // on the validation split, after the last step
+  std::string losses;          // checksum of the losses of all steps; empty of a program
   std::int64_t steps = 0, tokens = 0;
   double seconds = 0;           // of training alone; by the arm's pace where the spec has one
   std::optional<double> flops;  // the model's, each step by its charged cost
