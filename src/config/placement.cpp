@@ -18,6 +18,14 @@ struct PlacementRow {
   std::vector<MemoryKind> kinds;
 };
 
+/// Of the frozen base, if there is one; 0: those of a GGUF file's blocks.
+std::int64_t bits_of_weights(const Config& config) {
+  if (!config.lora.is_on()) return 32;
+  const std::string& base = config.lora.base;
+  if (base == kFileBase) return 0;
+  return base == "fp32" ? 32 : base == "bf16" ? 16 : base == "int8" ? 8 : 4;
+}
+
 const std::vector<PlacementRow>& placement_rows() {
   static const std::vector<PlacementRow> rows{
       {"weights",
@@ -28,7 +36,7 @@ const std::vector<PlacementRow>& placement_rows() {
        [](const Config& config, const std::string& place) {
          return DeviceMap(config.memory).uses(place);
        },
-       [](const Config&) -> std::int64_t { return 32; },
+       bits_of_weights,
        {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
       {"gradients",
        "`memory.gradients`",

@@ -52,6 +52,10 @@ std::optional<MemorySize> MemorySize::parse(std::string_view text) {
   return {};
 }
 
+bool MemorySize::has_unit(std::string_view text) {
+  return text == "0" || text.find_first_not_of("0123456789.") != text.npos;
+}
+
 std::string MemorySize::text() const {
   for (const auto& [name, size] : kUnits) {
     if (bytes > 0 && size > 1 && bytes % size == 0) return std::to_string(bytes / size) + name;

@@ -123,8 +123,13 @@ std::string value_problem(const FieldNode& field, const std::string& path,
     }
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
-    if (field.is_size && !MemorySize::parse(*text))
+    constexpr std::uint64_t kLeastPlain = 1'000'000;  // bytes that need no unit
+    const auto size = field.is_size ? MemorySize::parse(*text) : std::nullopt;
+    if (field.is_size && !size)
       return concat(path, ": got ", *text, ", want bytes: 1000000, 500MB, 16GiB");
+    if (size && size->bytes < kLeastPlain && !MemorySize::has_unit(*text))
+      return concat(path, ": got ", *text, ", which is ", size->bytes,
+                    " bytes; give the unit: ", *text, "GiB, ", *text, "MB or ", *text, "B");
     bool known = field.choices.empty();
     for (const std::string& choice : field.choices) known = known || choice == *text;
     if (!known) return choice_problem(path, *text, field.choices);

@@ -218,7 +218,8 @@ MemoryPlan Planner::plan(const StepRates& rates) {
     plan.need = need ? *need : simulate(plan.config, SimulatedPhases::kAll);
   }
   plan.options = changed_options(config_, plan.config);
-  plan.expected_slowdown = cost.seconds(plan.config) / cost.seconds(resident);
+  plan.step_seconds = cost.seconds(plan.config);
+  plan.expected_slowdown = plan.step_seconds / cost.seconds(resident);
   plan.missing_bytes = missing(plan.need);
   if (plan.fits && budgets_.device)
     plan.largest_batch =

@@ -45,8 +45,9 @@ std::optional<std::size_t> budget_of(const char* option, const std::string& text
                                      std::optional<std::size_t> of_config) {
   if (text.empty()) return of_config;
   const auto size = MemorySize::parse(text);
-  if (size && size->bytes > 0) return size->bytes;
-  throw UsageError(concat("plan: ", option, " ", text, ": want a size, for example 16GiB"));
+  if (size && size->bytes > 0 && MemorySize::has_unit(text)) return size->bytes;
+  throw UsageError(
+      concat("plan: ", option, ": got ", text, ", want a size with its unit, for example 16GiB"));
 }
 
 /// The steps' batches hold so many tokens.
@@ -131,21 +132,26 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
     if (*of_phase == "auto") *of_phase = "bf16";
   return {{},
           {"there is no CUDA device here: workspaces are those of a processor's kernels, which a "
-           "GPU's differ from by some MB; its driver takes about 0.5 GB more",
+           "GPU's differ from by some MB",
            "the relative time of a step is this machine's"},
           false};
 }
 
-/// What a plan leaves beside the run, where that is planned for a CUDA device.
-std::optional<std::size_t> margin_of(const PlannedDevice& planned) {
+/// CUDA's share of a CUDA device's memory. What is free of a device does not have the context any more.
+std::optional<CudaShare> cuda_share(const Asked& asked, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
-  return is_cuda ? std::optional(kDeviceMargin) : std::nullopt;
+  if (!is_cuda) return {};
+  return CudaShare{kDeviceMargin, asked.device_budget.empty() ? 0 : kDeviceContext};
 }
 
-/// The budgets that the user gave; without one for a CUDA device of this machine, what it has.
-MemoryBudgets with_free_memory(MemoryBudgets budgets, Device device) {
-  if (device.type == DeviceType::kCuda && !budgets.device)
-    budgets.device = plannable_device_bytes(device);
+/// The budgets of the run itself: what CUDA leaves of --device-budget, which is the device's memory; without
+/// any budget for a CUDA device of this machine, what it leaves of the free memory.
+MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
+                             MemoryBudgets budgets) {
+  if (const auto cuda = cuda_share(asked, planned); cuda && !asked.device_budget.empty())
+    budgets.device = std::max(*budgets.device, cuda->sum() + 1) - cuda->sum();
+  if (planned.device.type == DeviceType::kCuda && !budgets.device)
+    budgets.device = plannable_device_bytes(planned.device);
   return budgets;
 }
 
@@ -181,7 +187,7 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   for (const PlannedOption& option : plan.options)
     add({"--set", concat(option.key, "=", option.value)});
   if (budgets.device && !asked.device_budget.empty())
-    add({"--set", "memory.device_budget=" + asked.device_budget});
+    add({"--set", "memory.device_budget=" + MemorySize{*budgets.device}.text()});
   if (budgets.host && !asked.host_budget.empty())
     add({"--set", "memory.host_budget=" + asked.host_budget});
   if (!asked.source.device_memory.empty()) add({"--max-device-memory", asked.source.device_memory});
@@ -275,16 +281,18 @@ HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets
 }
 
 int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
-                    const PlannedDevice& planned, const MemoryBudgets& given) {
+                    const PlannedDevice& planned, MemoryBudgets budgets) {
   const Device device = planned.device;
-  MemoryBudgets budgets = with_free_memory(given, device);
+  const bool has_budget = !asked.device_budget.empty() || config.device_budget();
   if (config.phases.runs_ahead_of_ranks()) check_ranks(config, 1);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   if (planned.is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
   PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes, {}};
-  answer.device_margin = margin_of(planned);
-  if (const std::string warning = margin_warning(given.device, device); !warning.empty())
-    answer.notes.push_back(warning);
+  answer.cuda = cuda_share(asked, planned);
+  answer.is_here = planned.is_here;
+  if (has_budget)
+    if (const std::string warning = margin_warning(budgets.device, device); !warning.empty())
+      answer.notes.push_back(warning);
   const MemoryPlan& plan = answer.plan;
   if (!find_family(config.model.family).is_of_language)
     answer.parts = simulate_part_memory(plan.config, device);
@@ -303,8 +311,9 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
   } else {
     print(answer);
   }
+  if (!has_budget) budgets.device = {};
   if (!asked.apply.empty() && plan.fits)
-    replace_file(asked.apply, config_json(with_budgets(plan.config, given)));
+    replace_file(asked.apply, config_json(with_budgets(plan.config, budgets)));
   return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
 
@@ -329,7 +338,7 @@ int plan_command(const std::vector<std::string>& arguments) {
       "does.");
   add_device_option(syntax.options, asked.device);
   add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
-      "Device memory that there is, for example 16GiB (memory.device_budget).");
+      "Device memory that there is, for example 16GiB; on a GPU with CUDA's share, about 1.6 GB.");
   add("host-budget", po::value(&asked.host_budget)->value_name("SIZE"),
       "Host memory for what leaves the device (memory.host_budget).");
   add("tokens-per-step", po::value(&asked.tokens_per_step)->value_name("N"),
@@ -353,12 +362,13 @@ int plan_command(const std::vector<std::string>& arguments) {
   if (!parse_command_line(syntax, arguments)) return 0;
 
   HybridTrainerConfig config = config_of(asked);
-  const MemoryBudgets budgets{
+  const MemoryBudgets given{
       .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
       .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
       .disk = free_disk_space(config)};
   const PlannedDevice planned = planned_device(asked, config);
   const Device device = planned.device;
+  const MemoryBudgets budgets = budgets_of_run(asked, planned, given);
   set_threads(config.training.threads == 0 ? processor_info().cores
                                            : static_cast<int>(config.training.threads));
   DeviceSplit& split = asked.split;
@@ -385,8 +395,8 @@ int plan_command(const std::vector<std::string>& arguments) {
                        .split = split.text(),
                        .command = asked.model.empty() ? "train" : "finetune",
                        .json = asked.json,
-                       .margin = margin_of(planned)},
-                      config, device, with_free_memory(budgets, device).device);
+                       .cuda = cuda_share(asked, planned)},
+                      config, device, budgets.device);
   }
   if (split.devices > 1 && !asked.link.empty())
     throw UsageError("plan: --link goes with ranks that this version trains over");

@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/units.h"
-#include "src/tools/rank_plan.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -46,8 +45,9 @@ json::array placements_of(const MemoryPlan& plan) {
 void print_placements(const MemoryPlan& plan) {
   std::printf("%-18s%12s%12s%12s\n", "between its uses", "lies in", "bits", "bytes");
   for (const Placement& one : placements(plan.config)) {
-    std::printf("  %-16s%12s%12d%12s\n", one.what.c_str(),
-                one.place == "file" ? "a file" : one.place.c_str(), static_cast<int>(one.bits),
+    std::printf("  %-16s%12s%12s%12s\n", one.what.c_str(),
+                one.place == "file" ? "a file" : one.place.c_str(),
+                one.bits == 0 ? "as in file" : std::to_string(one.bits).c_str(),
                 units::bytes(bytes_of(one, plan.need)).c_str());
   }
 }
@@ -75,8 +75,10 @@ void print_parts(const std::vector<PartMemory>& parts) {
   std::printf("\n");
   for (const PartMemory& part : parts) {
     std::printf("  %-16s", part.part.empty() ? "no part" : part.part.c_str());
-    for (const auto& [name, kinds] : part_columns())
-      std::printf("%12s", units::bytes(bytes_of(part, kinds)).c_str());
+    for (const auto& [name, kinds] : part_columns()) {
+      const std::size_t bytes = bytes_of(part, kinds);  // frozen parts have weights alone
+      std::printf("%12s", bytes == 0 ? "-" : units::bytes(bytes).c_str());
+    }
     std::printf("\n");
   }
 }
@@ -98,21 +100,20 @@ std::string as_json(const PlanAnswer& answer) {
   json::object options;
   for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
   const auto& machine = answer.budgets.both;
-  const auto& margin = answer.device_margin;
   json::object found{{"fits", plan.fits},
-                     {"device_peak_bytes", plan.need.device_bytes},
-                     {"device_margin_bytes", margin ? json::value(*margin) : nullptr},
                      {"host_peak_bytes", plan.need.host_bytes},
                      {"disk_peak_bytes", plan.need.disk_bytes},
                      {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
                      {"phases", phases_of(plan.need)},
                      {"placements", placements_of(plan)},
                      {"options", options},
+                     {"step_seconds", answer.is_here ? json::value(plan.step_seconds) : nullptr},
                      {"expected_slowdown", plan.expected_slowdown},
                      {"missing_bytes", plan.missing_bytes},
                      {"largest_batch", plan.largest_batch},
                      {"command", plan.fits ? json::value(answer.command) : nullptr},
                      {"notes", json::value_from(answer.notes)}};
+  add_device_memory(found, plan.need.device_bytes, answer.cuda);
   if (!answer.parts.empty()) found["parts"] = parts_of(answer.parts);
   return json::serialize(found);
 }
@@ -125,11 +126,9 @@ void print(const PlanAnswer& answer) {
                                              : "fits with these options:");
   for (const PlannedOption& option : plan.options)
     std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
-  print_budget("device memory", plan.need.device_bytes, budgets.device, "");
-  if (answer.device_margin)
-    std::printf("%-18s%s more of the device's memory, for CUDA's libraries\n", "kept free",
-                units::bytes(*answer.device_margin).c_str());
-  print_budget("host memory", plan.need.host_bytes, budgets.host, "");
+  print_device_memory("device memory", plan.need.device_bytes, budgets.device, answer.cuda);
+  if (plan.need.host_bytes > 0 || budgets.host)
+    print_budget("host memory", plan.need.host_bytes, budgets.host, "");
   if (budgets.both)
     print_budget("both together", plan.need.device_bytes + plan.need.host_bytes, budgets.both,
                  " that this machine has available");
@@ -139,8 +138,10 @@ void print(const PlanAnswer& answer) {
   print_placements(plan);
   print_parts(answer.parts);
   if (plan.fits) {
-    std::printf("a step takes      %s of its time with everything resident, as estimated\n",
-                units::fixed(plan.expected_slowdown, 2).c_str());
+    const std::string seconds =
+        answer.is_here ? concat("at least ", brief(plan.step_seconds), " s, ") : "";
+    std::printf("a step takes      %s%s of its time with everything resident, as estimated\n",
+                seconds.c_str(), units::fixed(plan.expected_slowdown, 2).c_str());
     if (plan.largest_batch > 0)
       std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());
     std::printf("train with        %s\n", answer.command.c_str());

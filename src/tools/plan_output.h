@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/planning/memory_plan.h"
 #include "hybrid_trainer/planning/part_memory.h"
+#include "src/tools/rank_plan.h"
 
 namespace hybrid_trainer {
 
@@ -13,10 +14,11 @@ namespace hybrid_trainer {
 struct PlanAnswer {
   MemoryPlan plan;
   MemoryBudgets budgets;
-  std::string command;                         // that trains so
-  std::vector<std::string> notes;              // what the figures do not say by themselves
-  std::optional<std::size_t> device_margin{};  // kDeviceMargin, of a CUDA device
-  std::vector<PartMemory> parts{};             // of a network of parts
+  std::string command;             // that trains so
+  std::vector<std::string> notes;  // what the figures do not say by themselves
+  std::optional<CudaShare> cuda{};
+  bool is_here = true;              // the plan is for a device of this machine
+  std::vector<PartMemory> parts{};  // of a network of parts
 };
 
 void print(const PlanAnswer& answer);

@@ -54,6 +54,28 @@ void print_times(const RankStepTime& time, const MemorySize& rate) {
 
 }  // namespace
 
+void print_device_memory(const char* name, std::size_t bytes,
+                         const std::optional<std::size_t>& budget,
+                         const std::optional<CudaShare>& cuda) {
+  const std::size_t beside = cuda ? cuda->sum() : 0;
+  const std::string of = budget ? concat(" of ", units::bytes(*budget + beside)) : "";
+  std::printf("%-18s%s%s\n", name, units::bytes(bytes + beside).c_str(), of.c_str());
+  if (!cuda) return;
+  const std::string context =
+      cuda->context == 0 ? "" : concat(", ", units::bytes(cuda->context), " for its context");
+  std::printf("  %-16s%s\n  %-16s%s: %s kept free for its libraries%s\n", "the run",
+              units::bytes(bytes).c_str(), "CUDA", units::bytes(beside).c_str(),
+              units::bytes(cuda->libraries).c_str(), context.c_str());
+}
+
+void add_device_memory(json::object& answer, std::size_t bytes,
+                       const std::optional<CudaShare>& cuda) {
+  answer["device_peak_bytes"] = bytes;
+  answer["device_margin_bytes"] = cuda ? json::value(cuda->libraries) : nullptr;
+  answer["device_context_bytes"] = cuda ? json::value(cuda->context) : nullptr;
+  answer["device_total_bytes"] = bytes + (cuda ? cuda->sum() : 0);
+}
+
 json::object phases_of(const MemoryNeed& need) {
   json::object phases;
   for (const auto& [name, memory] : columns_of(need))
@@ -93,7 +115,6 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
     time = estimate_rank_step(config, device, asked.ranks, need.transfer, rates,
                               static_cast<double>(rate->bytes));
   }
-  const std::optional<std::size_t>& margin = asked.margin;
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     json::object answer{{"fits", fits},
@@ -101,22 +122,18 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
                         {"devices", asked.ranks},
                         {"zero", config.distributed.zero},
                         {"phases", phases_of(need)},
-                        {"device_peak_bytes", need.device_bytes},
-                        {"device_margin_bytes", margin ? json::value(*margin) : nullptr},
                         {"host_peak_bytes", need.host_bytes},
                         {"sent_bytes_per_step", need.transfer.bytes_sent},
                         {"link_bytes_per_step", need.transfer.link_bytes},
                         {"missing_bytes", fits ? 0 : need.device_bytes - *budget}};
+    add_device_memory(answer, need.device_bytes, asked.cuda);
     add_times(answer, time);
     std::cout << json::serialize(answer) << "\n";
   } else {
     std::printf("%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", asked.split.c_str(),
                 asked.command.c_str(), asked.ranks, static_cast<int>(config.distributed.zero));
-    std::printf("a rank takes      %s%s\n", units::bytes(need.device_bytes).c_str(),
-                !budget ? "" : ((fits ? " of " : ", more than ") + units::bytes(*budget)).c_str());
-    if (margin)
-      std::printf("and keeps free    %s of its device's memory, for CUDA's libraries and NCCL\n",
-                  units::bytes(*margin).c_str());
+    if (!fits) std::printf("does not fit\n");
+    print_device_memory("a rank takes", need.device_bytes, budget, asked.cuda);
     const std::size_t here = device.type == DeviceType::kCpu ? machine_memory().available_bytes : 0;
     if (here > 0) {
       const auto together =

@@ -116,7 +116,18 @@ TEST_F(Plan, KnowsAnotherMachinesDeviceByItsMemory) {
   EXPECT_EQ(found.at("device_margin_bytes"), std::int64_t{1} << 30);
   const std::string text =
       plan({"--preset", "tiny", "--device", "cuda", "--device-budget", "16GiB"}).output;
-  EXPECT_NE(text.find("kept free         1.07 GB more of the device's memory"), text.npos) << text;
+  EXPECT_NE(text.find(" of 17.2 GB\n  the run"), text.npos) << text;
+  EXPECT_NE(text.find("1.61 GB: 1.07 GB kept free for its libraries, 537 MB for its context"),
+            text.npos)
+      << text;
+  EXPECT_EQ(found.at("device_total_bytes").to_number<std::int64_t>(),
+            found.at("device_peak_bytes").to_number<std::int64_t>() + (std::int64_t{3} << 29));
+  EXPECT_LE(found.at("device_total_bytes").to_number<std::int64_t>(), std::int64_t{16} << 30);
+  EXPECT_NE(std::string(found.at("command").as_string()).find("memory.device_budget=14848MiB"),
+            std::string::npos);
+  const ProcessResult plain = plan({"--preset", "tiny", "--device-budget", "16"});
+  EXPECT_EQ(plain.exit_code, 64);
+  EXPECT_NE(plain.errors.find("want a size with its unit"), std::string::npos) << plain.errors;
   EXPECT_TRUE(answer({"--preset", "tiny"}).at("device_margin_bytes").is_null());
   const ProcessResult without = plan({"--preset", "tiny", "--device", "cuda"});
   EXPECT_EQ(without.exit_code, 64);

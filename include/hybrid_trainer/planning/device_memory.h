@@ -18,6 +18,8 @@ namespace hybrid_trainer {
 ///   - for moments, a product's operands on which algorithms are timed; where they do not fit,
 ///     nothing is timed, and the run goes on
 inline constexpr std::size_t kDeviceMargin = std::size_t{1} << 30;
+/// The device's context, as estimated, for a device whose free bytes cannot be read.
+inline constexpr std::size_t kDeviceContext = std::size_t{1} << 29;
 
 /// What a run without a budget may plan with on a CUDA device: its free memory less the margin. Loads
 /// the library of products first. Throws DeviceError, OutOfMemory.

@@ -34,7 +34,8 @@ struct MemoryPlan {
   MemoryNeed need;
   std::vector<PlannedOption> options;  // none where the config fits as given
   HybridTrainerConfig config;          // with the options
-  double expected_slowdown = 1;        // seconds of a step, over those with everything resident
+  double step_seconds = 0;             // of products, update and transfers at the measured rates
+  double expected_slowdown = 1;        // these, over those with everything resident
   std::size_t missing_bytes = 0;       // see missing_bytes(), where nothing fits
   /// Largest data.batch_size that fits with the options; 0 where nothing does, or there is no
   /// budget.
