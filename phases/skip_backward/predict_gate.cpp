@@ -55,15 +55,12 @@ PredictGate::Verdict PredictGate::verdict() const {
 
 std::string PredictGate::explanation() const {
   if (jumps_ == 0) return "no prediction was tried yet";
-  const double ahead = advantage();
-  if (ahead > 0) {
-    return concat("the gate lets Predict on: predicted steps lowered the loss by ", brief(ahead),
-                  " more than training steps of the same cost");
-  }
-  const std::string behind = concat(
-      "the gate keeps Predict off: predicted steps lowered the loss less than the training steps "
-      "that they cost, by ",
-      brief(std::abs(ahead)));
+  if (advantage() > 0)
+    return "the gate lets Predict on: by its estimate, predicted steps lowered the loss more than "
+           "training steps of the same cost";
+  const std::string behind =
+      "the gate keeps Predict off: by its estimate, predicted steps lowered the loss less than the "
+      "training steps that they cost";
   if (config_.skip_backward.trial_share == 0)
     return behind + "; phases.skip_backward.trial_share 0 allows no other probe";
   const double next =

@@ -49,7 +49,9 @@ class PredictGate {
   explicit PredictGate(const PhaseConfig& config);
   /// What a Predict that begins now would be granted.
   Grant grant() const;
-  /// Loss saved by the jumps so far minus what Full would have saved at their cost; 0 if unknown.
+  /// Loss saved by the jumps so far minus what Full would have saved at their cost; 0 if unknown. Decides
+  /// which is better; it is no estimate of the run's last loss, whose later steps and decay make up for most
+  /// of it.
   double advantage() const;
   /// Whether there are enough losses since the last jump to judge it by.
   bool ready() const;

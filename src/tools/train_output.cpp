@@ -18,21 +18,24 @@ std::string brief_or_not_measured(const std::optional<double>& value) {
   return value ? brief(*value) : "not measured";
 }
 
-/// What predicting cost and gave: "predictions: 4 made, 1 accepted, …; they cost …".
-std::string predictions_text(const RunSummary& summary) {
+/// Why a run predicted nothing.
+std::string no_predictions_text(const RunSummary& summary, const HybridTrainerConfig& config) {
+  const std::int64_t full = summary.phase(Phase::kFull).steps;
+  if (config.phases.max_predict_steps == 0) return "off (phases.max_predict_steps=0)";
+  if (full == 0) return concat("none; all ", summary.steps, " steps were Warmup");
+  return concat("none; Full had ", full, " steps, and no prediction was worth a trial in them");
+}
+
+/// "predictions: 4 made, 1 accepted, …; they cost …".
+std::string predictions_text(const RunSummary& summary, const HybridTrainerConfig& config) {
   const PredictionCounts& counts = summary.predictions;
-  if (counts.made == 0) return "predictions: none";
+  if (counts.made == 0) return "predictions: " + no_predictions_text(summary, config);
   std::string text = concat("predictions: ", counts.made, " made, ", counts.accepted, " accepted, ",
                             counts.shrunk, " shrunk, ", counts.reverted, " reverted");
   const double cost = summary.prediction_cost(), share = cost / static_cast<double>(summary.steps);
   if (!std::isfinite(cost)) return text;
-  text += concat("; they ", cost < 0 ? "saved " : "cost ", brief(std::abs(cost)), " Full steps (",
-                 brief(std::abs(100 * share)), " % of the run)");
-  const double advantage = summary.sum.advantage.value_or(0);
-  if (advantage == 0) return text + ", and what they gave is not measured yet";
-  return text + concat(", and plain steps at their cost would have ended with a loss ",
-                       brief(std::abs(advantage)), advantage > 0 ? " higher" : " lower",
-                       ", as measured");
+  return text + concat("; they ", cost < 0 ? "saved " : "cost ", brief(std::abs(cost)),
+                       " Full steps (", brief(std::abs(100 * share)), " % of the run)");
 }
 
 /// Which step was the best, and how to export it.
@@ -47,10 +50,13 @@ std::string best_text(const BestCheckpoint& best, const std::string& run) {
 
 void print_end(const RunSummary& summary, const std::string& run) {
   std::cerr << "validation loss " << brief_or_not_measured(summary.final_validation_loss)
-            << " after " << summary.steps << " steps, " << static_cast<long>(summary.sum.seconds)
-            << " s\n  steps:";
+            << " after " << summary.steps << " steps";
+  if (const auto& before = summary.sum.initial_validation_loss)
+    std::cerr << ", " << brief(*before) << " before them";
+  std::cerr << "; " << units::duration(summary.total_seconds()) << "\n  steps:";
   for (Phase phase : kAllPhases)
-    std::cerr << ' ' << name_of(phase) << ' ' << summary.phase(phase).steps;
+    if (const std::int64_t steps = summary.phase(phase).steps; steps > 0)
+      std::cerr << ' ' << name_of(phase) << ' ' << steps;
   if (summary.best) std::cerr << best_text(*summary.best, run);
   if (summary.learning_rate_finder) {
     const RunSummary::RateFinder& finder = *summary.learning_rate_finder;
@@ -82,7 +88,8 @@ void print_end(const RunSummary& summary, const std::string& run) {
     std::cerr << "\n  report: " << run << "/report.html\n";
     return;
   }
-  std::cerr << "\n  " << predictions_text(summary) << "\n  report: " << run << "/report.html\n";
+  std::cerr << "\n  " << predictions_text(summary, config_of_run(RunPaths{run}))
+            << "\n  report: " << run << "/report.html\n";
 }
 
 }  // namespace
