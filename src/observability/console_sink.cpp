@@ -38,10 +38,11 @@ ConsoleSink::ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleSty
     : out_(out), total_steps_(total_steps), style_(style) {}
 
 void ConsoleSink::write(const StepRecord& record) {
-  clock_ += record.seconds;
+  const double seconds = record.seconds + record.overhead_seconds;
+  clock_ += seconds;
   ++steps_;
   const double weight = 1.0 / static_cast<double>(std::min<std::int64_t>(steps_, kStepsOfMean));
-  seconds_per_step_ += weight * (record.seconds - seconds_per_step_);
+  seconds_per_step_ += weight * (seconds - seconds_per_step_);
   if (style_.quiet) return;
   show_news(record);
   const double interval = style_.rewrites ? kSecondsBetweenRewrites : kSecondsBetweenLines;

@@ -70,7 +70,9 @@ std::string tiles(const RunSummary& s) {
                 concat(units::fixed(100 * *s.sum.validation_preference_accuracy, 1), " %"),
                 concat("mean margin ", brief(s.sum.validation_reward_margin.value_or(0))));
   } else if (s.final_validation_loss) {
-    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4), perplexity_text(s));
+    const auto& before = s.sum.initial_validation_loss;
+    out += tile("Validation loss", units::fixed(*s.final_validation_loss, 4),
+                before ? concat(units::fixed(*before, 4), " before training") : perplexity_text(s));
   }
   if (s.final_average_validation_loss)
     out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
@@ -81,7 +83,8 @@ std::string tiles(const RunSummary& s) {
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }
-  out += tile("Time", units::duration(s.sum.seconds), concat(units::grouped(s.steps), " steps"));
+  out += tile("Time", units::duration(s.total_seconds()),
+              concat(units::grouped(s.steps), " steps in ", units::duration(s.sum.seconds)));
   out += tile(s.counts_examples ? "Examples per second" : "Tokens per second",
               units::count(rate(s.sum.tokens, s.sum.seconds)),
               concat(units::count(static_cast<double>(s.sum.tokens)), " ", unit_of(s), " in all"));

@@ -78,7 +78,8 @@ std::string run_facts(const RunSummary& s) {
                                      : "") +
          fact("Ranks", ranks_text(s.distributed)) +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
-         fact("In the scratch file", kinds_text(s.file_peak_by_kind)) + fact("Command", s.command) +
+         fact("In the scratch file", kinds_text(s.file_peak_by_kind)) +
+         fact("Begun with", s.first_command) + fact("Command", s.command) +
          fact("Version", s.version);
 }
 

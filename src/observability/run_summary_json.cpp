@@ -117,6 +117,9 @@ std::string to_json(const RunSummary& summary) {
   object["steps"] = summary.steps;
   object["tokens"] = summary.sum.tokens;
   object["seconds"] = summary.sum.seconds;
+  object["overhead_seconds"] = summary.sum.overhead_seconds;
+  if (summary.sum.initial_validation_loss)
+    object["initial_validation_loss"] = *summary.sum.initial_validation_loss;
   object["phases"] = phases_json(summary);
   object["predictions"] = predictions_json(summary);
   object["recoveries"] = recoveries_json(summary);
@@ -134,6 +137,7 @@ std::string to_json(const RunSummary& summary) {
   if (summary.masked) object["objective"] = "masked";
   object["end"] = summary.end;
   object["command"] = summary.command;
+  if (!summary.first_command.empty()) object["first_command"] = summary.first_command;
   object["version"] = summary.version;
   return json_line(object) + "\n";
 }

@@ -112,6 +112,7 @@ void RunRecords::go_back_to(std::int64_t step) {
   std::swap(fresh, summary_);
   summary_.version = fresh.version;
   summary_.command = fresh.command;
+  summary_.first_command = fresh.first_command;
   summary_.parameters = fresh.parameters;
   summary_.effective_batch = fresh.effective_batch;
   for (const Phase phase : kAllPhases)

@@ -1,5 +1,8 @@
 #include "src/run/training_loop.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "src/run/rank_agreement.h"
 
 namespace hybrid_trainer {
@@ -26,6 +29,22 @@ void TrainingLoop::evaluate(StepRecord& record) {
   if (!found.of_weights.preference) return;
   record.validation_reward_margin = found.of_weights.preference->margin();
   record.validation_preference_accuracy = found.of_weights.preference->accuracy;
+}
+
+/// Measures the model that a fine-tuning run begins with, on the rows that are held back.
+void TrainingLoop::evaluate_start() {
+  const HybridTrainerConfig& config = run_.config;
+  const bool tunes =
+      run_.settings.init_from && (config.data.is_rows() || !config.model.vision.labels.empty());
+  if (!tunes || run_.trainer.steps_done() > 0) return;
+  const double loss = evaluate().of_weights.loss;
+  initial_validation_loss_ = loss;
+  run_.records.tell(concat("validation loss ", brief(loss), " before training"));
+}
+
+void TrainingLoop::add_overhead(StepRecord& record) {
+  record.overhead_seconds = std::max(0.0, seconds_since(recorded_) - record.seconds);
+  recorded_ = Clock::now();
 }
 
 /// An evaluation that falls due in Predict waits until the prediction is decided.
@@ -140,12 +159,16 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
     summary.final_validation_loss = found.of_weights.loss;
     summary.final_average_validation_loss = found.loss_of_average;
   }
+  evaluate_start();
   run_.trainer.hold_weights(true);
+  recorded_ = Clock::now();
   if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
   while (run_.trainer.steps_done() < steps && !run_.trainer.is_out_of_patience()) {
     const StepWish wish = agree();
     if (wish.stops) break;
-    const StepRecord record = step();
+    StepRecord record = step();
+    record.initial_validation_loss = std::exchange(initial_validation_loss_, std::nullopt);
+    add_overhead(record);
     const bool by_steps = schedule_.is_due_by_steps(record.step, run_.trainer.last_return_point());
     const bool is_due = by_steps || wish.saves;
     if (is_due && !run_.trainer.must_go_back()) settle();

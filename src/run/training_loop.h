@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
@@ -47,6 +48,8 @@ class TrainingLoop {
   };
   Evaluated evaluate();
   void evaluate(StepRecord& record);
+  void evaluate_start();
+  void add_overhead(StepRecord& record);
   bool evaluates_after(std::int64_t step, std::int64_t undecided_before);
   bool judge(const StepRecord& record);
   Batch next_batch();
@@ -62,6 +65,8 @@ class TrainingLoop {
   Run run_;
   CheckpointSchedule schedule_;
   std::int64_t saved_at_;
+  std::optional<double> initial_validation_loss_;
+  Clock::time_point recorded_;  // when the last record was made
 };
 
 }  // namespace hybrid_trainer

@@ -108,7 +108,8 @@ std::string training_of(const RunPaths& run, const RunData& data) {
   const json::object summary = object_in_file(run.summary());
   std::string text =
       concat("\n## Training\n\nTrained with HybridTrainer ", project_version(), ".\n");
-  if (const std::string command = text_in(summary, "command"); !command.empty())
+  const std::string first = text_in(summary, "first_command"), last = text_in(summary, "command");
+  if (const std::string& command = first.empty() ? last : first; !command.empty())
     text += concat("\n```\n", command, "\n```\n");
   text += "\n| | |\n| --- | --- |\n";
   text += row("steps", number_in(summary, "steps")) + row("tokens", number_in(summary, "tokens"));

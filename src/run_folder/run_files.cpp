@@ -26,6 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kMostDataBytes = 1 << 20;
+
 std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 
@@ -106,6 +108,8 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                              {"train_tokens", data.train_tokens}};
   if (!data.checksum.empty()) source["checksum"] = data.checksum;
   if (data.now != 0) source["now"] = data.now;
+  if (!data.command.empty() && data.command.size() < kMostDataBytes / 2)
+    source["command"] = data.command;
   if (!data.token_ids.empty()) source["token_ids"] = data.token_ids;
   for (const auto& [key, path] :
        {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
@@ -136,7 +140,7 @@ HybridTrainerConfig config_of_run(const RunPaths& paths) {
 
 RunData data_of_run(const RunPaths& paths) {
   const std::string file = data_file(paths);
-  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
+  const boost::json::value value = read_json(file, {.max_bytes = kMostDataBytes});
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())
     throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
@@ -156,7 +160,8 @@ RunData data_of_run(const RunPaths& paths) {
           .base = text("base"),
           .adapter = text("adapter"),
           .now = number("now"),
-          .token_ids = text("token_ids")};
+          .token_ids = text("token_ids"),
+          .command = text("command")};
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {

@@ -113,6 +113,7 @@ class NetworkTask final : public Task {
                  .checksum = data_->checksum(),
                  .validation = validation_of(settings_)};
     if (base_) data.base = *base_;
+    data.command = resumes ? data_of_run(run).command : settings_.command;
     if (!base_ && resumes) data.base = data_of_run(run).base;
     write_run_files(own, config, data);
     data_->write_files(own.root);

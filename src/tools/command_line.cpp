@@ -1,6 +1,8 @@
 #include "src/tools/command_line.h"
 
+#include <algorithm>
 #include <iostream>
+#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
@@ -37,11 +39,61 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-[[noreturn]] void throw_unknown_option(const CommandSyntax& syntax, const std::string& given) {
+/// Options of other training programs, and what says the same here.
+constexpr std::pair<std::string_view, const char*> kOptionsOfOthers[] = {
+    {"learning-rate", "--set optimizer.learning_rate=RATE"},
+    {"per-device-train-batch-size", "--set data.batch_size=B"},
+    {"micro-batch-size", "--set data.batch_size=B"},
+    {"gradient-accumulation-steps", "--set gradient_accumulation.micro_batches=N"},
+    {"num-epochs", "--epochs N"},
+    {"num-train-epochs", "--epochs N"},
+    {"max-steps", "--set training.steps=N"},
+    {"steps", "--set training.steps=N"},
+    {"iters", "--set training.steps=N"},
+    {"max-length", "--set data.sequence_length=T"},
+    {"max-seq-length", "--set data.sequence_length=T"},
+    {"seq-length", "--set data.sequence_length=T"},
+    {"cutoff-len", "--set data.sequence_length=T"},
+    {"lora-r", "--method lora --set lora.rank=R"},
+    {"lora-rank", "--method lora --set lora.rank=R"},
+    {"lora-alpha", "--method lora --set lora.alpha=A"},
+    {"lora-dropout", "--method lora --set lora.dropout=P"},
+    {"lora-target-modules", "--method lora --set lora.targets=NAMES"},
+    {"load-in-4bit", "--method qlora"},
+    {"weight-decay", "--set optimizer.weight_decay=W"},
+    {"warmup-steps", "--set schedule.warmup_steps=N"},
+    {"lr-scheduler-type", "--set schedule.name=NAME"},
+    {"max-grad-norm", "--set optimizer.clip_norm=NORM"},
+    {"optim", "--set optimizer.name=NAME"},
+    {"seed", "--set training.seed=N"},
+    {"threads", "--set training.threads=N"},
+    {"bf16", "--set mixed_precision.full=bf16"},
+    {"save-steps", "--set checkpoint.every_steps=N"},
+    {"eval-steps", "--set training.evaluate_every_steps=N"},
+    {"output-dir", "--run RUN"},
+    {"output", "--run RUN"},
+    {"dataset", "--data EXAMPLES"},
+    {"train-file", "--data EXAMPLES"},
+    {"model-name-or-path", "--model HF_DIR"},
+    {"base-model", "--model HF_DIR"},
+};
+
+/// The nearest option, or the option of this program for one of another.
+std::string option_hint(const CommandSyntax& syntax, const std::string& given) {
+  std::string plain = given.substr(given.find_first_not_of('-'));
+  std::ranges::replace(plain, '_', '-');
+  const auto* const other = std::ranges::find_if(
+      kOptionsOfOthers, [&](const auto& option) { return option.first == plain; });
+  const bool trains = syntax.options.find_nothrow("set", false) != nullptr;
+  if (trains && other != std::end(kOptionsOfOthers)) return concat("; want ", other->second);
   std::vector<std::string> names{"--help"};
   for (const auto& option : syntax.options.options()) names.push_back("--" + option->long_name());
+  return name_hint(given, names);
+}
+
+[[noreturn]] void throw_unknown_option(const CommandSyntax& syntax, const std::string& given) {
   throw UsageError(
-      concat("hybrid ", syntax.name, ": there is no option ", given, name_hint(given, names)));
+      concat("hybrid ", syntax.name, ": there is no option ", given, option_hint(syntax, given)));
 }
 
 void check_operands(const CommandSyntax& syntax, const std::vector<std::string>& given) {

@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"compare", compare_command, "measure whether one way to train beats another"},
     {"eval", eval_command, "measure loss and perplexity over the whole validation split"},
     {"sample", sample_command, "continue a text, or hold a conversation"},
+    {"chat", chat_command, "hold a conversation: sample --chat"},
     {"transcribe", transcribe_command, "write what a Whisper model hears in a WAV file"},
     {"inspect", inspect_command, "show what a run, checkpoint, model folder or data file holds"},
     {"export", export_command,

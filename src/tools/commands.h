@@ -9,6 +9,7 @@ namespace hybrid_trainer {
 /// exit code, or throws. Results go to standard output (with --json one JSON object and nothing
 /// else), everything else to standard error.
 int bench_command(const std::vector<std::string>& arguments);
+int chat_command(const std::vector<std::string>& arguments);
 int compare_command(const std::vector<std::string>& arguments);
 int completion_command(const std::vector<std::string>& arguments);
 int config_command(const std::vector<std::string>& arguments);

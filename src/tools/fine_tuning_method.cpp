@@ -35,7 +35,7 @@ bool has_quantized_base(const HybridTrainerConfig& config) {
 }  // namespace
 
 const std::vector<std::string>& fine_tuning_methods() {
-  static const std::vector<std::string> names{"full", "lora", "qlora"};
+  static const std::vector<std::string> names{"full", "lora", "dora", "qlora"};
   return names;
 }
 
@@ -74,6 +74,7 @@ void set_method(HybridTrainerConfig& config, const std::string& method,
   if (method == "full") return;
   const std::string base = method == "qlora" ? base_of_qlora : "bf16";
   config.lora.alpha = 2 * kRank;
+  if (method == "dora") config.lora.variant = "dora";
   const auto& patterns = find_family(config.model.family).adapted_parts;
   if (patterns.empty()) {
     config.lora.rank = kRank;
@@ -88,13 +89,20 @@ void set_method(HybridTrainerConfig& config, const std::string& method,
       config.parts.push_back({.pattern = pattern, .base = "bf16"});
 }
 
+std::string method_of_run(const HybridTrainerConfig& run) {
+  if (has_quantized_base(run)) return "qlora";
+  if (!run.has_adapters()) return "full";
+  return run.lora.variant == "dora" ? "dora" : "lora";
+}
+
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run,
                          bool sets_base) {
   if (method.empty()) return;
   check_name(method);
   const bool is_quantized = has_quantized_base(run);
-  const std::string own = is_quantized ? "qlora" : run.has_adapters() ? "lora" : "full";
-  if (method == own || (method == "lora" && is_quantized && sets_base)) return;
+  const std::string own = method_of_run(run);
+  const bool is_lora = method == "lora" && run.has_adapters() && (!is_quantized || sets_base);
+  if (method == own || is_lora) return;
   throw UsageError(concat("--method: got ", method, ", but the run trains ", own,
                           "; leave --method out to go on with the run, or begin another one"));
 }

@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// full: all weights; lora: adapters beside weights in 16 bits; qlora: beside weights in few bits.
+/// full: all weights; lora, dora: adapters on a base in 16 bits; qlora: adapters on a quantized base.
 const std::vector<std::string>& fine_tuning_methods();
 
 /// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
@@ -16,7 +16,7 @@ const std::vector<std::string>& fine_tuning_methods();
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method);
 
-/// Makes adapters of rank 16 and alpha 32 of a method lora or qlora: on the parts that the family names
+/// Makes adapters of rank 16 and alpha 32 of a method lora, dora or qlora: on the parts that the family names
 /// for that, whose weights are held as `base`, or else on all linear maps, and all weights. Nothing with
 /// full or without a method. Throws UsageError of another one.
 void set_method(HybridTrainerConfig& config, const std::string& method,
@@ -26,6 +26,9 @@ void set_method(HybridTrainerConfig& config, const std::string& method,
 /// quantized form than the folder's.
 void check_method(const std::string& method, const HybridTrainerConfig& config,
                   const std::filesystem::path& folder);
+
+/// The method that a run's configuration amounts to.
+std::string method_of_run(const HybridTrainerConfig& run);
 
 /// Throws UsageError where a run that goes on was begun by another method; `sets_base`: whether
 /// lora.base is set, so that lora may be beside quantized weights.

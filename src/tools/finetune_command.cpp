@@ -40,44 +40,79 @@ struct FineTuning {
   bool resume = false, json = false;
 };
 
-/// Steps that a run has at least, unless the user says how many: one epoch of a small file would
-/// teach next to nothing.
-constexpr std::int64_t kLeastSteps = 60;
+// Without --epochs, a run has one epoch if that makes kEnoughSteps; else at most kMostEpochs, unless these
+// make fewer than kLeastSteps.
+constexpr std::int64_t kEnoughSteps = 60, kLeastSteps = 30, kMostEpochs = 5;
 
 /// Learning rates where pairs of answers are learned: those of fine-tuning are too high for them.
 constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
 
-/// How many steps the rows make.
+/// Examples as steps see them: rows, packed into `sequences`, of which a step takes `batch`.
 struct EpochLength {
-  std::int64_t rows = 0, sequences = 0, batch = 1;  // sequences in an epoch, and in a step
+  std::int64_t rows = 0, sequences = 0, batch = 1;
   std::int64_t steps(double epochs) const {
     const double steps = epochs * static_cast<double>(sequences) / static_cast<double>(batch);
     return std::max<std::int64_t>(1, std::llround(std::ceil(steps)));
   }
-  /// The fewest whole epochs that make kLeastSteps.
   std::int64_t epochs() const {
-    std::int64_t epochs = 1;
-    while (steps(static_cast<double>(epochs)) < kLeastSteps) ++epochs;
-    return epochs;
+    const auto epochs_of = [once = steps(1)](std::int64_t count) {
+      return (count + once - 1) / once;
+    };
+    return std::max(epochs_of(kLeastSteps), std::min(epochs_of(kEnoughSteps), kMostEpochs));
   }
 };
 
-EpochLength epoch_length(const ExampleFiles& files, const HybridTrainerConfig& config) {
-  const auto tokenizer = load_tokenizer(files.tokenizer);
-  const ExampleData data = read_example_data(files, *tokenizer, config.data);
-  const std::int64_t batch = config.data.batch_size * config.gradient_accumulation.micro_batches;
-  const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
-  const PackedRows packed(data.train, packing_of(config.data, batch, 0, *tokenizer, source));
-  return {std::ssize(data.train), packed.sequences(), batch};
+std::int64_t effective_batch(const HybridTrainerConfig& config) {
+  return config.data.batch_size * config.gradient_accumulation.micro_batches;
 }
 
-/// Why a small file is seen more than once.
-std::string epochs_text(const EpochLength& length, std::int64_t epochs) {
-  const std::int64_t once = length.steps(1);
-  return concat("one epoch of ", length.rows, length.rows == 1 ? " row is " : " rows is ", once,
-                once == 1 ? " step" : " steps", ": training for ", epochs, " epochs, ",
-                length.steps(static_cast<double>(epochs)),
-                " steps, so that the rows are learned; --epochs N sets another number");
+/// Reduces a step to the sequences that there are, since a step that takes one twice computes it twice;
+/// each of `ranks` gets as many. Returns a note of what was set otherwise.
+std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int ranks) {
+  const std::int64_t of_rank = (sequences + ranks - 1) / ranks;
+  if (effective_batch(config) <= of_rank * ranks) return "";
+  const std::int64_t before = effective_batch(config);
+  std::int64_t& batch = config.data.batch_size;
+  batch = std::min(batch, of_rank);
+  while (of_rank % batch != 0) --batch;
+  config.gradient_accumulation.micro_batches = of_rank / batch * ranks;
+  return concat("a step takes ", effective_batch(config), " of the ", sequences,
+                sequences == 1 ? " sequence" : " sequences", " that the rows fill, not ", before);
+}
+
+/// Reduces the batch size of a small file, if neither it nor the steps are set, so that `epochs` make kLeastSteps; then fits
+/// the batch.
+EpochLength fitted_length(const FineTuning& asked, std::int64_t rows, std::int64_t sequences,
+                          TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
+  if (!asked.source.sets("data.batch_size") && !asked.source.sets("training.steps")) {
+    const auto most = static_cast<std::int64_t>(
+        asked.epochs.value_or(kMostEpochs) * static_cast<double>(sequences) /
+        static_cast<double>(kLeastSteps * config.gradient_accumulation.micro_batches));
+    config.data.batch_size = std::clamp<std::int64_t>(most, 1, config.data.batch_size);
+  }
+  const std::string note =
+      fit_batch(config, sequences, settings.ranks == nullptr ? 1 : settings.ranks->size());
+  if (!note.empty()) settings.notes.push_back(note);
+  return {rows, sequences, effective_batch(config)};
+}
+
+/// Sets the steps of a run that begins, and notes what was chosen for a small file.
+void set_steps(const FineTuning& asked, const EpochLength& length, TrainingRunSettings& settings) {
+  const std::int64_t epochs = length.epochs();
+  HybridTrainerConfig& config = settings.config;
+  config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(epochs)));
+  if (asked.epochs || epochs == 1) return;
+  const auto count = [](std::int64_t n, const char* one, const char* more) {
+    return concat(n, " ", n == 1 ? one : more);
+  };
+  std::string note = concat("small file: ", count(length.rows, "row", "rows"));
+  if (config.data.is_rows())
+    note += concat(" in ", count(length.sequences, "sequence", "sequences"), " of up to ",
+                   config.data.sequence_length, " tokens");
+  settings.notes.push_back(concat(note, "; training ", epochs, " epochs, ", config.training.steps,
+                                  " steps of ", length.batch,
+                                  "; --epochs, --batch-size and data.sequence_length change that"));
 }
 
 void check(const FineTuning& asked) {
@@ -185,26 +220,47 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   return config;
 }
 
-/// What follows a source is learnt in sequences of the longest row, since each has one of its own; and
-/// sources of tokens are padded to the longest one.
-void fit_to_sources(const FineTuning& asked, ExampleFiles& files, HybridTrainerConfig& config) {
-  const bool sets_rows = asked.source.sets("data.sequence_length"),
-             sets_sources = asked.source.sets("model.encoder.source_length");
-  if ((files.heard_seconds == 0 && !files.source) || (sets_rows && sets_sources)) return;
-  const ExampleData data = read_example_data(files, *load_tokenizer(files.tokenizer), config.data);
-  std::int64_t longest = 1, source = 1;
-  for (const auto* rows : {&data.train, &data.validation})
-    for (const ExampleRow& row : *rows) {
-      longest = std::max(longest, row.places());
-      source = std::max(source, std::ssize(row.source));
-    }
-  const auto fitted = [](std::int64_t length, std::int64_t most) {
+struct LongestRow {
+  std::int64_t places = 1, source = 1;
+  explicit LongestRow(const ExampleData& data) {
+    for (const auto* rows : {&data.train, &data.validation})
+      for (const ExampleRow& row : *rows) {
+        places = std::max(places, row.places());
+        source = std::max(source, std::ssize(row.source));
+      }
+  }
+  static std::int64_t fitted(std::int64_t length, std::int64_t most) {
     return std::min((length + 7) / 8 * 8, most);
-  };
-  if (!sets_rows) config.data.sequence_length = fitted(longest, config.model.context);
-  if (!files.source || sets_sources) return;
-  config.model.encoder.source_length = fitted(source, config.model.encoder.context);
+  }
+};
+
+/// Pads each target to the longest row, and each source to the longest source.
+void fit_to_sources(const FineTuning& asked, const ExampleData& data, ExampleFiles& files,
+                    HybridTrainerConfig& config) {
+  const LongestRow longest(data);
+  if (!asked.source.sets("data.sequence_length"))
+    config.data.sequence_length = LongestRow::fitted(longest.places, config.model.context);
+  if (!files.source || asked.source.sets("model.encoder.source_length")) return;
+  config.model.encoder.source_length =
+      LongestRow::fitted(longest.source, config.model.encoder.context);
   files.source->longest = config.model.encoder.source_length;
+}
+
+std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files,
+                              const Tokenizer& tokenizer, const HybridTrainerConfig& config) {
+  const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
+  return PackedRows(data.train, packing_of(config.data, 1, 0, tokenizer, source)).sequences();
+}
+
+/// Packs the rows of a small file into sequences of its longest row, unless the length is set, so that
+/// there are more steps and less padding.
+void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const ExampleFiles& files,
+                       const Tokenizer& tokenizer, HybridTrainerConfig& config) {
+  if (asked.source.sets("data.sequence_length")) return;
+  const std::int64_t sequences = packed_sequences(data, files, tokenizer, config);
+  if (sequences * kMostEpochs >= kLeastSteps * effective_batch(config)) return;
+  config.data.sequence_length =
+      LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
 }
 
 /// Of a run that begins, or whose number of steps is asked for anew.
@@ -218,24 +274,26 @@ void set_phases(const FineTuning& asked, HybridTrainerConfig& config) {
 void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
   const bool goes_on = goes_on_with_a_run(asked);
-  if ((goes_on && !asked.epochs) || asked.source.sets("training.steps")) return;
+  if (goes_on && !asked.epochs) return;
   const std::int64_t examples = examples_in_epoch(settings);
   if (examples == 0 && asked.epochs)
     throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
                             config.model.family,
                             " draws its own without end; give --set training.steps=N"));
   if (examples == 0) return;
-  const EpochLength length{examples, examples,
-                           config.data.batch_size * config.gradient_accumulation.micro_batches};
-  const std::int64_t enough = length.epochs();
-  config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
-  if (goes_on) return;
-  if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
+  if (goes_on) {
+    config.training.steps =
+        EpochLength{examples, examples, effective_batch(config)}.steps(*asked.epochs);
+    return;
+  }
+  const EpochLength length = fitted_length(asked, examples, examples, settings);
+  if (asked.source.sets("training.steps")) return;
+  set_steps(asked, length, settings);
   set_phases(asked, config);
 }
 
-/// Of a run that begins, 3 % of its steps warm up, where nothing else is set.
-void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
+/// Chooses lengths, batch and steps from the examples, unless they are set.
+void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
   if (!find_family(config.model.family).is_of_language) {
     set_steps_of_network(asked, settings);
@@ -256,17 +314,25 @@ void set_steps(const FineTuning& asked, std::time_t now, TrainingRunSettings& se
     files.tokenizer = paths.root + "/tokenizer";
     files.source = source_format_of(config.model, files.tokenizer);
     files.now = data.now;
-    config.training.steps = epoch_length(files, config).steps(*asked.epochs);
+    const auto tokenizer = load_tokenizer(files.tokenizer);
+    const ExampleData rows = read_example_data(files, *tokenizer, config.data);
+    config.training.steps =
+        EpochLength{std::ssize(rows.train), packed_sequences(rows, files, *tokenizer, config),
+                    effective_batch(config)}
+            .steps(*asked.epochs);
     return;
   }
   files.source = source_format_of(config.model, files.tokenizer);
-  fit_to_sources(asked, files, config);
-  if (!asked.source.sets("training.steps")) {
-    const EpochLength length = epoch_length(files, config);
-    const std::int64_t enough = length.epochs();
-    config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(enough)));
-    if (!asked.epochs && enough > 1) settings.notes.push_back(epochs_text(length, enough));
+  const auto tokenizer = load_tokenizer(files.tokenizer);
+  const ExampleData data = read_example_data(files, *tokenizer, config.data);
+  if (files.heard_seconds > 0 || files.source) {
+    fit_to_sources(asked, data, files, config);
+  } else {
+    fit_to_small_file(asked, data, files, *tokenizer, config);
   }
+  const EpochLength length = fitted_length(
+      asked, std::ssize(data.train), packed_sequences(data, files, *tokenizer, config), settings);
+  if (!asked.source.sets("training.steps")) set_steps(asked, length, settings);
   set_phases(asked, config);
 }
 
@@ -294,12 +360,11 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "Validation examples; else data.validation_fraction of the rows is held back.");
   add_columns_option(syntax.options, asked.columns);
   add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
-  add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
+  add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
-      "linear layers, beside frozen weights in bf16, learning rate 2e-4. qlora: the same beside "
-      "weights in few bits: the blocks of a GGUF file, else 4 bits (nf4). Change them with --set "
-      "lora.rank=…, lora.alpha, lora.targets, "
-      "lora.base, optimizer.learning_rate.");
+      "linear layers of a frozen base in bf16, learning rate 2e-4. dora: lora with a magnitude for "
+      "each row. qlora: lora on a quantized base: the blocks of a GGUF file, else 4 bits (nf4). "
+      "Change them with --set lora.rank=…, lora.alpha, lora.targets, lora.base.");
   add("objective", po::value(&asked.objective)->value_name("WHAT"),
       "next_token (default); or, of pairs of a better and a worse answer ({\"prompt\", \"chosen\", "
       "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
@@ -315,8 +380,18 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
       po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
-      "Passes over the rows, unless training.steps is set. Default: one, or for a small file as "
-      "many as make 60 steps.");
+      "Passes over the rows, unless training.steps is set. Default: one; for small files 2 to 5, "
+      "or as "
+      "many as make 30 steps.");
+  const auto sets = [&](const char* key) {
+    return po::value<std::string>()->notifier([&asked, key](const std::string& value) {
+      asked.source.settings.push_back(concat(key, "=", value));
+    });
+  };
+  add("lr", sets("optimizer.learning_rate")->value_name("RATE"), "optimizer.learning_rate.");
+  add("batch-size", sets("data.batch_size")->value_name("B"),
+      "data.batch_size: sequences of a micro-batch, and of a step unless "
+      "gradient_accumulation.micro_batches is set.");
   add("resume", po::bool_switch(&asked.resume),
       "Go on from the run's newest checkpoint, or start where there is none.");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
@@ -372,7 +447,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
       check_ranks(of_run.config, all->size());
       now = std::stoll(all->host_gather(std::to_string(now)).front());
     }
-    set_steps(asked, now, of_run);
+    choose_sizes(asked, now, of_run);
   });
 }
 

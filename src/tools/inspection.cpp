@@ -24,6 +24,8 @@
 #include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/tensorboard_sink.h"
+#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/tools/fine_tuning_method.h"
 #include "src/tools/gguf_inspection.h"
 #include "src/tools/json_as_text.h"
 
@@ -251,6 +253,33 @@ json::object inspect_shortage(const fs::path& path) {
   return found;
 }
 
+json::value adapter_of(const HybridTrainerConfig& config) {
+  if (!config.lora.is_on()) return nullptr;
+  return json::object{{"rank", config.lora.rank},
+                      {"alpha", config.lora.alpha},
+                      {"targets", config.lora.targets},
+                      {"base_precision", config.lora.base}};
+}
+
+json::value text_or_null(const std::string& text) {
+  return text.empty() ? json::value() : json::value(text);
+}
+
+/// What a run was asked to do.
+void add_training(json::object& found, const RunPaths& paths, const HybridTrainerConfig& config) {
+  const RunData data = data_of_run(paths);
+  found["command"] = text_or_null(data.command);
+  found["base"] = text_or_null(data.base.string());
+  found["data"] = text_or_null(data.folder.string());
+  found["validation_data"] = text_or_null(data.validation.string());
+  found["method"] = method_of_run(config);
+  found["adapter"] = adapter_of(config);
+  found["batch"] = json::object{{"size", config.data.batch_size},
+                                {"micro_batches", config.gradient_accumulation.micro_batches},
+                                {"sequence_length", config.data.sequence_length}};
+  found["learning_rate"] = config.optimizer.learning_rate;
+}
+
 json::object inspect_run(const RunPaths& paths) {
   HybridTrainerConfig config;
   read_config(config, paths.config());
@@ -266,21 +295,25 @@ json::object inspect_run(const RunPaths& paths) {
   }
   json::value shortage;
   if (fs::exists(paths.shortage())) shortage = paths.shortage();
-  return {{"kind", "run"},
-          {"path", paths.root},
-          {"out_of_memory", std::move(shortage)},
-          {"steps", summary.steps},
-          {"steps_planned", config.training.steps},
-          {summary.counts_examples ? "examples" : "tokens", summary.sum.tokens},
-          {"seconds", summary.sum.seconds},
-          {"last_train_loss", json_or_null(summary.final_train_loss)},
-          {"last_validation_loss", json_or_null(summary.final_validation_loss)},
-          {"objective", config.objective},
-          {"optimizer", config.optimizer.name},
-          {"model", model_object(config.model)},
-          {"phases", std::move(phases)},
-          {"best_checkpoint", best_checkpoint_in(paths.checkpoints())},
-          {"checkpoints", checkpoints_in(paths.checkpoints())}};
+  json::object found{{"kind", "run"}, {"path", paths.root}};
+  if (fs::exists(paths.root + "/data.json")) add_training(found, paths, config);
+  const json::object so_far{
+      {"out_of_memory", std::move(shortage)},
+      {"steps", summary.steps},
+      {"steps_planned", config.training.steps},
+      {summary.counts_examples ? "examples" : "tokens", summary.sum.tokens},
+      {"seconds", summary.total_seconds()},
+      {"initial_validation_loss", json_or_null(summary.sum.initial_validation_loss)},
+      {"last_train_loss", json_or_null(summary.final_train_loss)},
+      {"last_validation_loss", json_or_null(summary.final_validation_loss)},
+      {"objective", config.objective},
+      {"optimizer", config.optimizer.name},
+      {"model", model_object(config.model)},
+      {"phases", std::move(phases)},
+      {"best_checkpoint", best_checkpoint_in(paths.checkpoints())},
+      {"checkpoints", checkpoints_in(paths.checkpoints())}};
+  found.insert(so_far.begin(), so_far.end());
+  return found;
 }
 
 json::object inspect_folder(const fs::path& path) {

@@ -42,7 +42,7 @@ void print_first_steps() {
          "What will it learn from my file?    hybrid rows FILE --model FOLDER --show 1\n"
          "Fine-tune a model on my examples:   hybrid finetune --model FOLDER --data FILE --run "
          "RUN\n"
-         "Talk to what came of it:            hybrid sample RUN --chat\n"
+         "Chat with the result:               hybrid chat RUN\n"
          "Train from text of my own:          hybrid prepare TEXT... --output DATA\n"
          "                                    hybrid train --preset tiny --data DATA --run RUN\n"
          "FOLDER is a model of Hugging Face or a GGUF file, FILE has one JSON object a line:\n"

@@ -77,6 +77,14 @@ ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
                                                         : options.control_tokens);
 }
 
+/// Says that a model wrote nothing, and how a chat model is asked.
+void note_empty_text(const TrainedRun& run, const std::string& folder) {
+  std::cerr << "note: the model ended the text at once";
+  if (read_chat_files(run.tokenizer_folder).chat_template)
+    std::cerr << "; it has a chat template, so ask it in a conversation: hybrid chat " << folder;
+  std::cerr << "\n";
+}
+
 /// Prints the prompt and what follows it, as it comes, or one JSON object.
 void complete(const WritingModel& model, DraftModel* draft, const SampleOptions& options,
               const Stream& stream) {
@@ -106,6 +114,7 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
   if (result.forgotten > 0)
     std::cerr << "warning: " << told_of_forgotten(result.forgotten, window) << "\n";
   if (!options.json || isatty(STDERR_FILENO) != 0) tell(result);
+  if (result.tokens == 0 && settings.tokens > 0) note_empty_text(model.run, options.folder);
 }
 
 void add_sampling_options(po::options_description& options, SampleOptions& asked) {
@@ -135,8 +144,31 @@ void add_sampling_options(po::options_description& options, SampleOptions& asked
       "Ends the text before TEXT; may be given more than once.");
 }
 
+void add_prompt_options(po::options_description& options, SampleOptions& asked) {
+  auto add = options.add_options();
+  const auto is_given = [&asked](const std::string&) { asked.prompted = true; };
+  add("prompt", po::value(&asked.prompt)->notifier(is_given)->value_name("TEXT"),
+      "How the text begins; may be empty.");
+  add("prompts", po::value(&asked.prompts)->value_name("FILE"),
+      "A prompt on each line; each one's seed is one more than the last one's.");
+  const auto batch = [&asked](std::int64_t count) { asked.batch = count; };
+  add("batch", po::value<std::int64_t>()->value_name("N")->notifier(batch),
+      "With --prompts: texts written at a time (8), sooner where prompts have little in common; on "
+      "a processor each is then what it is alone. 1 computes once what a prompt has in common with "
+      "the one before.");
+  add("chat", po::bool_switch(&asked.chat), "Hold a conversation.");
+}
+
 CommandSyntax sample_syntax(SampleOptions& options) {
-  CommandSyntax syntax{
+  if (options.chat)
+    return {.name = "chat",
+            .usage = "RUN|HF_DIR [--system TEXT] [options]",
+            .description =
+                "Holds a conversation with a run's newest checkpoint or a Hugging Face folder, by\n"
+                "the folder's chat template, a line of standard input at a time; the same as\n"
+                "`hybrid sample --chat`.",
+            .operands = {"RUN|HF_DIR"}};
+  return {
       .name = "sample",
       .usage = "RUN|HF_DIR (--prompt TEXT | --prompts FILE | --chat) [options]",
       .description =
@@ -146,18 +178,12 @@ CommandSyntax sample_syntax(SampleOptions& options) {
           "same seed gives the same text. An end-of-text token or a --stop ends it early.",
       .operands = {"RUN|HF_DIR"},
       .may_be_empty = "prompt"};
+}
+
+CommandSyntax syntax_of(SampleOptions& options) {
+  CommandSyntax syntax = sample_syntax(options);
   auto add = syntax.options.add_options();
-  const auto is_given = [&](const std::string&) { options.prompted = true; };
-  add("prompt", po::value(&options.prompt)->notifier(is_given)->value_name("TEXT"),
-      "How the text begins; may be empty.");
-  add("prompts", po::value(&options.prompts)->value_name("FILE"),
-      "A prompt on each line; each one's seed is one more than the last one's.");
-  const auto batch = [&](std::int64_t count) { options.batch = count; };
-  add("batch", po::value<std::int64_t>()->value_name("N")->notifier(batch),
-      "With --prompts: texts written at a time (8), sooner where prompts have little in common; on "
-      "a processor each is then what it is alone. 1 computes once what a prompt has in common with "
-      "the one before.");
-  add("chat", po::bool_switch(&options.chat), "Hold a conversation.");
+  if (!options.chat) add_prompt_options(syntax.options, options);
   add("system", po::value(&options.system)->value_name("TEXT"),
       "With --chat: what the system says first.");
   add_sampling_options(syntax.options, options);
@@ -236,12 +262,10 @@ void search(const WritingModel& model, const SampleOptions& options, const Strea
   continue_by_beams(model, asked, options.generation, stream);
 }
 
-}  // namespace
-
-int sample_command(const std::vector<std::string>& arguments) {
-  SampleOptions options;
-  const auto operands = parse_command_line(sample_syntax(options), arguments);
+int write(SampleOptions options, const std::vector<std::string>& arguments) {
+  const auto operands = parse_command_line(syntax_of(options), arguments);
   if (!operands) return 0;
+  options.folder = operands->front();
   options.generation.sampling.seed = static_cast<std::uint64_t>(options.seed);
   check(options);
 
@@ -297,6 +321,18 @@ int sample_command(const std::vector<std::string>& arguments) {
                      model, drafts, stream);
   }
   return 0;
+}
+
+}  // namespace
+
+int sample_command(const std::vector<std::string>& arguments) {
+  return write(SampleOptions(), arguments);
+}
+
+int chat_command(const std::vector<std::string>& arguments) {
+  SampleOptions options;
+  options.chat = true;
+  return write(std::move(options), arguments);
 }
 
 }  // namespace hybrid_trainer

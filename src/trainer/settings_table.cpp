@@ -43,9 +43,11 @@ std::string finder_text(const LearningRateFinderConfig& finder) {
                 " updates whether the learning rate is too low");
 }
 
-std::string precision_line(const HybridTrainer& trainer) {
+/// Of the phases that the run comes into.
+std::string precision_line(const HybridTrainer& trainer, bool predicts) {
   std::string text;
   for (Phase phase : kAllPhases) {
+    if (!predicts && (phase == Phase::kPredict || phase == Phase::kCorrect)) continue;
     const char* const name = precision_name(trainer.precision().of(phase));
     text += concat(text.empty() ? "" : ", ", name_of(phase), " ", name);
   }
@@ -72,7 +74,7 @@ std::string settings_table(std::vector<std::pair<std::string, std::string>> rows
                            config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,
                            ", clip ", optimizer.clip_norm, groups_text(optimizer))},
       {"phases", phases_line(config.phases) + finder_text(config.learning_rate_finder)},
-      {"precision", precision_line(trainer)},
+      {"precision", precision_line(trainer, config.phases.max_predict_steps > 0)},
       {"device", device_line(stream)},
       {"machine",
        concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},

@@ -93,7 +93,7 @@ class Frame {
     losses.add("loss " + units::fixed(last.loss, 4), kBold);
     if (const auto& validation = run_.summary().final_validation_loss)
       losses.add("  validation " + units::fixed(*validation, 4));
-    losses.add("  time " + units::duration(run_.summary().sum.seconds));
+    losses.add("  time " + units::duration(run_.summary().total_seconds()));
   }
 
   const char* state_color() const {

@@ -111,7 +111,7 @@ void WatchedRun::forget_records() {
   content_ = {};
   summary_ = {};
   last_ = {};
-  mean_seconds_ = mean_tokens_ = 0;
+  mean_seconds_ = mean_overhead_ = mean_tokens_ = 0;
   averaged_ = 0;
 }
 
@@ -128,6 +128,7 @@ void WatchedRun::add(const StepRecord& record) {
   averaged_ = std::min(averaged_ + 1, kStepsOfMean);
   const double weight = 1 / static_cast<double>(averaged_);
   mean_seconds_ += weight * (record.seconds - mean_seconds_);
+  mean_overhead_ += weight * (record.overhead_seconds - mean_overhead_);
   mean_tokens_ += weight * (static_cast<double>(record.tokens) - mean_tokens_);
 }
 
@@ -178,7 +179,7 @@ double WatchedRun::done_share() const {
 
 std::optional<double> WatchedRun::seconds_left() const {
   if (state_ != "running" || planned_steps_ <= last_.step) return {};
-  return mean_seconds_ * static_cast<double>(planned_steps_ - last_.step);
+  return (mean_seconds_ + mean_overhead_) * static_cast<double>(planned_steps_ - last_.step);
 }
 
 double WatchedRun::tokens_per_second() const {

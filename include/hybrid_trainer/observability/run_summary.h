@@ -37,8 +37,9 @@ struct BestCheckpoint {
 
 /// summary.json: the outcome of a run.
 struct RunSummary {
-  std::string version;  // of this program
-  std::string command;  // as it was typed
+  std::string version;        // of this program
+  std::string command;        // as it was typed
+  std::string first_command;  // that began the run, if `command` resumed it
   std::int64_t parameters = 0;
   std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
   bool masked = false;               // losses are of masked tokens, not of next ones
@@ -53,6 +54,7 @@ struct RunSummary {
   /// kind of memory, and what the last step that has a field says in it.
   StepRecord sum;
   std::array<PhaseUse, kPhases> phases;
+  double total_seconds() const { return sum.seconds + sum.overhead_seconds; }
   PredictionCounts predictions;
   /// Steps by the gravest that was done about what went wrong in them; times that the run went back.
   std::array<std::int64_t, kAllRecoveries.size()> recoveries{};

@@ -35,6 +35,9 @@ struct StepRecord {
   std::int64_t effective_batch = 0;  // examples of the step; 0 where an older file was read
   std::int64_t micro_batches = 0;    // that it was computed in
   double seconds = 0;                // wall-clock time of this step
+  /// Wall-clock time between the record before and this one that is not the step's: batches, evaluation,
+  /// saving.
+  double overhead_seconds = 0;
   double tokens_per_second = 0;
   MemoryUse device_memory;  // at the end of the step; peaks since the step began
   /// Highest total of device memory while this step entered a phase; 0 where it did not. What the
@@ -54,7 +57,8 @@ struct StepRecord {
   /// What predicted, in Predict and where that is decided on, and for how many steps; "" elsewhere.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
-  /// In Full: the loss that predictions have saved so far, less what Full would have at their cost.
+  /// In Full: the loss that predictions have saved so far, less what Full would have at their cost, by the
+  /// gate's estimate, which says nothing of the run's last loss.
   std::optional<double> advantage;
   /// Exact updates that were pending while the step was computed; absent without asynchronous
   /// updates.
@@ -82,8 +86,7 @@ struct StepRecord {
   /// began has made; absent without routers that learn.
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
-  /// Of pairs of answers (objective dpo or orpo), means over the step's pairs, or over those of this
-  /// rank: rewards of both answers, their difference, and how often it is above 0. The last two also
+  /// Of pairs of answers (objective dpo or orpo), means over the step's pairs: rewards of both answers, their difference, and how often it is above 0. The last two also
   /// over all pairs of an evaluation that followed this step.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
@@ -98,6 +101,8 @@ struct StepRecord {
   /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".
   std::string event;
   bool warns = false;  // the event tells of something that went wrong
+  /// Validation loss of the model that a fine-tuning run begins with; in its first record.
+  std::optional<double> initial_validation_loss;
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
   /// Validation loss of the mean of the weights, if one is kept.
@@ -125,6 +130,7 @@ struct StepRecord {
     visit("effective_batch", newer, of.effective_batch...);
     visit("micro_batches", newer, of.micro_batches...);
     visit("seconds", {.fold = Fold::kSum}, of.seconds...);
+    visit("overhead_seconds", newer.folded(Fold::kSum), of.overhead_seconds...);
     visit("tokens_per_second", {}, of.tokens_per_second...);
     visit("live_bytes", {}, of.device_memory.live...);
     visit("peak_bytes", {.fold = Fold::kMost}, of.device_memory.peak...);
@@ -164,6 +170,9 @@ struct StepRecord {
     visit("cost", newer, of.cost...);
     visit("event", {}, of.event...);
     visit("warns", newer, of.warns...);
+    visit("initial_validation_loss",
+          beside(of.initial_validation_loss...).named("initial validation loss"),
+          of.initial_validation_loss...);
     visit("validation_loss", {.name = "validation loss"}, of.validation_loss...);
     visit("average_validation_loss",
           beside(of.average_validation_loss...).named("average's validation loss"),

@@ -73,7 +73,7 @@ class WatchedRun {
   StepRecord last_;
   ReportContent content_;
   RunSummary summary_, given_;  // given_: what summary.json says beside the records
-  double mean_seconds_ = 0, mean_tokens_ = 0;
+  double mean_seconds_ = 0, mean_overhead_ = 0, mean_tokens_ = 0;
   std::int64_t averaged_ = 0;  // steps in these means
 };
 
