@@ -123,7 +123,7 @@ std::string value_problem(const FieldNode& field, const std::string& path,
     }
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
-    constexpr std::uint64_t kLeastPlain = 1'000'000;  // bytes that need no unit
+    constexpr std::uint64_t kLeastPlain = 4096;  // bytes that need no unit
     const auto size = field.is_size ? MemorySize::parse(*text) : std::nullopt;
     if (field.is_size && !size)
       return concat(path, ": got ", *text, ", want bytes: 1000000, 500MB, 16GiB");

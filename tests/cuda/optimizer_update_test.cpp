@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
+#include "hybrid_trainer/kernels/reductions.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/kernels/optimizer_update.h"
 
+#include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/kernel_case.h"
 #include "kernels/stochastic_rounding.h"
 

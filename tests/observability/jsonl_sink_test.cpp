@@ -148,6 +148,8 @@ TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
   written.reward_margin = 0.75;
   written.preference_accuracy = 0.875;
   written.validation_reward_margin = 0.625;
+  written.overhead_seconds = 0.5;
+  written.initial_validation_loss = 3.5;
   written.validation_preference_accuracy = 1;
   JsonlSink(metrics()).write(written);
   std::vector<StepRecord> read;

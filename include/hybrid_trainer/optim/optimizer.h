@@ -56,8 +56,8 @@ class Optimizer {
   /// update_weight for each parameter; those that lie on the device may share launches.
   virtual void update_weights(float learning_rate, float gradient_scale, const Stream& stream);
   virtual void end_step(const Stream&) {}
-  /// directions[i] = the change that a step with a zero gradient and no weight decay would make to
-  /// parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
+  /// directions[i] = the change that a step with a vanishing gradient and no weight decay would make
+  /// to parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
   /// visiting order. Changes no state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
