@@ -114,10 +114,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   const bool has_tokenizer = !data.folder.empty() || !data.tokenizer.empty();
   if (has_tokenizer && data.tokenizer != tokenizer_folder(paths)) {
     const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
-    for (const auto& [name, content] : read_tokenizer_files(from)) {
-      fs::create_directories(tokenizer_folder(paths));
-      replace_file(tokenizer_folder(paths) + "/" + name, content);
-    }
+    write_tokenizer_files(read_tokenizer_files(from), tokenizer_folder(paths));
     write_end_tokens(paths, data);
   }
   write_run_config(paths, config);
