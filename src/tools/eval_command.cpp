@@ -111,6 +111,7 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
                            .vocabulary = run.config.model.vocabulary,
                            .called = options.called,
                            .pairs = is_own && run.config.prefers(),
+                           .measured = !is_own,
                            .heard_seconds = heard_seconds(run.config.model),
                            .source = source_format_of(model, run.tokenizer_folder)};
   DataConfig longest = config;
@@ -119,6 +120,8 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   if (is_own && data.checksum != own.checksum)
     throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
   for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";
+  if (!is_own)
+    for (const std::string& note : data.notes) std::cerr << note << "\n";
   const std::string cut = told_of_cut(
       {&data.validation}, longest.sequence_length,
       whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
