@@ -200,6 +200,11 @@ TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
   EXPECT_EQ(said_.str(), "");
 }
 
+TEST_F(FamilyKeys, NoHeadsOfKeysAreThoseOfQueries) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "mixtral"})
+    EXPECT_EQ(read(type, R"("num_key_value_heads": null)").key_heads, 4) << type;
+}
+
 TEST_F(FamilyKeys, WindowsOfMixturesAreInTheLayersThatTransformersGivesThem) {
   const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "sliding_window": 16,
