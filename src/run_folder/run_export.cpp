@@ -7,13 +7,16 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/run_folder/model_card.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -174,6 +177,21 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::p
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
+/// By the keys of GGUF files.
+std::vector<std::pair<std::string, std::string>> license_keys(const std::filesystem::path& base) {
+  if (base.empty()) return {};
+  if (!is_gguf_file(base)) {
+    const std::string license = license_of(base);
+    return license.empty() ? std::vector<std::pair<std::string, std::string>>()
+                           : std::vector{std::pair(std::string("general.license"), license)};
+  }
+  std::vector<std::pair<std::string, std::string>> keys;
+  const GgufFile file(base);
+  for (const char* key : {"general.license", "general.license.name", "general.license.link"})
+    if (const auto text = file.text(key)) keys.emplace_back(key, *text);
+  return keys;
+}
+
 }  // namespace
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
@@ -189,7 +207,8 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   GgufExport result{.type = type};
   if (type.empty()) result.type = export_dtype(run) == DType::kBF16 ? "bf16" : "f16";
   const std::vector<float> before = probe_logits(model, output.string(), stream);
-  export_gguf(model, *run.tokenizer, run.token_ids, result.type, output, stream);
+  result.types = export_gguf(model, {*run.tokenizer, run.token_ids, license_keys(run.origin)},
+                             result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
   result.tokens = compare_tokens(*run.tokenizer, output);
   visit_gguf_weights(output, model, model.config(),
