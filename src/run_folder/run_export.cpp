@@ -22,6 +22,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kProbeTokens = 64;
+constexpr std::size_t kMostGenerationBytes = 1 << 20;
 
 void require_adapters(const TrainedRun& run) {
   if (!run.config.freezes())
@@ -106,6 +107,10 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
   const DType rounded = dtype.value_or(export_dtype(run));
   export_hugging_face(*run.network, run.config.model, run.tokenizer.get(), output, stream,
                       model_families(), rounded, run.token_ids, run.origin);
+  if (!run.end_tokens.empty()) {
+    const std::filesystem::path file = output / "generation_config.json";
+    replace_file(file, with_end_tokens(read_file(file, kMostGenerationBytes), run.end_tokens));
+  }
   return rounded;
 }
 

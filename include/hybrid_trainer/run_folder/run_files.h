@@ -63,7 +63,8 @@ struct TrainedRun {
   std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
   std::shared_ptr<MemoryPlaces> places;    // where weights lie that are not on the device
   std::unique_ptr<Network> network;
-  std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
+  std::string token_ids;                 // of special tokens, see hugging_face/token_ids.h
+  std::vector<std::int32_t> end_tokens;  // of an adapter, which its base lacks
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
   std::filesystem::path origin;       // the Hugging Face folder that all began with, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
