@@ -73,11 +73,22 @@ void check_same_data(const RunData& before, const RunData& here) {
 
 }  // namespace
 
+/// Keys of a run that goes on, which may have set them.
+static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
+  const bool rotates = std::ranges::count(find_family(model.family).keys, "rope_scaling") > 0;
+  return rotates ? std::vector<std::string>{"model.context", "model.rope_scaling"}
+                 : std::vector<std::string>();
+}
+
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   const ModelRegistry& registry = *settings_.registry;
-  if (settings_.init_from)
+  if (settings_.init_from) {
+    const RunPaths paths{settings_.run.string()};
+    const bool goes_on = settings_.resume && paths.hold_a_run();
     config.model = with_training_of(
-        read_hugging_face_model_config(*settings_.init_from, 0, registry), config.model);
+        read_hugging_face_model_config(*settings_.init_from, 0, registry), config.model,
+        goes_on ? keys_of_positions(config.model) : settings_.explicit_keys);
+  }
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
   const std::int64_t known = vocabulary_size().value_or(0);
   const std::int64_t wanted = known + (config.masks() ? 1 : 0);

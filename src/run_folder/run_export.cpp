@@ -114,9 +114,25 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
   return rounded;
 }
 
+/// Adapters were trained over positions that a file of adapters cannot tell of.
+static void warn_of_positions(const TrainedRun& run, const std::filesystem::path& output) {
+  const auto positions = [](const ModelConfig& model) {
+    std::string all;
+    for (const auto& [key, text] : texts_of_keys(model))
+      if (key == "context" || key.starts_with("rope_scaling.")) all += text + " ";
+    return all;
+  };
+  if (positions(run.config.model) == positions(read_hugging_face_model_config(run.base, 0))) return;
+  warn(output.string(),
+       concat(
+           "the run set model.context or model.rope_scaling, and adapters have no place for them; ",
+           "merge them for other programs (--merge)"));
+}
+
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {
   require_adapters_alone(run);
+  warn_of_positions(run, output);
   write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), output, stream);
   if (run.tokenizer == nullptr) return;
   const auto file = run.tokenizer->files().find("generation_config.json");
@@ -151,6 +167,7 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream) {
   require_adapters_alone(run);
+  warn_of_positions(run, output);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
   const std::filesystem::path folder = passing.create() / "adapter";
   write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), folder, stream);
