@@ -64,11 +64,10 @@ void check_same_data(const RunData& before, const RunData& here) {
   const bool same_length = before.train_tokens == here.train_tokens;
   const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
   if (same_length && same_content) return;
-  throw DataError(concat(here.folder.string(), same_length ? " holds other data, of " : " has ",
-                         here.train_tokens, " training tokens, and the run was trained on ",
-                         before.train_tokens,
-                         ", where its position means another place; give --data the run's own, ",
-                         before.folder.string()));
+  const std::string tokens =
+      concat(here.train_tokens, " training tokens, and the run was trained on ",
+             before.train_tokens, same_length ? " others" : "");
+  throw DataError(told_of_other_data(here.folder, before.folder, tokens));
 }
 
 }  // namespace
@@ -125,9 +124,9 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
 }
 
 void LanguageTask::prepare(const Beginning& beginning) {
-  prepare_data(beginning);
   if (settings_.adapter)
     read_adapter_weights(*settings_.adapter, as_language_model(beginning.model), beginning.stream);
+  prepare_data(beginning);
   answer_before(beginning);
 }
 

@@ -188,6 +188,18 @@ void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, con
                          "folder tokenizer/ as --tokenizer"));
 }
 
+std::string told_of_other_data(const fs::path& here, const fs::path& own,
+                               const std::string& tokens) {
+  const std::string counts = tokens.empty() ? "" : concat(" (it has ", tokens, ")");
+  if (fs::weakly_canonical(here) == fs::weakly_canonical(own))
+    return concat(here.string(), " has changed since the run began", counts,
+                  ", so the run's place in it is lost; bring it back as it was, or begin another ",
+                  "run from this one's weights: hybrid export RUN --output FOLDER");
+  return concat(here.string(), " holds other data than the run was trained on", counts,
+                ", where its position means another place; give --data the run's own, ",
+                own.string());
+}
+
 std::string end_of_run(const RunPaths& paths) {
   if (!fs::exists(paths.summary())) return "";
   const boost::json::value value = read_json(paths.summary());

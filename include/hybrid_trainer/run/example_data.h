@@ -57,6 +57,13 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
+/// What the model that a run with objective dpo began with gives for other pairs, laid out by `packing`.
+/// Throws MissingInput, DataError where that model is gone or another one.
+std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
+                                                         const std::vector<ExampleRow>& rows,
+                                                         const PackedRows::Settings& packing,
+                                                         const Stream& stream);
+
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
 

@@ -49,6 +49,11 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
+/// Why a run cannot go on with `here` in place of its own data, which may be the same file, changed; and
+/// what to do. `tokens`: how many there are and were, or "".
+std::string told_of_other_data(const std::filesystem::path& here, const std::filesystem::path& own,
+                               const std::string& tokens);
+
 /// How the run ended, as its summary.json says: "finished", "interrupted", "diverged" or "failed";
 /// empty where there is none. Throws DataError.
 std::string end_of_run(const RunPaths& paths);
