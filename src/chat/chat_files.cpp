@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
+#include <map>
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/named_templates.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
@@ -16,7 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kLargestTemplate = std::size_t{1} << 20;
 constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
 
 /// The text of a string, or the content of an added token's object.
@@ -28,43 +29,13 @@ const json::string* token_text(const json::value& value) {
   return value.if_string();
 }
 
-using NamedTexts = std::vector<std::pair<std::string, std::string>>;
-
-/// The texts of chat_template, which may be a list of templates with names.
-NamedTexts template_texts(const json::value& value, const std::string& name) {
-  if (value.is_string()) return {{"default", std::string(value.get_string())}};
-  if (!value.is_array())
-    throw DataError(concat(name, ": chat_template: want a text, or a list of {name, template}"));
-  NamedTexts texts;
-  for (const json::value& entry : value.get_array()) {
-    const json::object* object = entry.if_object();
-    const json::value* title = object == nullptr ? nullptr : object->if_contains("name");
-    const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
-    if (title == nullptr || !title->is_string() || text == nullptr || !text->is_string())
-      throw DataError(concat(name, ": chat_template: want a list of {name, template}"));
-    texts.emplace_back(title->get_string(), text->get_string());
-  }
-  return texts;
-}
-
-const std::string* text_named(const NamedTexts& texts, std::string_view name) {
-  const auto found = std::ranges::find(texts, name, &NamedTexts::value_type::first);
-  return found == texts.end() ? nullptr : &found->second;
-}
-
-void read_templates(const json::value& value, const std::string& name, ChatFiles& files) {
-  const NamedTexts texts = template_texts(value, name);
-  const std::string* text = text_named(texts, "default");
-  if (text == nullptr) {
-    std::string known;
-    for (const auto& [title, ignored] : texts) known += (known.empty() ? "" : ", ") + title;
-    throw DataError(concat(name, ": chat_template: none is named \"default\"; there are ", known));
-  }
-  files.chat_template.emplace(*text, name + ": chat_template");
-  const std::string* of_tools = text_named(texts, "tool_use");
+void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& files) {
+  const NamedTemplate* of_chats = find_template(templates, "default");
+  if (of_chats == nullptr) return;
+  files.chat_template.emplace(of_chats->text, of_chats->place);
+  const NamedTemplate* of_tools = find_template(templates, "tool_use");
   try {
-    if (of_tools != nullptr)
-      files.tool_template.emplace(*of_tools, name + ": chat_template tool_use");
+    if (of_tools != nullptr) files.tool_template.emplace(of_tools->text, of_tools->place);
   } catch (const DataError& error) {  // chats without tools do not need it
     files.tool_template_problem = error.what();
   }
@@ -83,7 +54,8 @@ json::object object_in(const fs::path& file) {
 const ChatTemplate& ChatFiles::template_for(bool has_tools) const {
   if (has_tools && !tool_template_problem.empty()) throw DataError(tool_template_problem);
   if (has_tools && tool_template) return *tool_template;
-  if (!chat_template) throw DataError("the model's folder has no chat template");
+  if (!chat_template)
+    throw DataError(missing_template.empty() ? "the model has no chat template" : missing_template);
   return *chat_template;
 }
 
@@ -105,12 +77,20 @@ std::vector<std::pair<std::string, std::string>> special_tokens_of(const GgufFil
 ChatFiles chat_files_of(const GgufFile& file) {
   ChatFiles files;
   files.special_tokens = special_tokens_of(file);
-  if (const auto text = file.text("tokenizer.chat_template")) {
-    if (text->size() > kLargestTemplate)
-      throw DataError(concat(file.path().string(), ": its chat template has ", text->size(),
+  std::vector<NamedTemplate> templates;
+  for (const auto& [name, text] : gguf_chat_templates(file)) {
+    templates.push_back({name, text, concat(file.path().string(), ": chat_template")});
+    if (text.size() > kLargestTemplate)
+      throw DataError(concat(file.path().string(), ": its chat template has ", text.size(),
                              " bytes; want at most ", kLargestTemplate));
-    files.chat_template.emplace(*text, file.path().string() + ": chat_template");
   }
+  take_templates(templates, files);
+  const bool is_ollamas = file.path().filename().string().starts_with("sha256");
+  files.missing_template = concat(
+      file.path().string(), " has no chat template",
+      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
+      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
+      "--output FOLDER) and put a chat_template.jinja into it");
   return files;
 }
 
@@ -148,15 +128,18 @@ ChatFiles read_chat_files(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw MissingInput(concat("there is no folder ", folder.string()));
   ChatFiles files;
   files.special_tokens = read_special_tokens(folder);
-  const fs::path template_path = folder / "chat_template.jinja";
-  if (fs::exists(template_path)) {
-    files.chat_template.emplace(read_text(template_path, kLargestTemplate), template_path.string());
-    return files;
-  }
-  const fs::path config_path = folder / "tokenizer_config.json";
-  const json::object config = object_in(config_path);
-  const json::value* text = config.if_contains("chat_template");
-  if (text != nullptr && !text->is_null()) read_templates(*text, config_path.string(), files);
+  std::map<std::string, std::string> texts;
+  for (const std::string& name : additional_template_files(folder.string()))
+    texts[name] = read_text(folder / name, kLargestTemplate);
+  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file))
+    texts[file.filename()] = read_text(file, kLargestTemplate);
+  if (const fs::path file = folder / "tokenizer_config.json"; fs::exists(file))
+    texts[file.filename()] = read_text(file, kLargestConfig);
+  take_templates(named_templates(texts, folder.string()), files);
+  files.missing_template =
+      concat(folder.string(),
+             " has no chat template; copy the chat_template.jinja of a model that writes ",
+             "chats as you want them into it, or give rows of prompt and completion");
   return files;
 }
 

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/chat/chat_template.h"
 
 #include <boost/json.hpp>
+#include <cctype>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/chat/evaluation.h"
@@ -47,7 +48,8 @@ jinja::Value value_of_json(const json::value& value) {
 
 struct ChatTemplate::Parsed : jinja::ParsedTemplate {};
 
-ChatTemplate::ChatTemplate(const std::string& source, std::string name) : name_(std::move(name)) {
+ChatTemplate::ChatTemplate(const std::string& source, std::string name)
+    : name_(std::move(name)), source_(source) {
   if (source.size() > kMostBytes)
     throw DataError(concat(name_, ": the template has ", source.size(), " bytes; at most ",
                            kMostBytes, " are read"));
@@ -59,6 +61,15 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 bool ChatTemplate::marks_generation() const { return parsed_->marks_generation; }
 bool ChatTemplate::reads_date() const { return parsed_->reads_date; }
+bool ChatTemplate::mentions(std::string_view word) const {
+  const auto is_of_word = [&](std::size_t at) {
+    const auto c = static_cast<unsigned char>(at < source_.size() ? source_[at] : ' ');
+    return std::isalnum(c) != 0 || c == '_';
+  };
+  for (std::size_t at = source_.find(word); at != source_.npos; at = source_.find(word, at + 1))
+    if (!is_of_word(at - 1) && !is_of_word(at + word.size())) return true;
+  return false;
+}
 
 RenderedChat ChatTemplate::render(const json::object& variables, std::time_t now) const {
   int line = 1;

@@ -14,8 +14,12 @@ using Problems = std::vector<std::string>;
 
 void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.data.sequence_length > config.model.context) {
-    found.push_back(concat("data.sequence_length: got ", config.data.sequence_length,
-                           ", want at most model.context ", config.model.context));
+    found.push_back(concat(
+        "data.sequence_length: got ", config.data.sequence_length, ", want at most model.context ",
+        config.model.context, "; a model with rotary angles takes a longer one, as with --set ",
+        "model.context=", config.data.sequence_length, " --set ",
+        "model.rope_scaling.type=yarn --set model.rope_scaling.factor=",
+        (config.data.sequence_length + config.model.context - 1) / config.model.context));
   }
   if (const auto bits = config.memory.gradient_bits; bits != 32 && bits != 16)
     found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/files/named_templates.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "src/data/byte_symbols.h"
 #include "src/data/json_file.h"
@@ -78,6 +79,8 @@ TokenizerFiles read_companions(const fs::path& folder) {
   for (const char* name : kTokenizerFiles) {
     if (fs::exists(folder / name)) files[name] = read_file(folder / name, kLargestFile);
   }
+  for (const std::string& name : additional_template_files(folder.string()))
+    files[name] = read_file(folder / name, kLargestFile);
   return files;
 }
 

@@ -15,6 +15,7 @@
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
+#include "hybrid_trainer/tables/row_files.h"
 #include "src/data/table_texts.h"
 
 namespace hybrid_trainer {
@@ -86,6 +87,8 @@ class CorpusFinder {
       if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
     }
     std::ranges::sort(paths);
+    const std::string mixed = told_of_mixed_splits(paths);
+    if (!mixed.empty()) warn(folder.string(), mixed);
     for (const fs::path& path : paths) {
       if (tables_ != nullptr && tables_->is_own(path)) continue;
       if (add_table(path)) continue;

@@ -307,7 +307,14 @@ class GgufTokenizer {
     json::object config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                         {"clean_up_tokenization_spaces", false}};
     for (const auto& token : special_.tokens) config[token.role + "_token"] = token.text;
-    if (const auto text = file_.text("tokenizer.chat_template")) config["chat_template"] = *text;
+    json::array templates;
+    for (const auto& [name, text] : gguf_chat_templates(file_))
+      templates.push_back(json::object{{"name", name}, {"template", text}});
+    if (templates.size() == 1 && templates[0].at("name") == json::value("default")) {
+      config["chat_template"] = templates[0].at("template");
+    } else if (!templates.empty()) {
+      config["chat_template"] = std::move(templates);
+    }
     return config;
   }
   json::object generation() const {

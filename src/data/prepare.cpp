@@ -11,6 +11,7 @@
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
 #include "hybrid_trainer/data/segment_reader.h"
+#include "hybrid_trainer/files/named_templates.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "src/data/character_tokenizer.h"
 #include "src/data/parallel.h"
@@ -68,7 +69,8 @@ std::string first_foreign_entry(const fs::path& folder) {
         name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
     const bool is_known =
         name == "data.json" || std::ranges::find(kTokenizerFiles, name) != kTokenizerFiles.end();
-    if (!entry.is_regular_file() || !(is_shard || is_known)) return name;
+    const bool are_templates = entry.is_directory() && name == kTemplateFolder;
+    if (!are_templates && (!entry.is_regular_file() || !(is_shard || is_known))) return name;
   }
   return "";
 }

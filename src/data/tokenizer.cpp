@@ -68,7 +68,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
 }
 
 void Tokenizer::save(const std::filesystem::path& folder) const {
-  for (const auto& [name, content] : files_) write_file(folder / name, content);
+  write_tokenizer_files(files_, folder);
 }
 
 namespace {
@@ -132,6 +132,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
   if (GgufFile::is_one(folder)) return load_gguf_tokenizer(folder)->files();
   return read_companions(folder);
+}
+
+void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder) {
+  for (const auto& [name, content] : files) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    replace_file((folder / name).string(), content);
+  }
 }
 
 bool holds_tokenizer(const std::filesystem::path& folder) {

@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -76,7 +77,16 @@ constexpr const char* kAdapterKeys =
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
     "unsloth_version";
 
-/// Keys that change what transformers computes, and the values with which they do not.
+/// LLM_KV of llama.cpp: sizes that tensors have too, how experts are chosen where there are none, and
+/// where weights came from.
+constexpr const char* kGgufKeys =
+    "block_count context_length embedding_length embedding_length_out expert_count "
+    "expert_feed_forward_length expert_gating_func expert_group_count expert_group_used_count "
+    "expert_shared_count expert_shared_feed_forward_length expert_used_count expert_weights_norm "
+    "expert_weights_scale feed_forward_length leading_dense_block_count pooling_type "
+    "rope.scaling.finetuned tensor_data_layout vocab_size";
+
+/// Keys that change what transformers or llama.cpp compute, and the values with which they do not.
 struct ChangingKey {
   const char* name;
   const char* harmless;  // a JSON array
@@ -110,6 +120,40 @@ constexpr ChangingKey kChangingAdapterKeys[] = {
     {"use_bdlora", "[false]"},
     {"use_qalora", "[false]"},
     {"velora_config", "[{}]"},
+};
+
+constexpr ChangingKey kChangingGgufKeys[] = {
+    {"altup.num_inputs", "[0]"},
+    {"attention.causal", "[true]"},
+    {"attention.clamp_kqv", "[0]"},
+    {"attention.kv_lora_rank", "[0]"},
+    {"attention.max_alibi_bias", "[0]"},
+    {"attention.output_scale", "[0, 1]"},
+    {"attention.q_lora_rank", "[0]"},
+    {"attention.scale", "[0]"},
+    {"attention.shared_kv_layers", "[0]"},
+    {"attention.temperature_length", "[0]"},
+    {"attention.temperature_scale", "[0]"},
+    {"attn_logit_softcapping", "[0]"},
+    {"classifier.output_labels", "[[]]"},
+    {"decoder_block_count", "[0]"},
+    {"embedding_length_per_layer_input", "[0]"},
+    {"embedding_scale", "[1, 0]"},
+    {"final_logit_softcapping", "[0]"},
+    {"logit_scale", "[1, 0]"},
+    {"n_deepstack_layers", "[0]"},
+    {"nextn_predict_layers", "[0]"},
+    {"residual_scale", "[1, 0]"},
+    {"rope.dimension_sections", "[[]]"},
+    {"rope.scaling.alpha", "[1, 0]"},
+    {"rope.scaling.attn_factor", "[1, 0]"},
+    {"rope.scaling.yarn_attn_factor", "[1]"},
+    {"rope.scaling.yarn_beta_fast", "[32]"},
+    {"rope.scaling.yarn_beta_slow", "[1]"},
+    {"rope.scaling.yarn_ext_factor", "[1, -1]"},
+    {"rope.scaling.yarn_log_multiplier", "[0]"},
+    {"swin_norm", "[false]"},
+    {"use_parallel_residual", "[false]"},
 };
 
 struct KnownKeys {
@@ -149,6 +193,10 @@ KnownKeys known_in(ForeignFile file) {
       keys.add_inert(kAdapterKeys);
       keys.add_changing(kChangingAdapterKeys);
       break;
+    case ForeignFile::kGguf:
+      keys.add_inert(kGgufKeys);
+      keys.add_changing(kChangingGgufKeys);
+      break;
   }
   return keys;
 }
@@ -183,8 +231,8 @@ UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
     const bool is_harmless = std::any_of(harmless.begin(), harmless.end(),
                                          [&](const json::value& one) { return same(one, value); });
     if (!is_harmless)
-      unread.problems.push_back(concat(key, ": got ", json::serialize(value).substr(0, 60),
-                                       ", want ", json::serialize(harmless.front()),
+      unread.problems.push_back(concat(key, ": got ", json_line(value).substr(0, 60), ", want ",
+                                       json_line(harmless.front()),
                                        " or no such key: it changes what is computed, and is not "
                                        "supported"));
   }

@@ -116,14 +116,40 @@ class AnswerFinder {
     return text;
   }
 
-  /// Whether a text of the message is written, but for white space around it; what cannot be told
-  /// in time counts as written.
+  /// Whether a text of the message is written, as it is or within JSON, but for white space around it;
+  /// what cannot be told in time counts as written.
   bool writes(std::size_t i, std::string_view text) const {
     const std::string_view said = stripped(text);
-    if (places_[i] && written_of(i).find(said) != std::string::npos) return true;
-    const bool may_be_elsewhere = i == 0 || !places_[i];
-    if (may_be_elsewhere && i > 0 && count() > kMostPrefixes) return true;
-    return may_be_elsewhere && chat_.text.find(said) != std::string::npos;
+    const auto is_in = [&](std::string_view whole) {
+      if (whole.find(said) != whole.npos) return true;
+      const std::string quoted = json_text(json::value(said));
+      return whole.find(std::string_view(quoted).substr(1, quoted.size() - 2)) != whole.npos;
+    };
+    if (places_[i] && is_in(written_of(i))) return true;
+    if (i > 0 && places_[i]) return false;
+    if (i > 0 && count() > kMostPrefixes) return true;
+    constexpr std::size_t kTelling = 32;  // so long a text is written nowhere by chance
+    return is_in(chat_.text) && (said.size() >= kTelling || writes_mark_for(i, text));
+  }
+
+  /// Whether a mark in place of the text is written.
+  bool writes_mark_for(std::size_t i, std::string_view text) const {
+    constexpr const char* kMark = "Xq7Zk2Jv9W";
+    json::array messages = row_.messages;
+    const auto replace = [&](auto&& self, json::value& value) -> void {
+      if (value == json::value(text)) value = kMark;
+      if (json::object* const object = value.if_object())
+        for (auto& member : *object) self(self, member.value());
+      if (json::array* const list = value.if_array())
+        for (json::value& item : *list) self(self, item);
+    };
+    replace(replace, messages[i]);
+    try {
+      const RenderedChat chat = rendered(format_, row_.variables, std::move(messages), false);
+      return chat.text.find(kMark) != std::string::npos;
+    } catch (const DataError&) {  // such a text is refused
+      return true;
+    }
   }
 
   /// What stands behind what the last answer says.

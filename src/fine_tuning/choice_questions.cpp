@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/tables/table_reader.h"
 
 namespace hybrid_trainer {
@@ -181,20 +183,29 @@ ChoiceQuestions read_choice_questions(const std::filesystem::path& path,
   ChoiceQuestions read;
   QuestionReader reader(format);
   std::vector<std::pair<std::int64_t, std::string>> refused;
+  const std::vector<std::string> keys{"prompt", "choices", "answer"};
+  std::set<std::string> unused;
   const TableVisitor visitor{
       [&](std::int64_t line, const json::object& question, const WideIntegers&) {
         try {
           read.questions.push_back(reader.read(question));
           read.questions.back().line = line;
+          for (const auto& [key, value] : question)
+            if (std::ranges::count(keys, key) == 0 && !value.is_null())
+              unused.insert(concat('"', std::string_view(key), '"'));
         } catch (const DataError& error) {
           refused.emplace_back(line, error.what());
         }
       },
       [&](std::int64_t line, const std::string& reason) { refused.emplace_back(line, reason); }};
-  visit_rows(path, {ColumnNames{}, {"prompt", "choices", "answer"}, {}}, visitor);
+  const TableForm form = visit_rows(path, {ColumnNames{}, keys, {}}, visitor);
+  for (const std::string& name : form.unread) unused.insert(concat('"', name, '"'));
   if (!refused.empty()) throw DataError(told_of_refused_lines(refused, path));
   if (read.questions.empty()) throw DataError(concat(path.string(), ": holds no questions"));
   read.joined_words = reader.joined_words();
+  if (!unused.empty())
+    warn(path.string(), concat("the model sees nothing of ",
+                               join({unused.begin(), unused.end()}).substr(0, 1000)));
   return read;
 }
 

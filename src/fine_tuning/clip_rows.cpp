@@ -67,6 +67,8 @@ class ClipReader {
   }
 
   ClipRows take() {
+    for (const ClipRows::File& file : clips_.files)
+      for (const std::string& name : file.form.unread) unread_.insert(concat('"', name, '"'));
     if (!unread_.empty())
       warn(name_of(clips_.files.front().path), concat("these keys of clips have no effect here: ",
                                                       join({unread_.begin(), unread_.end()})));
@@ -122,7 +124,7 @@ std::string ClipRows::place(std::size_t file, std::int64_t line, bool names_file
 
 ClipRows read_clip_rows(const std::filesystem::path& path, const ClipFormat& format) {
   ClipReader reader(format);
-  for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  for (const std::filesystem::path& file : row_files(path, format.split)) reader.read(file);
   ClipRows clips = reader.take();
   if (clips.rows.empty() && clips.refused.empty())
     throw DataError(

@@ -33,7 +33,11 @@ class ExampleReader {
   explicit ExampleReader(const ExampleFormat& format) : format_(format), maker_(format) {}
 
   void read(const std::filesystem::path& path) {
-    const TableReading reading{format_.columns, keys_of_examples(), format_.called};
+    const TableReading reading{
+        .columns = format_.columns,
+        .wanted = keys_of_examples(),
+        .called = format_.called,
+        .renaming = pair_columns(format_.chat.chat_template.has_value(), "COLUMN")};
     examples_.files.push_back({path, {}});
     const TableVisitor visitor{
         [&](std::int64_t line, const json::object& example, const WideIntegers& wide) {
@@ -50,6 +54,9 @@ class ExampleReader {
   ExampleRows take() {
     check_columns();
     examples_.findings = maker_.findings();
+    for (const ExampleFile& file : examples_.files)
+      for (const std::string& name : file.form.unread)
+        examples_.findings.unused.try_emplace(name, 0);
     return std::move(examples_);
   }
 
@@ -77,13 +84,9 @@ class ExampleReader {
 
   /// Throws DataError where the user names a column, and no row is made of it.
   void check_columns() const {
-    std::set<RowShape> shapes;
-    for (const ExampleFile& file : examples_.files)
-      for (const auto& [shape, count] : file.shapes) shapes.insert(shape);
+    const ExampleFindings& found = maker_.findings();
     for (const auto& [name, column] : format_.columns.names()) {
-      const bool is_of_a_row =
-          std::ranges::any_of(shapes, [&](RowShape shape) { return is_used(shape, name); });
-      if (column.empty() || shapes.empty() || is_of_a_row) continue;
+      if (column.empty() || !found.unused.contains(name) || found.used.contains(name)) continue;
       throw DataError(concat(examples_.files.front().path.string(), ": the column \"", column,
                              "\", read as ", name, ", has no effect: these are ", examples_.form(),
                              ", which have no ", name, "; leave it out, or leave out what is ",
@@ -109,6 +112,33 @@ std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritt
   if (keys.empty()) return "";
   return concat("the chat template leaves out what the examples have as ", keys,
                 "; nothing is learned of it");
+}
+
+/// Names what takes no part: more of them than anybody reads are counted.
+std::string told_of_unused(const ExampleFindings& findings) {
+  constexpr std::size_t kNamed = 20;
+  std::vector<std::string> names;
+  for (const auto& [key, rows] : findings.unused)
+    names.push_back(concat('"', key.substr(0, 60), '"',
+                           rows == 0 ? "" : concat(" (", rows, rows == 1 ? " row)" : " rows)")));
+  for (const std::string& key : findings.unused_of_messages)
+    names.push_back(concat('"', key.substr(0, 60), "\" of messages"));
+  if (names.empty()) return "";
+  const std::size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
+  names.resize(names.size() - more);
+  return concat("takes no part in training: ", join(names),
+                more > 0 ? concat(" and ", more, " more") : "");
+}
+
+std::string told_of_untemplated(const ExampleRows& examples) {
+  const std::int64_t rows = examples.findings.untemplated;
+  if (rows == 0) return "";
+  const bool are_pairs = !examples.rows.empty() && examples.rows.front().rejected_at > 0;
+  return concat(
+      rows, rows == 1 ? " text is" : " texts are",
+      " learned as plain text, without the model's chat template, by which `hybrid sample ",
+      "--chat` asks; --columns instruction=prompt", are_pairs ? "" : ",output=completion",
+      " makes chats of them");
 }
 
 std::string told_of_loose_ends(const std::map<std::string, std::int64_t>& loose_ends) {
@@ -142,15 +172,23 @@ std::vector<std::string> ExampleRows::notes() const {
     notes.push_back(concat(answers, " answers in ", of_rows, " rows are left out: the chat ",
                            "template does not write them, or writes them where they cannot be ",
                            "told apart"));
-  std::string keys;
-  for (const std::string& key : findings.unused_keys)
-    keys += (keys.empty() ? "\"" : ", \"") + key + '"';
-  if (!keys.empty())
-    notes.push_back(concat("these keys of the examples have no effect here: ", keys));
   for (const std::string& note :
-       std::array{told_of_unwritten(findings.unwritten), told_of_loose_ends(findings.loose_ends)})
+       std::array{told_of_unused(findings), told_of_unwritten(findings.unwritten),
+                  told_of_loose_ends(findings.loose_ends), told_of_untemplated(*this)})
     if (!note.empty()) notes.push_back(note);
   return notes;
+}
+
+std::string ExampleRows::mostly_refused() const {
+  const std::size_t used = rows.size() + pairs.size();
+  if (refused.empty() || refused.size() <= used) return "";
+  const Refusal& first = refused.front();
+  const std::string unit = files[first.file].form.unit();
+  return concat(used == 0 ? concat("every ", unit, " is refused; ")
+                          : concat(refused.size(), " of ", refused.size() + used, " ", unit,
+                                   "s are refused, as of a file of another kind or a damaged one; ",
+                                   "take them out to train on the others; "),
+                place(first.file, first.line, false), ": ", first.reason);
 }
 
 std::string ExampleRows::place(std::size_t file, std::int64_t line, bool names_file) const {
@@ -163,7 +201,9 @@ std::string ExampleRows::form() const {
   std::vector<std::string> containers, counts;
   std::map<RowShape, std::int64_t> shapes;
   for (const ExampleFile& file : files) {
-    const std::string name = name_of(file.form.container);
+    const std::string& key = file.form.array_key;
+    const std::string name =
+        concat(name_of(file.form.container), key.empty() ? "" : " under ", key);
     if (std::ranges::count(containers, name) == 0) containers.push_back(name);
     for (const auto& [shape, count] : file.shapes) shapes[shape] += count;
   }
@@ -180,7 +220,7 @@ std::string ExampleRows::form() const {
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format) {
   require(format.longest >= 2, "a row of examples has at least 2 tokens");
   ExampleReader reader(format);
-  for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  for (const std::filesystem::path& file : row_files(path, format.split)) reader.read(file);
   ExampleRows examples = reader.take();
   if (examples.rows.empty() && examples.pairs.empty() && examples.refused.empty())
     throw DataError(

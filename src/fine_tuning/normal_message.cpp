@@ -39,12 +39,6 @@ std::optional<json::value> parsed(std::string_view text) {
   return value;
 }
 
-/// As Python's json.dumps.
-std::string json_text(const json::value& value) {
-  static const ChatTemplate writer("{{ value | tojson }}", "tojson");
-  return writer.render({{"value", value}}, 0).text;
-}
-
 void rename(json::object& message, const char* from, const char* to) {
   if (!message.contains(from)) return;
   json::value held = message.at(from);  // growing the object moves what it holds
@@ -187,8 +181,10 @@ void name_reasoning(json::object& message) {
   }
 }
 
-/// Texts that a template may leave out without a word, by their keys.
-std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message) {
+/// Texts that a template may leave out without a word, by their keys: all but what is learned, which
+/// the answer finder looks for.
+std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message,
+                                                               bool is_learned) {
   std::vector<std::pair<std::string, std::string>> texts;
   const auto add = [&](const std::string& name, const json::value* value) {
     const bool is_text = value != nullptr && value->is_string() &&
@@ -199,16 +195,28 @@ std::vector<std::pair<std::string, std::string>> notable_texts(const json::objec
   for (const char* key : {"reasoning_content", "thinking", "reasoning"})
     if (add(key, message.if_contains(key))) break;
   for (const char* key : {"tool_plan", "refusal"}) add(key, message.if_contains(key));
-  const json::value& role = message.at("role");
-  if (role == json::value("system") || role == json::value("developer")) {
-    const json::value& content = message.at("content");
-    add(concat("content of ", std::string_view(role.get_string())),
-        content.is_array() ? &content.at(0).at("text") : &content);  // of MessageForm
-  }
+  if (is_learned) return texts;
+  const json::value& content = message.at("content");
+  const json::array* const parts = content.if_array();
+  const bool is_part = parts != nullptr && !parts->empty() && (*parts)[0].is_object();
+  add(concat("content of ", std::string_view(message.at("role").get_string())),
+      is_part ? (*parts)[0].get_object().if_contains("text") : &content);  // of MessageForm
   return texts;
 }
 
 }  // namespace
+
+std::string json_text(const json::value& value) {
+  static const ChatTemplate writer("{{ value | tojson }}", "tojson");
+  return writer.render({{"value", value}}, 0).text;
+}
+
+std::string text_in_row(const json::value& value, std::string_view key) {
+  if (value.is_string()) return std::string(value.get_string());
+  if (value.is_number() || value.is_bool()) return json_text(value);
+  throw DataError(concat("\"", key, "\" is ", json::serialize(value).substr(0, 60),
+                         "; want a text, or a number"));
+}
 
 void check_integers(const json::value& value, const WideIntegers& wide) {
   if (const json::object* object = value.if_object()) {
@@ -247,7 +255,8 @@ NormalMessage normal_message(const json::value& given, const MessageForm& form,
   name_calls(message);
   normalize_calls(message, form);
   normalize_content(message, form);
-  normal.notable = notable_texts(message);
+  const bool is_answer = message.at("role") == json::value("assistant");
+  normal.notable = notable_texts(message, is_answer && normal.trains);
   name_reasoning(message);
   return normal;
 }

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct NormalMessage {
 /// and nothing here. Throws DataError "what is wrong".
 NormalMessage normal_message(const boost::json::value& given, const MessageForm& form,
                              std::set<std::string>& unused);
+
+/// As Python's json.dumps.
+std::string json_text(const boost::json::value& value);
+
+/// The text that stands under a key of a row; of a number or a truth value its JSON text. Throws
+/// DataError of anything else.
+std::string text_in_row(const boost::json::value& value, std::string_view key);
 
 /// What a tool or a call of one says of its function: under "function", or by itself.
 boost::json::object& function_of(boost::json::object& call);

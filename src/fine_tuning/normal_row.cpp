@@ -31,9 +31,15 @@ class RowReader {
  private:
   std::string text(const char* key) const {
     const json::value* value = held(example_, key);
-    if (value == nullptr || !value->is_string())
-      throw DataError(concat("\"", key, "\" is no text"));
-    return std::string(value->get_string());
+    if (value == nullptr) throw DataError(concat("\"", key, "\" is no text"));
+    return text_in_row(*value, key);
+  }
+
+  /// Member of the row next to its chat, or null.
+  const json::value* beside(const char* key) {
+    const json::value* value = held(example_, key);
+    if (value != nullptr) row_.used.insert(key);
+    return value;
   }
 
   void read_pair() {
@@ -49,10 +55,10 @@ class RowReader {
 
   /// What stands beside the messages comes first, unless they begin with one of their own.
   void read_after_system(const char* key, const char* role = nullptr) {
-    const json::value* system = held(example_, "system");
-    const bool is_beside =
-        system != nullptr && system->is_string() && !system->get_string().empty();
-    if (is_beside) add(json::object{{"role", "system"}, {"content", *system}});
+    const json::value* system = beside("system");
+    const std::string instructions = system == nullptr ? "" : text_in_row(*system, "system");
+    const bool is_beside = !instructions.empty();
+    if (is_beside) add(json::object{{"role", "system"}, {"content", instructions}});
     read_messages(key, role);
     const auto is_system = [](const json::value& message) {
       return message.get_object().at("role") == json::value("system");
@@ -60,6 +66,8 @@ class RowReader {
     const bool says_it_twice =
         row_.messages.size() > 1 && is_system(row_.messages[0]) && is_system(row_.messages[1]);
     if (!is_beside || !says_it_twice) return;
+    const auto content = [&](std::size_t i) { return row_.messages[i].get_object().at("content"); };
+    if (content(0) != content(1)) row_.used.erase("system");
     row_.messages.erase(row_.messages.begin());
     row_.trains.erase(row_.trains.begin());
     std::erase_if(row_.notable, [](const NormalRow::Notable& one) { return one.message == 0; });
@@ -93,19 +101,18 @@ class RowReader {
   }
 
   void read_variables() {
-    json::value tools = normal_tools(example_.if_contains("tools"));
-    if (tools.is_null() &&
-        held(example_, "functions") != nullptr) {  // before tools were of several types
-      tools = normal_tools(held(example_, "functions"));
+    json::value tools = normal_tools(beside("tools"));
+    if (tools.is_null()) {  // before tools were of several types
+      tools = normal_tools(beside("functions"));
       if (json::array* const all = tools.if_array()) {
         for (json::value& tool : *all)
           tool = json::object{{"type", "function"}, {"function", std::move(tool)}};
       }
     }
     row_.variables["tools"] = std::move(tools);
-    const json::value* documents = held(example_, "documents");
+    const json::value* documents = beside("documents");
     row_.variables["documents"] = documents == nullptr ? json::value() : *documents;
-    const json::value* more = held(example_, "chat_template_kwargs");
+    const json::value* more = beside("chat_template_kwargs");
     if (more == nullptr) return;
     if (!more->is_object()) throw DataError("\"chat_template_kwargs\" is no object");
     for (const auto& [name, value] : more->get_object()) row_.variables[name] = value;

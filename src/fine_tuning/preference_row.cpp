@@ -45,14 +45,8 @@ std::size_t common_bytes(std::string_view one, std::string_view other) {
 
 class PreferenceRow {
  public:
-  PreferenceRow(const json::object& example, const std::optional<json::value>& asked)
-      : example_(example), chosen_(example.at("chosen")), rejected_(example.at("rejected")) {
-    if (asked) prompt_ = *asked;
-    is_instruction_ = asked.has_value();
-    for (const char* key : {"prompt", "conversations", "messages"})
-      if (const json::value* value = held(example, key); value != nullptr && !prompt_)
-        prompt_ = *value;
-  }
+  explicit PreferenceRow(const Preference& given)
+      : given_(given), chosen_(given.chosen), rejected_(given.rejected), prompt_(given.prompt) {}
 
   ShapedRow run() {
     if (chosen_ == rejected_)
@@ -83,24 +77,33 @@ class PreferenceRow {
     if (prompt_) return;
     const std::string one(chosen_.get_string()), other(rejected_.get_string());
     const std::size_t common = common_bytes(one, other);
+    if (common == 0) refuse_without_prompt();
     prompt_ = one.substr(0, common);
     chosen_ = one.substr(common);
     rejected_ = other.substr(common);
   }
 
+  [[noreturn]] void refuse_without_prompt() const {
+    throw DataError(concat("\"chosen\" and \"rejected\" have no prompt, and do not begin alike; ",
+                           given_.unnamed.empty()
+                               ? "write \"prompt\": \"\" in a row without a question"
+                               : concat("--columns prompt=KEY names it, such as one of ",
+                                        given_.unnamed.substr(0, 200))));
+  }
+
   void split_messages() {
     json::array chosen = as_messages(chosen_), rejected = as_messages(rejected_);
     const bool are_whole = !chosen.empty() && is_of(chosen.front(), {"system", "user", "human"});
-    chosen_columns_ = is_instruction_ ? "" : "completion=chosen";
+    chosen_columns_ = given_.is_instruction ? "" : "completion=chosen";
     if (!prompt_ || are_whole) {
       const std::size_t common = common_messages(chosen, rejected);
+      if (common == 0 && !prompt_) refuse_without_prompt();
       if (common == 0)
-        throw DataError(prompt_ ? "\"chosen\" and \"rejected\" repeat the prompt, and do not begin "
-                                  "alike, so they do not answer the same"
-                                : "\"chosen\" and \"rejected\" have no prompt, and do not begin "
-                                  "alike");
+        throw DataError(
+            "\"chosen\" and \"rejected\" repeat the prompt, and do not begin alike, so they do not "
+            "answer the same");
       chosen_columns_ =
-          concat("messages=chosen", example_.contains("conversations") ? ",conversations=" : "");
+          concat("messages=chosen", given_.has_conversations ? ",conversations=" : "");
       prompt_ = json::array(chosen.begin(), chosen.begin() + common);
       chosen.erase(chosen.begin(), chosen.begin() + common);
       rejected.erase(rejected.begin(), rejected.begin() + common);
@@ -112,24 +115,20 @@ class PreferenceRow {
   }
 
   json::object half(const json::value& completion) const {
-    json::object half = example_;
-    for (const char* key : {"chosen", "rejected", "conversations", "messages"}) half.erase(key);
+    json::object half = given_.beside;
     half["prompt"] = *prompt_;
     half["completion"] = completion;
     return half;
   }
 
-  const json::object& example_;
+  const Preference& given_;
   json::value chosen_, rejected_;
   std::optional<json::value> prompt_;
-  bool is_instruction_ = false;  // the prompt, which is then no key of its own
   std::string chosen_columns_;
 };
 
 }  // namespace
 
-ShapedRow preference_row(const json::object& example, const std::optional<json::value>& asked) {
-  return PreferenceRow(example, asked).run();
-}
+ShapedRow preference_row(const Preference& given) { return PreferenceRow(given).run(); }
 
 }  // namespace hybrid_trainer

@@ -4,11 +4,18 @@
 
 namespace hybrid_trainer {
 
-/// Makes "prompt" with "completion" of both halves of an example with "chosen" and "rejected": texts,
-/// messages, or one message each. The prompt is "prompt", or "conversations", or "messages"; or where
-/// there is none, or the halves repeat it, what both begin with. `asked`: the prompt that
-/// "instruction" and "input" make, if any. Throws DataError.
-ShapedRow preference_row(const boost::json::object& example,
-                         const std::optional<boost::json::value>& asked);
+/// Two answers to one prompt: texts, messages, or one message each.
+struct Preference {
+  const boost::json::object& beside;  // members of both halves
+  boost::json::value chosen, rejected;
+  std::optional<boost::json::value> prompt{};
+  bool is_instruction = false;     // the prompt is made of several members
+  bool has_conversations = false;  // the row has a member of that name
+  std::string unnamed{};           // other members that are texts, for messages
+};
+
+/// Makes "prompt" with "completion" of both halves. If there is no prompt, or the halves repeat it, it is
+/// what both begin with. Throws DataError.
+ShapedRow preference_row(const Preference& given);
 
 }  // namespace hybrid_trainer

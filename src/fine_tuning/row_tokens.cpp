@@ -1,10 +1,13 @@
 #include "src/fine_tuning/row_tokens.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/fine_tuning/enclosed_text.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
+#include "src/fine_tuning/generation_prompts.h"
 #include "src/fine_tuning/shaped_row.h"
 #include "src/fine_tuning/token_places.h"
 
@@ -55,6 +58,12 @@ class RowTokens {
     row_.tokens.insert(row_.tokens.begin(), format_.source->start);
     row_.learnt.assign(row_.tokens.size(), true);
     row_.end_token = end_token_in(1, row_.tokens.size());
+  }
+
+  /// Whether the text has special tokens, as a chat that is written already does.
+  bool spells_special_tokens(std::string_view text) const {
+    return std::ranges::any_of(
+        encoded(text), [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
   }
 
   void learn_chat(const RenderedRow& chat) {
@@ -160,6 +169,29 @@ bool names_a_tool(std::string_view text, const json::value& tools) {
   return !has_names;
 }
 
+/// Members of messages that every template reads, or whose texts NormalRow::notable has.
+bool is_of_messages(std::string_view key) {
+  static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
+                                    "thinking",     "reasoning", "tool_plan",  "refusal",
+                                    "tool_call_id", "id"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+/// Throws DataError if none of the turns is an answer that may be learned.
+void check_roles(const NormalRow& row) {
+  std::set<std::string> roles;
+  bool has_answer = row.prompt_messages > 0;
+  for (const json::value& message : row.messages) {
+    const std::string role(message.get_object().at("role").get_string());
+    has_answer = has_answer || role == "assistant";
+    roles.insert(json::serialize(json::value(role.substr(0, 40))));
+  }
+  if (has_answer) return;
+  throw DataError(concat("it has no target tokens: no turn is the assistant's, and its roles are ",
+                         join({roles.begin(), roles.end()}).substr(0, 300),
+                         "; the answers' role must be \"assistant\", in ShareGPT's rows \"gpt\""));
+}
+
 /// Of an instruction that is a text, whose last line a decoder goes on behind.
 void end_of_line_goes(json::object& example) {
   json::string& prompt = example.at("prompt").as_string();
@@ -169,28 +201,34 @@ void end_of_line_goes(json::object& example) {
 }  // namespace
 
 MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
-  const bool has_template = format_.chat.chat_template.has_value();
-  ShapedRow shaped = shaped_row(example, has_template && !format_.source, findings_.unused_keys);
+  const bool has_template = format_.chat.chat_template.has_value() && !format_.source;
+  ShapedRow shaped =
+      shaped_row(example, {.has_template = has_template, .pairs = format_.pairs}, wide);
   if (format_.source && shaped.shape == RowShape::kAlpaca) end_of_line_goes(shaped.example);
-  MadeRow made{shaped.shape, make_row(shaped.example, wide), {}, shaped.chosen_columns};
-  if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide);
+  MadeRow made{
+      shaped.shape, make_row(shaped.example, wide, shaped.used), {}, shaped.chosen_columns};
+  if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide, shaped.used);
+  note_unused(example, shaped.used);
   return made;
 }
 
-ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& wide) {
-  const NormalRow row = normal_row(example, chats_.form(), findings_.unused_keys);
+ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& wide, Names& used) {
+  const NormalRow row = normal_row(example, chats_.form(), findings_.unused_of_messages);
   if (format_.source) return make_source_row(row);
   for (const json::value& message : row.messages) check_integers(message, wide);
   for (const auto& [key, value] : row.variables) check_integers(value, wide);
   RowTokens tokens(format_);
   if (!row.is_chat) {
     tokens.learn_text(row.prompt, row.completion);
+    const bool may_be_chat = format_.chat.chat_template && !row.prompt.empty();
+    if (may_be_chat && !tokens.spells_special_tokens(row.prompt)) ++findings_.untemplated;
     return std::move(tokens).run();
   }
   const RenderedRow chat = chats_.render(example, row);
+  if (chat.targets.empty()) check_roles(row);
   tokens.learn_chat(chat);
   ExampleRow made = std::move(tokens).run();
-  note(row, chat);
+  note(row, chat, used);
   if (chat.last_answer && chat.ending && !made.end_token) note_ending(*chat.ending);
   return made;
 }
@@ -208,11 +246,41 @@ ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
   return std::move(tokens).run();
 }
 
+/// Whether the template of the row has the word.
+bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key) {
+  const bool has_tools = row.variables.at("tools").is_array();
+  const auto [entry, is_new] = named_in_template_[has_tools ? 1 : 0].try_emplace(key);
+  if (is_new) entry->second = template_of(format_, row.variables).mentions(key);
+  return entry->second;
+}
+
+/// Names the unused members of a row, from which one or two others were made.
+void RowMaker::note_unused(const json::object& example, const Names& used) {
+  for (const auto& [name, value] : example) {
+    const std::string key(name);
+    const bool says_something = held(example, key.c_str()) != nullptr && value != json::value("");
+    if (!says_something) continue;
+    if (used.contains(key)) {
+      findings_.used.insert(key);
+    } else {
+      ++findings_.unused[key];
+    }
+  }
+}
+
 /// What the template leaves out of a row.
-void RowMaker::note(const NormalRow& row, const RenderedRow& chat) {
+void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) {
+  used.insert(row.used.begin(), row.used.end());
   for (const std::string& key : chat.unwritten) ++findings_.unwritten[key];
   const json::value& tools = row.variables.at("tools");
   if (tools.is_array() && !names_a_tool(chat.text, tools)) ++findings_.unwritten["tools"];
+  for (const auto& [key, value] : row.variables)
+    if (key != "tools" && !value.is_null() && !is_named_in_template(row, key))
+      ++findings_.unwritten[key];
+  for (const json::value& message : row.messages)
+    for (const auto& [key, value] : message.get_object())
+      if (!is_of_messages(key) && !is_named_in_template(row, key))
+        findings_.unused_of_messages.insert(key);
 }
 
 /// An answer has no end token and ends with this, in which there may be one before other text.

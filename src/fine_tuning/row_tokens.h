@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <boost/json.hpp>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "hybrid_trainer/fine_tuning/example_rows.h"
@@ -30,13 +33,19 @@ class RowMaker {
   const ExampleFindings& findings() const { return findings_; }
 
  private:
-  ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide);
+  using Names = std::set<std::string>;
+  /// Adds what it used of the members beside a chat to `used`.
+  ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide, Names& used);
   ExampleRow make_source_row(const NormalRow& row) const;
-  void note(const NormalRow& row, const RenderedRow& chat);
+  bool is_named_in_template(const NormalRow& row, const std::string& key);
+  void note_unused(const boost::json::object& example, const Names& used);
+  void note(const NormalRow& row, const RenderedRow& chat, Names& used);
   void note_ending(const std::string& ending);
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;
+  /// By template: of chats without and with tools.
+  std::array<std::map<std::string, bool>, 2> named_in_template_;
 };
 
 }  // namespace hybrid_trainer

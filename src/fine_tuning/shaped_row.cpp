@@ -15,42 +15,13 @@ namespace {
 
 constexpr std::size_t kLongestList = std::size_t{64} << 20;
 
-/// Keys of a row that mean something elsewhere.
-constexpr const char* kUnusedOfRows[] = {"images", "image",         "videos",       "audio",
-                                         "weight", "train",         "label",        "loss_mask",
-                                         "labels", "train_on_turn", "chat_template"};
-
-const json::value* first_held(const json::object& row, const char* one, const char* other) {
-  const json::value* const value = held(row, one);
-  return value != nullptr ? value : held(row, other);
-}
-
-/// Keys that a shape is made of. All other keys of examples may stand beside any shape.
-struct ShapeKey {
-  std::string_view key;
-  std::vector<RowShape> shapes;
-};
-
-const std::vector<ShapeKey>& shape_keys() {
-  using enum RowShape;
-  static const std::vector<ShapeKey> keys{{"text", {kText}},
-                                          {"prompt", {kPair, kPreference}},
-                                          {"completion", {kPair, kAlpaca}},
-                                          {"messages", {kMessages, kPair, kPreference}},
-                                          {"conversations", {kShareGpt, kPair, kPreference}},
-                                          {"instruction", {kAlpaca, kPreference}},
-                                          {"input", {kAlpaca, kPreference}},
-                                          {"context", {kAlpaca, kPreference}},
-                                          {"history", {kAlpaca, kPreference}},
-                                          {"output", {kAlpaca}},
-                                          {"response", {kAlpaca}},
-                                          {"chosen", {kPreference}},
-                                          {"rejected", {kPreference}}};
-  return keys;
-}
+/// Keys that shapes are made of.
+constexpr std::array kShapeKeys{"text",        "prompt", "completion", "messages", "conversations",
+                                "instruction", "input",  "output",     "context",  "response",
+                                "history",     "chosen", "rejected"};
 
 bool is_of_some_shape(std::string_view key) {
-  return std::ranges::find(shape_keys(), key, &ShapeKey::key) != shape_keys().end();
+  return std::ranges::find(kShapeKeys, key) != kShapeKeys.end();
 }
 
 /// Whether a message is what the assistant says.
@@ -66,11 +37,6 @@ bool is_answer(const json::value& message) {
 
 bool is_empty_text(const json::value& value) {
   return value.is_string() && value.get_string().empty();
-}
-
-std::string text_of(const json::value& value, const char* key) {
-  if (!value.is_string()) throw DataError(concat("\"", key, "\" is no text"));
-  return std::string(value.get_string());
 }
 
 /// A table's cell has a list of messages as JSON text.
@@ -94,33 +60,69 @@ void read_lists(json::object& row) {
 
 class ShapeReader {
  public:
-  ShapeReader(json::object example, bool has_template, std::set<std::string>& unused)
-      : row_(std::move(example)), has_template_(has_template), unused_(unused) {
+  ShapeReader(json::object example, const RowReading& reading, const WideIntegers& wide)
+      : row_(std::move(example)), reading_(reading), wide_(wide) {
     read_lists(row_);
+    for (const char* key : kBeside)
+      if (const json::value* value = row_.if_contains(key)) made_[key] = *value;
   }
 
   ShapedRow run() {
-    for (const char* key : kUnusedOfRows)
-      if (held(row_, key) != nullptr) unused_.insert(key);
     const RowShape shape = only_shape();
-    const bool has_history = shape == RowShape::kAlpaca || held(row_, "instruction") != nullptr;
-    if (!has_history && held(row_, "history") != nullptr) unused_.insert("history");
-    if (shape == RowShape::kPreference) {
-      const bool asks = held(row_, "instruction") != nullptr && held(row_, "prompt") == nullptr;
-      return preference_row(row_, asks ? std::optional(asked()) : std::nullopt);
+    switch (shape) {
+      case RowShape::kPreference:
+        return preference();
+      case RowShape::kAlpaca:
+        take_answered();
+        break;
+      case RowShape::kPair: {
+        const char* const list = prompt_list();
+        made_["prompt"] = said_under(list != nullptr ? list : "prompt");
+        made_["completion"] = said_under("completion");
+        break;
+      }
+      case RowShape::kMessages:
+        made_["messages"] = *take("messages");
+        break;
+      case RowShape::kShareGpt:
+        made_["messages"] = *take("conversations");
+        break;
+      case RowShape::kText:
+      case RowShape::kClip:
+        made_["text"] = said_under("text");
+        break;
     }
-    if (shape == RowShape::kAlpaca) return {shape, answered()};
-    if (const char* const list = prompt_list()) {
-      row_["prompt"] = json::value(row_.at(list));
-      row_.erase(list);
-    }
-    if (shape == RowShape::kShareGpt) rename_conversations();
-    return {shape, std::move(row_)};
+    return {.shape = shape, .example = std::move(made_), .used = std::move(used_)};
   }
 
  private:
+  /// What stands under the key, which is used from now on; or null.
+  const json::value* take(const char* key) {
+    const json::value* const value = held(row_, key);
+    if (value != nullptr) used_.insert(key);
+    return value;
+  }
+
+  /// Lists as they are, else a text.
+  json::value said_under(const char* key) {
+    const json::value& value = *take(key);
+    return value.is_array() || value.is_object() ? value : json::value(text_of(value, key));
+  }
+
+  std::string text_of(const json::value& value, const char* key) const {
+    check_integers(value, wide_);
+    return text_in_row(value, key);
+  }
+
+  /// The text under a key; "" where nothing is.
+  std::string text_under(const char* key) {
+    const json::value* const value = take(key);
+    return value == nullptr ? "" : text_of(*value, key);
+  }
+
   RowShape only_shape() const {
     const auto has = [&](const char* key) { return held(row_, key) != nullptr; };
+    if (reading_.pairs && has("chosen") && has("rejected")) return RowShape::kPreference;
     struct Found {
       RowShape shape;
       std::string keys;
@@ -155,10 +157,38 @@ class ShapeReader {
   /// Whether the chosen answer goes on from the list, and does not repeat it.
   bool is_prompt_of_preference(const char* key) const {
     const json::value* const list = held(row_, key);
+    if (!list->is_array()) return true;
     const json::value& chosen = row_.at("chosen");
-    const bool repeats = list->is_array() && chosen.is_array() && !chosen.get_array().empty() &&
+    const bool repeats = chosen.is_array() && !chosen.get_array().empty() &&
                          chosen.get_array().front() == list->get_array().front();
-    return !repeats;
+    return !repeats && !is_answer(list->get_array().back());
+  }
+
+  /// "prompt", or a list of messages, or what an instruction asks; else none, and the answers begin
+  /// with it.
+  ShapedRow preference() {
+    std::optional<json::value> prompt;
+    const bool is_instruction =
+        held(row_, "instruction") != nullptr && held(row_, "prompt") == nullptr;
+    if (is_instruction) prompt = asked();
+    if (held(row_, "prompt") != nullptr && !prompt) prompt = said_under("prompt");
+    for (const char* key : {"conversations", "messages"})
+      if (!prompt && held(row_, key) != nullptr && is_prompt_of_preference(key))
+        prompt = *take(key);
+    const json::value chosen = said_under("chosen"), rejected = said_under("rejected");
+    std::string unnamed;  // texts that may be its prompt
+    for (const auto& [key, value] : row_)
+      if (value.is_string() && !used_.contains(key))
+        unnamed += concat(unnamed.empty() ? "\"" : ", \"", std::string_view(key), '"');
+    ShapedRow row = preference_row({.beside = made_,
+                                    .chosen = chosen,
+                                    .rejected = rejected,
+                                    .prompt = std::move(prompt),
+                                    .is_instruction = is_instruction,
+                                    .has_conversations = row_.contains("conversations"),
+                                    .unnamed = unnamed});
+    row.used = std::move(used_);
+    return row;
   }
 
   /// The list of messages that the completion beside it goes on from; null where there is none.
@@ -210,23 +240,18 @@ class ShapeReader {
       keys += concat(keys.empty() ? "" : ", ", '"', std::string_view(key), '"',
                      is_nothing ? " (empty)" : "");
     }
-    throw DataError(
-        concat("want \"text\", or \"prompt\" with \"completion\", or \"messages\", a list of "
-               "messages, or another shape of docs/FINETUNING_DATA.md; got ",
-               keys.empty() ? "no keys" : keys,
-               keys.empty() ? "" : "; --columns prompt=KEY,completion=KEY renames them"));
-  }
-
-  /// ShareGPT's list is read as messages.
-  void rename_conversations() {
-    json::value list = row_.at("conversations");
-    row_.erase("conversations");
-    row_["messages"] = std::move(list);
+    throw DataError(concat(
+        "want \"text\", or \"prompt\" with \"completion\", or \"messages\", a list of "
+        "messages, or another shape of docs/FINETUNING_DATA.md; got ",
+        keys.empty() ? "no keys" : keys,
+        keys.empty()
+            ? ""
+            : concat("; --columns ", pair_columns(reading_.has_template, "KEY"), " renames them")));
   }
 
   /// Turns before the instruction: pairs of what was asked and answered.
-  json::array history() const {
-    const json::value* const turns = held(row_, "history");
+  json::array history() {
+    const json::value* const turns = take("history");
     if (turns == nullptr) return {};
     const auto is_turn = [](const json::value& turn) {
       const json::array* const texts = turn.if_array();
@@ -238,22 +263,20 @@ class ShapeReader {
     return turns->get_array();
   }
 
-  std::string instruction(const char* between) const {
-    std::string text = text_of(*held(row_, "instruction"), "instruction");
-    const json::value* const input = first_held(row_, "input", "context");
-    if (input == nullptr || !input->is_string() || is_empty_text(*input)) return text;
-    return text + between + std::string(input->get_string());
-  }
-
-  std::string system() const {
-    const json::value* const system = held(row_, "system");
-    return system == nullptr ? "" : text_of(*system, "system");
+  /// "context" is Dolly's name for "input".
+  std::string instruction(const char* between) {
+    const std::string text = text_under("instruction");
+    std::string input = text_under("input");
+    if (input.empty()) input = text_under("context");
+    return input.empty() ? text : text + between + input;
   }
 
   /// What the instruction asks: messages, or a text whose last line is complete.
-  json::value asked() const {
-    if (!has_template_) {
-      std::string text = system().empty() ? "" : system() + "\n";
+  json::value asked() {
+    const std::string system = text_under("system");
+    made_.erase("system");
+    if (!reading_.has_template) {
+      std::string text = system.empty() ? "" : system + "\n";
       for (const json::value& turn : history())
         for (const json::value& said : turn.get_array())
           text += std::string(said.get_string()) + "\n";
@@ -263,7 +286,7 @@ class ShapeReader {
     const auto add = [&](const char* role, const std::string& content) {
       messages.push_back(json::object{{"role", role}, {"content", content}});
     };
-    if (!system().empty()) add("system", system());
+    if (!system.empty()) add("system", system);
     for (const json::value& turn : history()) {
       add("user", std::string(turn.at(0).get_string()));
       add("assistant", std::string(turn.at(1).get_string()));
@@ -272,27 +295,23 @@ class ShapeReader {
     return messages;
   }
 
-  json::object answered() const {
-    const char* const key = answer_key();
-    const std::string answer = text_of(*held(row_, key), key);
-    json::object example = row_;
-    for (const char* used :
-         {"instruction", "input", "context", "output", "response", "system", "history", "text"})
-      example.erase(used);
+  void take_answered() {
+    const std::string answer = text_under(answer_key());
     json::value before = asked();
-    if (!has_template_) {
-      example["prompt"] = std::move(before);
-      example["completion"] = answer;
-      return example;
+    if (!reading_.has_template) {
+      made_["prompt"] = std::move(before);
+      made_["completion"] = answer;
+      return;
     }
     before.get_array().push_back(json::object{{"role", "assistant"}, {"content", answer}});
-    example["messages"] = std::move(before);
-    return example;
+    made_["messages"] = std::move(before);
   }
 
   json::object row_;
-  bool has_template_;
-  std::set<std::string>& unused_;
+  const RowReading reading_;
+  const WideIntegers& wide_;
+  json::object made_;           // the form
+  std::set<std::string> used_;  // members of the row
 };
 
 }  // namespace
@@ -305,19 +324,16 @@ const char* name_of(RowShape shape) {
 
 const std::vector<std::string>& keys_of_examples() {
   static const std::vector<std::string> keys = [] {
-    std::vector<std::string> all{
-        "text",   "prompt",   "completion", "messages",  "conversations", "instruction",
-        "input",  "output",   "context",    "response",  "system",        "history",
-        "chosen", "rejected", "tools",      "functions", "documents",     "chat_template_kwargs"};
-    all.insert(all.end(), std::begin(kUnusedOfRows), std::end(kUnusedOfRows));
+    std::vector<std::string> all(kShapeKeys.begin(), kShapeKeys.end());
+    all.insert(all.end(), kBeside.begin(), kBeside.end());
     return all;
   }();
   return keys;
 }
 
-bool is_used(RowShape shape, std::string_view key) {
-  const auto found = std::ranges::find(shape_keys(), key, &ShapeKey::key);
-  return found == shape_keys().end() || std::ranges::count(found->shapes, shape) > 0;
+std::string pair_columns(bool has_template, std::string_view column) {
+  return has_template ? concat("instruction=", column, ",output=", column)
+                      : concat("prompt=", column, ",completion=", column);
 }
 
 const json::value* held(const json::object& row, const char* key) {
@@ -327,8 +343,8 @@ const json::value* held(const json::object& row, const char* key) {
   return is_nothing ? nullptr : value;
 }
 
-ShapedRow shaped_row(json::object example, bool has_template, std::set<std::string>& unused) {
-  return ShapeReader(std::move(example), has_template, unused).run();
+ShapedRow shaped_row(json::object example, const RowReading& reading, const WideIntegers& wide) {
+  return ShapeReader(std::move(example), reading, wide).run();
 }
 
 }  // namespace hybrid_trainer

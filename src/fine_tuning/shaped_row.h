@@ -1,17 +1,19 @@
 #pragma once
 
+#include <array>
 #include <boost/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "hybrid_trainer/files/python_json.h"
 #include "hybrid_trainer/fine_tuning/row_shape.h"
 
 namespace hybrid_trainer {
 
-/// An example in one of the forms that everything behind this reads: "text", "prompt" with
-/// "completion", or "messages".
+/// An example in one of the forms that normal_row reads: "text", "prompt" with "completion", or
+/// "messages"; and what of kBeside stands there too.
 struct ShapedRow {
   RowShape shape = RowShape::kText;
   boost::json::object example;
@@ -19,19 +21,29 @@ struct ShapedRow {
   std::optional<boost::json::object> rejected{};
   /// Of a preference: the columns by which the chosen answers alone are learnt; "" where none do that.
   std::string chosen_columns{};
+  /// The members of the row of which the form was made.
+  std::set<std::string> used{};
+};
+
+/// Members that may stand beside a chat of any shape; NormalRow says which it used.
+inline constexpr std::array kBeside{"system", "tools", "functions", "documents",
+                                    "chat_template_kwargs"};
+
+/// How rows are read.
+struct RowReading {
+  bool has_template = false;  // a chat template writes chats
+  bool pairs = false;         // rows are pairs of answers, whatever else they hold
 };
 
 /// Whether a row has something under a key: no null and no empty list.
 const boost::json::value* held(const boost::json::object& row, const char* key);
 
-/// Whether rows of a shape are made of what stands under a key, or may have it beside any shape.
-bool is_used(RowShape shape, std::string_view key);
-
 /// Tells the shape of an example and converts it. "messages" or "conversations" that do not end with
-/// an answer are the prompt of a "completion" beside them. Alpaca's and Dolly's become messages where the
-/// model's folder has a chat template, else a prompt with its parts on lines of their own. Adds to
-/// `unused` each key that means something elsewhere and nothing here. Throws DataError where it has no
-/// shape or several, or where both halves of a preference are equal.
-ShapedRow shaped_row(boost::json::object example, bool has_template, std::set<std::string>& unused);
+/// an answer are the prompt of a "completion" beside them. Alpaca's and Dolly's become messages with a
+/// chat template, else a prompt with its parts on lines of their own. Numbers and truth values in place
+/// of a text are their JSON text. `wide`: integers of the row's line. Throws DataError if it has no shape
+/// or several, or both halves of a preference are equal.
+ShapedRow shaped_row(boost::json::object example, const RowReading& reading,
+                     const WideIntegers& wide = {});
 
 }  // namespace hybrid_trainer

@@ -39,8 +39,10 @@ GgufTensor read_tensor(GgufHeaderReader& reader) {
   const auto type = reader.number<std::uint32_t>("the type of a tensor");
   const std::optional<GgufType> known = gguf_type_of(type);
   if (!known)
-    reader.fail("the tensor ", tensor.name, " is of ggml's type ", type,
-                ", which is not read here; want one of ", gguf_types_text());
+    reader.fail("the tensor ", tensor.name, " is of ggml's type ", unread_gguf_type(type),
+                ", which is not read here; want one of ", gguf_types_text(),
+                "; take such a file of the model, or make one: llama-quantize --allow-requantize ",
+                "THIS.gguf OTHER.gguf q8_0");
   tensor.type = *known;
   const std::int64_t elements_of_block = block_of(*known).elements;
   if (sizes.front() % elements_of_block != 0)

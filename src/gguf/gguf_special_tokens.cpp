@@ -18,10 +18,25 @@ constexpr std::array<std::pair<const char*, const char*>, 6> kRoles{{{"bos", "bo
                                                                      {"mask", "mask_token_id"}}};
 
 /// What llama.cpp ends an answer at by its text. Source: llama.cpp, src/llama-vocab.cpp.
-constexpr std::array<std::string_view, 12> kEnds{
-    "<|eot_id|>", "<|im_end|>",    "<|end|>",         "<|return|>",
-    "<|call|>",   "<end_of_turn>", "<|endoftext|>",   "</s>",
-    "<|eom_id|>", "<EOT>",         "<|end_of_text|>", "<end_of_utterance>"};
+constexpr std::array<std::string_view, 19> kEnds{"<|eot_id|>",
+                                                 "<|im_end|>",
+                                                 "<|end|>",
+                                                 "<|return|>",
+                                                 "<|call|>",
+                                                 "<|flush|>",
+                                                 "<|calls|>",
+                                                 "<end_of_turn>",
+                                                 "<|endoftext|>",
+                                                 "</s>",
+                                                 "<|eom_id|>",
+                                                 "<EOT>",
+                                                 "_<EOT>",
+                                                 "[EOT]",
+                                                 "[EOS]",
+                                                 "<|end_of_text|>",
+                                                 "<end_of_utterance>",
+                                                 "<eos>",
+                                                 "<turn|>"};
 
 constexpr std::int64_t kControl = 3;  // tokenizer.ggml.token_type
 
@@ -30,6 +45,20 @@ constexpr std::int64_t kControl = 3;  // tokenizer.ggml.token_type
 const GgufSpecialTokens::Token* GgufSpecialTokens::find(const std::string& role) const {
   const auto found = std::ranges::find(tokens, role, &Token::role);
   return found == tokens.end() ? nullptr : &*found;
+}
+
+bool ends_answers_by_name(std::string_view text) {
+  return std::ranges::find(kEnds, text) != kEnds.end();
+}
+
+std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file) {
+  const std::string key = "tokenizer.chat_template";
+  std::vector<std::pair<std::string, std::string>> templates;
+  for (const auto& [name, value] : file.values())
+    if (name == key || name.starts_with(key + "."))
+      templates.emplace_back(name == key ? "default" : name.substr(key.size() + 1),
+                             file.text(name).value_or(""));
+  return templates;
 }
 
 GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file) {
@@ -51,11 +80,12 @@ GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file) {
       special.tokens.push_back({role, *id, texts[static_cast<std::size_t>(*id)]});
   for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"})
     if (const auto id = id_under(key)) ends.insert(*id);
+  for (const std::int64_t id : file.counts(prefix + "eos_token_ids"))  // Ollama's
+    if (id >= 0 && id < size) ends.insert(id);
   for (std::int64_t id = 0;
        id < std::min<std::int64_t>(size, static_cast<std::int64_t>(uses.size())); ++id) {
     const auto place = static_cast<std::size_t>(id);
-    if (uses[place] == kControl && std::ranges::find(kEnds, texts[place]) != kEnds.end())
-      ends.insert(id);
+    if (uses[place] == kControl && ends_answers_by_name(texts[place])) ends.insert(id);
   }
   special.ends = {ends.begin(), ends.end()};
   return special;

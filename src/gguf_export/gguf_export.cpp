@@ -43,6 +43,16 @@ GgufType type_of(const GgufTensor& tensor, Role role, GgufType asked) {
   return tensor.shape[1] % block_of(wanted).elements == 0 ? wanted : GgufType::kF16;
 }
 
+/// Type of most matrices in a file: the one asked for, or f16 in its place.
+const WrittenType& mostly(const GgufTypes& types, const WrittenType& asked) {
+  const auto count = [&](const char* name) {
+    const auto found = types.find(name);
+    return found == types.end() ? 0 : found->second;
+  };
+  const bool are_rounded = asked.type != GgufType::kF32 && count("f16") > count(asked.name);
+  return are_rounded ? written_type("f16") : asked;
+}
+
 /// A part of a parameter that is one tensor of the file.
 struct Part {
   Parameter* parameter;
@@ -100,28 +110,32 @@ const std::vector<std::string>& gguf_type_names() {
   return names;
 }
 
-void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::string& token_ids,
-                 const std::string& type, const std::filesystem::path& path, const Stream& stream) {
+GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
+                      const std::filesystem::path& path, const Stream& stream) {
   const WrittenType& asked = written_type(type);
+  const std::vector<Part> parts = parts_of(model);
+  GgufPlan plan;
+  GgufTypes types;
+  for (const Part& part : parts) {
+    GgufTensor tensor{.name = part.name.name, .shape = part.in_folder.shape};
+    tensor.type = type_of(tensor, part.parameter->role(), asked.type);
+    ++types[name_of(tensor.type)];
+    plan.push_back(tensor);
+  }
   std::vector<GgufPair> values{gguf_text("general.architecture", gguf_architecture(model.config())),
                                gguf_text("general.type", "model"),
                                gguf_text("general.name", path.stem().string()),
-                               gguf_count("general.file_type", asked.file_type),
+                               gguf_count("general.file_type", mostly(types, asked).file_type),
                                gguf_count("general.quantization_version", 2)};
   const auto add = [&](std::vector<GgufPair> more) {
     std::ranges::move(more, std::back_inserter(values));
   };
+  for (const auto& [key, text] : texts.license) values.push_back(gguf_text(key, text));
   add(gguf_model_values(model.config(), path.string()));
-  GgufVocabulary vocabulary = gguf_vocabulary(tokenizer, token_ids, model.config().vocabulary);
-  if (!vocabulary.warning.empty()) warn(path.string(), vocabulary.warning);
+  GgufVocabulary vocabulary =
+      gguf_vocabulary(texts.tokenizer, texts.token_ids, model.config().vocabulary);
+  for (const std::string& warning : vocabulary.warnings) warn(path.string(), warning);
   add(std::move(vocabulary.values));
-  const std::vector<Part> parts = parts_of(model);
-  GgufPlan plan;
-  for (const Part& part : parts) {
-    GgufTensor tensor{.name = part.name.name, .shape = part.in_folder.shape};
-    tensor.type = type_of(tensor, part.parameter->role(), asked.type);
-    plan.push_back(tensor);
-  }
   const std::vector<float> divisors = rotary_divisors(model.config());
   if (!divisors.empty())
     plan.push_back(
@@ -129,6 +143,7 @@ void export_gguf(LanguageModel& model, const Tokenizer& tokenizer, const std::st
   write_gguf(path, values, plan, [&](std::size_t i) {
     return i < parts.size() ? values_of(parts[i], stream) : vector_of(divisors);
   });
+  return types;
 }
 
 }  // namespace hybrid_trainer

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/bpe_description.h"
+#include "hybrid_trainer/files/named_templates.h"
+#include "hybrid_trainer/gguf/gguf_special_tokens.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -98,42 +101,104 @@ std::optional<std::string> named_token(const json::object& settings, const std::
   return std::string(value->get_string());
 }
 
-std::optional<std::int64_t> first_id(const json::object& ids, const std::string& key) {
-  const json::value* value = ids.if_contains(key);
-  if (value != nullptr && value->is_array() && !value->get_array().empty())
-    value = &value->get_array()[0];
-  if (value == nullptr || !value->is_int64()) return {};
-  return value->get_int64();
+/// The ids under a key of a configuration: one, or a list.
+std::vector<std::int64_t> ids_under(const json::object& config, const std::string& key) {
+  const json::value* value = config.if_contains(key);
+  std::vector<std::int64_t> ids;
+  if (value == nullptr) return ids;
+  for (const json::value& id : value->is_array() ? value->get_array() : json::array{*value})
+    if (id.is_int64()) ids.push_back(id.get_int64());
+  return ids;
 }
 
-/// By tokenizer_config.json, or else by the model's configuration.
-void add_special(const BpeDescription& bpe, const json::object& settings, const json::object& ids,
-                 const std::string& name, const std::string& key, std::vector<GgufPair>& values) {
-  std::optional<std::int64_t> id = first_id(ids, name + "_token_id");
-  if (const auto token = named_token(settings, name + "_token")) {
-    const auto found = std::ranges::find(bpe.tokens, *token);
-    if (found != bpe.tokens.end()) id = found - bpe.tokens.begin();
+/// The special tokens of a model by its files: by tokenizer_config.json, or else by the model's
+/// configuration.
+class SpecialTokens {
+ public:
+  SpecialTokens(const BpeDescription& bpe, const Tokenizer& tokenizer, const std::string& token_ids)
+      : bpe_(bpe),
+        settings_(object_of(file_of(tokenizer, "tokenizer_config.json"))),
+        generation_(object_of(file_of(tokenizer, "generation_config.json"))),
+        ids_(object_of(token_ids)) {}
+
+  std::vector<GgufPair> values() {
+    add(ids_of("bos"), "bos_token_id");
+    add_ends();
+    add(ids_of("unk"), "unknown_token_id");
+    add(ids_of("pad"), "padding_token_id");
+    return std::move(values_);
   }
-  if (id && *id >= 0 && *id < static_cast<std::int64_t>(bpe.tokens.size()))
-    values.push_back(gguf_count("tokenizer.ggml." + key, *id));
+  /// Of tokens that llama.cpp will not stop at; "" if there are none.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  bool is_token(std::int64_t id) const {
+    return id >= 0 && id < static_cast<std::int64_t>(bpe_.tokens.size());
+  }
+  /// The named token first.
+  std::vector<std::int64_t> ids_of(const std::string& name) const {
+    std::vector<std::int64_t> ids;
+    if (const auto token = named_token(settings_, name + "_token")) {
+      const auto found = std::ranges::find(bpe_.tokens, *token);
+      if (found != bpe_.tokens.end()) ids.push_back(found - bpe_.tokens.begin());
+    }
+    for (const std::int64_t id : ids_under(ids_, name + "_token_id"))
+      if (is_token(id) && std::ranges::count(ids, id) == 0) ids.push_back(id);
+    return ids;
+  }
+  void add(const std::vector<std::int64_t>& ids, const char* key) {
+    if (!ids.empty()) values_.push_back(gguf_count(concat(kKeys, key), ids.front()));
+  }
+  /// llama.cpp has three keys for ends, and knows others by their texts. Ollama reads a list.
+  void add_ends() {
+    std::vector<std::int64_t> ends = ids_of("eos"), unknown;
+    for (const std::int64_t id : ids_under(generation_, "eos_token_id"))
+      if (is_token(id) && std::ranges::count(ends, id) == 0) ends.push_back(id);
+    add(ends, "eos_token_id");
+    if (ends.size() < 2) return;
+    values_.push_back(gguf_integers(concat(kKeys, "eos_token_ids"), ends));
+    for (std::size_t i = 1; i < ends.size(); ++i)
+      if (!ends_answers_by_name(bpe_.tokens[static_cast<std::size_t>(ends[i])]))
+        unknown.push_back(ends[i]);
+    constexpr const char* kOthers[] = {"eot_token_id", "eom_token_id"};
+    for (std::size_t i = 0; i < unknown.size(); ++i) {
+      if (i < std::size(kOthers)) {
+        add({unknown[i]}, kOthers[i]);
+      } else {
+        warning_ +=
+            concat(warning_.empty() ? "" : ", ", bpe_.tokens[static_cast<std::size_t>(unknown[i])]);
+      }
+    }
+    if (!warning_.empty())
+      warning_ =
+          concat("llama.cpp has no key for so many tokens that end an answer, and will go on ",
+                 "behind ", warning_);
+  }
+
+  static constexpr const char* kKeys = "tokenizer.ggml.";
+  const BpeDescription& bpe_;
+  const json::object settings_, generation_, ids_;
+  std::vector<GgufPair> values_;
+  std::string warning_;
+};
+
+/// Its name in a key of llama.cpp's.
+std::string key_name(std::string name) {
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
 }
 
-/// The text, or of several the one named "default".
-std::string chat_template_of(const Tokenizer& tokenizer, const json::object& settings) {
-  const std::string file = file_of(tokenizer, "chat_template.jinja");
-  if (!file.empty()) return file;
-  const json::value* given = settings.if_contains("chat_template");
-  if (given != nullptr && given->is_string()) return std::string(given->get_string());
-  if (given == nullptr || !given->is_array()) return "";
-  for (const json::value& one : given->get_array()) {
-    if (!one.is_object()) continue;
-    const json::object& named = one.get_object();
-    const json::value *name = named.if_contains("name"), *text = named.if_contains("template");
-    if (name != nullptr && name->is_string() && name->get_string() == "default" &&
-        text != nullptr && text->is_string())
-      return std::string(text->get_string());
+/// As gguf-py writes them: the default one, the names of the others, and each under its name.
+void add_chat_templates(const Tokenizer& tokenizer, std::vector<GgufPair>& values) {
+  std::vector<std::string> others;
+  for (const NamedTemplate& one : named_templates(tokenizer.files(), "")) {
+    const bool is_default = one.name == "default";
+    const std::string key = is_default ? "" : "." + key_name(one.name);
+    values.push_back(gguf_text("tokenizer.chat_template" + key, one.text));
+    if (!is_default) others.push_back(key_name(one.name));
   }
-  return "";
+  if (!others.empty()) values.push_back(gguf_texts("tokenizer.chat_templates", std::move(others)));
 }
 
 }  // namespace
@@ -154,10 +219,9 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   GgufVocabulary vocabulary;
   std::vector<GgufPair>& values = vocabulary.values;
   if (bpe.composes)
-    vocabulary.warning =
+    vocabulary.warnings.emplace_back(
         "llama.cpp does not compose characters (NFC) before it makes tokens: texts with letters "
-        "and "
-        "accents apart get other tokens there";
+        "and accents apart get other tokens there");
   values = {gguf_text("tokenizer.ggml.model", is_whole ? "llama" : "gpt2"),
             gguf_text("tokenizer.ggml.pre", pre)};
   const std::vector<double> scores = is_whole ? scores_of(bpe) : std::vector<double>();
@@ -167,13 +231,9 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
     if (bpe.uses[id] == TokenUse::kNone) bpe.tokens[id] = concat("[PAD", id, "]");
     if (is_whole && bpe.uses[id] == TokenUse::kAdded) bpe.tokens[id] = with_blanks(bpe.tokens[id]);
   }
-  const json::object settings = object_of(file_of(tokenizer, "tokenizer_config.json")),
-                     ids = object_of(token_ids);
-  std::vector<GgufPair> special;
-  add_special(bpe, settings, ids, "bos", "bos_token_id", special);
-  add_special(bpe, settings, ids, "eos", "eos_token_id", special);
-  add_special(bpe, settings, ids, "unk", "unknown_token_id", special);
-  add_special(bpe, settings, ids, "pad", "padding_token_id", special);
+  SpecialTokens of_model(bpe, tokenizer, token_ids);
+  const std::vector<GgufPair> special = of_model.values();
+  if (!of_model.warning().empty()) vocabulary.warnings.push_back(of_model.warning());
   const auto known = static_cast<std::int64_t>(bpe.tokens.size());
   if (known > rows)
     throw DataError(concat("the tokenizer has ", known, " tokens, and the model's table ", rows,
@@ -199,8 +259,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   values.push_back(gguf_flag("tokenizer.ggml.add_eos_token", !tokenizer.template_end().empty()));
   if (is_whole)
     values.push_back(gguf_flag("tokenizer.ggml.add_space_prefix", bpe.adds_prefix_space));
-  if (const std::string text = chat_template_of(tokenizer, settings); !text.empty())
-    values.push_back(gguf_text("tokenizer.chat_template", text));
+  add_chat_templates(tokenizer, values);
   return vocabulary;
 }
 

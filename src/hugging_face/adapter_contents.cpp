@@ -117,8 +117,10 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
       ranks_.emplace(of_a, rank);
     }
   } else if (name.find(".lora_") == name.npos) {
-    whole_.emplace(unwrapped(name), entry.name);
     beside_.insert(entry.name);
+    if (name.find(".original_module.") != name.npos) return;  // the base's, which PEFT does not use
+    const auto [found, is_new] = whole_.try_emplace(unwrapped(name), entry.name);
+    if (!is_new && name.find(".modules_to_save.") != name.npos) found->second = entry.name;
   }
 }
 
@@ -159,6 +161,13 @@ std::set<std::string> AdapterContents::weights_beside() const {
   for (const auto* modules : {&embeddings_, &heads_})
     for (const std::string& module : *modules) names.insert(module + ".weight");
   return names;
+}
+
+std::int64_t AdapterContents::vocabulary() const {
+  for (const auto& [weight, tensor] : whole_)
+    if (is_token_table(weight.substr(0, weight.rfind('.'))))
+      return file_.entry(tensor).tensor_shape()[0];
+  return 0;
 }
 
 /// Whether the head's product is that of the token table, which PEFT then saves for both.

@@ -34,6 +34,8 @@ class AdapterContents {
   std::set<std::string> weights_beside() const;
   /// Whether a tensor of the file belongs to one of them.
   bool is_beside(const std::string& tensor) const { return beside_.contains(tensor); }
+  /// Rows of the token table, if that is held whole; else 0.
+  std::int64_t vocabulary() const;
   /// Whether head and token table are to be two weights, though the base has one.
   bool unties_head() const;
   /// Puts what the folder has of weights_beside() into `values` (rows, columns) f32 on the host, which

@@ -228,7 +228,8 @@ AdapterFolder read_adapter_config(const fs::path& folder) {
   return {.config = config_of(contents),
           .base = contents.config().base,
           .weights_beside = {beside.begin(), beside.end()},
-          .unties_head = contents.unties_head()};
+          .unties_head = contents.unties_head(),
+          .vocabulary = contents.vocabulary()};
 }
 
 void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,

@@ -18,21 +18,20 @@ const json::value* ConfigReader::find(const std::string& keys) {
   const std::string first = keys.substr(0, bar);
   know(first);
   const json::value* value = object_.if_contains(first);
-  if (bar == std::string::npos) return value;
-  const json::value* other = find(keys.substr(bar + 1));
-  return value == nullptr || (value->is_null() && other != nullptr) ? other : value;
+  const json::value* other = bar == std::string::npos ? nullptr : find(keys.substr(bar + 1));
+  return value == nullptr || value->is_null() ? other : value;
 }
 
 const json::object* ConfigReader::find_object(const std::string& key) {
   const json::value* value = find(key);
-  if (value == nullptr || value->is_null()) return nullptr;
+  if (value == nullptr) return nullptr;
   if (!value->is_object()) refuse(key, *value, "an object");
   return value->if_object();
 }
 
 void ConfigReader::expect(const HuggingFaceLayout::Fixed& key) {
   const json::value* value = find(key.key);
-  if (value == nullptr || value->is_null()) return;
+  if (value == nullptr) return;
   for (const auto& allowed : key.values) {
     if (*value == json_of(allowed)) return;
   }
@@ -41,7 +40,7 @@ void ConfigReader::expect(const HuggingFaceLayout::Fixed& key) {
 
 void ConfigReader::expect_derived(const HuggingFaceLayout::Fixed& key) {
   const json::value* value = find(key.key);
-  if (value == nullptr || value->is_null() || *value == json_of(key.values.front())) return;
+  if (value == nullptr || *value == json_of(key.values.front())) return;
   refuse(key.key, *value, "null or " + json_line(json_of(key.values.front())));
 }
 

@@ -26,7 +26,7 @@ class ConfigReader {
   template <class T>
   void read(T& to, const std::string& keys, std::optional<double> missing) {
     const boost::json::value* value = find(keys);
-    if (missing && (value == nullptr || value->is_null())) {
+    if (missing && value == nullptr) {
       to = static_cast<T>(*missing);
     } else if (value == nullptr) {
       problem(concat(path_, keys, " is missing")), to = 1;
@@ -37,13 +37,14 @@ class ConfigReader {
   /// Null is 0, an absent key `missing`.
   template <class T>
   void read_nullable(T& to, const std::string& key, double missing) {
-    const boost::json::value* value = find(key);
+    const boost::json::value* value = object_.if_contains(key);
     read(to, key, value != nullptr && value->is_null() ? 0 : missing);
   }
   void expect(const HuggingFaceLayout::Fixed& key);
   /// Absent, null, or the value that follows from the sizes.
   void expect_derived(const HuggingFaceLayout::Fixed& key);
-  /// The value under the first of the keys that is there and not JSON's null, or null.
+  /// The value under the first of the keys that is there and not JSON's null, or null: a null is as
+  /// absent to everything but read_nullable.
   const boost::json::value* find(const std::string& keys);
   /// An object under the key, or null; anything else but JSON's null is a problem.
   const boost::json::object* find_object(const std::string& key);

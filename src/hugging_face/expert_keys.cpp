@@ -30,7 +30,7 @@ std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
   std::string letters(static_cast<std::size_t>(layers), 'f');
   for (std::int64_t i = step - 1; i < layers; i += step) letters[static_cast<std::size_t>(i)] = 'e';
   const json::value* plain = reader.find(kPlainLayers);
-  if (plain == nullptr || plain->is_null()) return letters;
+  if (plain == nullptr) return letters;
   const json::array none, &list = plain->is_array() ? plain->get_array() : none;
   bool fits = plain->is_array();
   for (const json::value& layer : list) {
@@ -45,7 +45,7 @@ std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
 /// Of a family whose mixtures are not read.
 void refuse_experts(ConfigReader& reader, std::int64_t layers, const ExpertKeys& keys) {
   const json::value* value = reader.find(std::string(keys.count));
-  const bool is_missing = value == nullptr || value->is_null();
+  const bool is_missing = value == nullptr;
   const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
   if ((is_missing ? keys.missing_count == 0 : is_zero(*value)) || are_plain) return;
   reader.problem(
@@ -60,8 +60,7 @@ void check_names_agree(ConfigReader& reader, const std::string& keys) {
   if (bar == std::string::npos) return;
   const json::value *one = reader.find(keys.substr(0, bar)),
                     *other = reader.find(keys.substr(bar + 1));
-  const auto says = [](const json::value* value) { return value != nullptr && !value->is_null(); };
-  if (says(one) && says(other) && *one != *other)
+  if (one != nullptr && other != nullptr && *one != *other)
     reader.refuse(
         keys.substr(bar + 1), *other,
         concat("as ", keys.substr(0, bar), " says, ", json::serialize(*one).substr(0, 60)));
@@ -116,7 +115,7 @@ void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& ke
   if (keys.has_dense_layers) read_layers(reader, model);
   read_balance(reader, experts, keys);
   const json::value* noise = reader.find(kNoise);
-  if (noise != nullptr && !noise->is_null() && !is_zero(*noise))
+  if (noise != nullptr && !is_zero(*noise))
     reader.refuse(kNoise, *noise, "0: noise on what routers read is not supported");
 }
 

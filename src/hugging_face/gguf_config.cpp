@@ -1,8 +1,11 @@
 #include "src/hugging_face/gguf_config.h"
 
 #include <charconv>
+#include <set>
+#include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/gguf/gguf_names.h"
 #include "hybrid_trainer/gguf/gguf_special_tokens.h"
@@ -22,6 +25,22 @@ double as_written(double value) {
   return static_cast<float>(meant) == static_cast<float>(value) ? meant : value;
 }
 
+json::value json_of_value(const GgufValue& value) {
+  return std::visit(
+      [&](const auto& held) {
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(held)>>) {
+          return json::value(held);
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>) {
+          return json::value(held);
+        } else {
+          json::array list;
+          for (std::size_t i = 0; i < held.size(); ++i) list.emplace_back(held[i]);
+          return json::value(std::move(list));
+        }
+      },
+      value.content);
+}
+
 /// Reads the values of an architecture and makes the keys of transformers' classes of them.
 class ConfigOfFile {
  public:
@@ -37,11 +56,29 @@ class ConfigOfFile {
       read_rotary();
     }
     add_token_ids();
+    check_unread();
     return std::move(config_);
   }
 
  private:
-  std::string key(const char* name) const { return concat(architecture_.name, ".", name); }
+  /// The whole key, which is read from now on.
+  std::string key(const char* name) const {
+    read_.insert(name);
+    return concat(architecture_.name, ".", name);
+  }
+  /// Throws DataError of keys that would change what is computed; warns of those that nobody knows.
+  void check_unread() const {
+    const std::string prefix = concat(architecture_.name, ".");
+    json::object values;
+    for (const auto& [name, value] : file_.values())
+      if (name.starts_with(prefix)) values[name.substr(prefix.size())] = json_of_value(value);
+    const UnreadKeys unread = sort_unread_keys(values, ForeignFile::kGguf, read_);
+    if (!unread.problems.empty())
+      refuse(concat(prefix, join(unread.problems, ("; " + prefix).c_str())));
+    std::vector<std::string> unknown;
+    for (const std::string& name : unread.unknown) unknown.push_back(prefix + name);
+    warn_of_unknown_keys(file_.path().string(), unknown);
+  }
   [[noreturn]] void refuse(const std::string& what) const {
     throw DataError(concat(file_.path().string(), ": ", what,
                            "; take the model's Hugging Face folder instead"));
@@ -129,16 +166,28 @@ class ConfigOfFile {
   void read_rotation() {
     const double theta = number("rope.freq_base", 1e4);
     config_["rope_theta"] = theta;
-    if (const GgufTensor* divisors = file_.find_tensor("rope_freqs.weight"))
+    json::object scaling = read_scaling();
+    if (const GgufTensor* divisors = file_.find_tensor("rope_freqs.weight")) {
+      if (!scaling.empty()) refuse("scales its rotary angles twice, by a factor and by rope_freqs");
       return read_divisors(*divisors, theta);
-    const std::string type = file_.text(key("rope.scaling.type")).value_or("none");
-    if (type == "none") return;
-    if (type != "linear" && type != "yarn")
+    }
+    if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
+  }
+
+  /// What is left out is as llama.cpp takes it: linear, from the whole context. Empty: no scaling.
+  json::object read_scaling() const {
+    const std::string type = file_.text(key("rope.scaling.type")).value_or("linear");
+    const double factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
+    const std::int64_t context = count("context_length");
+    const std::int64_t original = count("rope.scaling.original_context_length", context);
+    if (type != "none" && type != "linear" && type != "yarn")
       refuse(concat(key("rope.scaling.type"), " is \"", type, "\", want none, linear or yarn"));
-    json::object scaling{{"rope_type", type}, {"factor", number("rope.scaling.factor", 1)}};
+    const bool is_plain = factor == 0 || factor == 1;
+    if (type == "none" || (type == "linear" && is_plain)) return {};
+    json::object scaling{{"rope_type", type}, {"factor", is_plain ? 1 : factor}};
     if (type == "yarn")
-      scaling["original_max_position_embeddings"] = count("rope.scaling.original_context_length");
-    config_["rope_scaling"] = scaling;
+      scaling["original_max_position_embeddings"] = original == 0 ? context : original;
+    return scaling;
   }
 
   void read_divisors(const GgufTensor& tensor, double theta) {
@@ -206,6 +255,7 @@ class ConfigOfFile {
 
   const GgufFile& file_;
   const GgufArchitecture& architecture_;
+  mutable std::set<std::string> read_;  // keys without the architecture's name
   json::object config_;
   std::int64_t head_size_ = 0;
 };

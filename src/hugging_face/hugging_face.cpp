@@ -154,9 +154,12 @@ std::string spread_letters(const std::string& period, std::int64_t layers) {
 }
 
 /// Throws DataError, which names each size that differs between the folder's model and ours. Only of
-/// a family whose folders tell of windows is the window one of them; none tells of patterns.
-void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
-                 const HuggingFaceLayout& layout, const std::string& folder) {
+/// a family whose folders tell of windows is the window one of them; none tells of patterns. Rotary
+/// positions have no weights.
+void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
+                 const std::string& folder, TokenTables tables) {
+  const HuggingFaceLayout& layout = family.hugging_face;
+  const bool rotates = std::ranges::count(family.keys, "rope_scaling") > 0;
   std::string problems;
   const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -166,9 +169,13 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours,
                                 key == "experts.bias_rate" || key == "encoder.source_length" ||
                                 key.starts_with("attention_pattern.") || key == "vision.labels" ||
                                 (key == "window" && layout.window_keys == WindowKeys::kNone);
+    const bool is_of_positions = rotates && (key == "context" || key.starts_with("rope_scaling."));
+    const bool is_replaced = tables == TokenTables::kReplaced && key == "vocabulary";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
-    if (is_of_training || is_copied || in_folder[i].second == value) continue;
+    if (is_of_training || is_of_positions || is_replaced || is_copied ||
+        in_folder[i].second == value)
+      continue;
     if (are_letters &&
         spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))
       continue;
@@ -195,11 +202,14 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
 /// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
 void read_weights(const fs::path& path, Network& network, const ModelConfig& model,
-                  const ModelRegistry& registry, const Visit& visit) {
+                  const ModelRegistry& registry, TokenTables tables, const Visit& visit) {
   const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
-  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
-  check_sizes(theirs, resolved_model_config(model, registry), layout, path.string());
-  if (GgufFile::is_one(path))
+  const ModelFamily& family = find_family(model.family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  const bool is_gguf = GgufFile::is_one(path);
+  check_sizes(theirs, resolved_model_config(model, registry), family, path.string(),
+              is_gguf ? TokenTables::kRead : tables);
+  if (is_gguf)
     return visit_gguf_weights(path, network, resolved_model_config(model, registry), visit);
   OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
@@ -236,7 +246,10 @@ void read_weights(const fs::path& path, Network& network, const ModelConfig& mod
   check_names(folder.weights, wanted, copies, layout,
               layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
   network.visit_parameters([&](Parameter& parameter) {
-    if (is_new(parameter)) return visit(parameter, NewWeight(parameter.shape()));
+    const std::string& name = parameter.in_files().front().name;
+    const bool is_replaced =
+        tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
+    if (is_new(parameter) || is_replaced) return visit(parameter, NewWeight(parameter.shape()));
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(path.string(), parameter.name(), weight);
     visit(parameter, weight);
@@ -367,13 +380,14 @@ ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropou
 }
 
 void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
-                               const WeightTaker& take, const ModelRegistry& registry) {
-  read_weights(folder, network, model, registry, take);
+                               const WeightTaker& take, const ModelRegistry& registry,
+                               TokenTables tables) {
+  read_weights(folder, network, model, registry, tables, take);
 }
 
 void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
                                const Stream& stream, const ModelRegistry& registry) {
-  read_weights(folder, network, model, registry,
+  read_weights(folder, network, model, registry, TokenTables::kRead,
                [&](Parameter& parameter, const FolderWeight& weight) {
                  const Tensor master = parameter.home_master();
                  if (master.device().type == DeviceType::kCpu) return weight.read(master);

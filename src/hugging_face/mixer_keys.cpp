@@ -28,7 +28,7 @@ std::string letters_of_types(ConfigReader& reader, const json::value& types, std
 std::string letters_of_indices(ConfigReader& reader, std::int64_t layers, char mixer) {
   std::string letters(static_cast<std::size_t>(layers), mixer);
   const json::value* indices = reader.find(kIndices);
-  if (indices == nullptr || indices->is_null()) return letters;
+  if (indices == nullptr) return letters;
   const json::array none, &list = indices->is_array() ? indices->get_array() : none;
   bool fits = indices->is_array();
   for (const json::value& index : list) {
@@ -59,8 +59,7 @@ void read_mixers(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayo
     if (layout.mixer_keys == MixerKeys::kAttentionInterval)
       letters = letters_of_interval(reader, layers, layout.mixer);
     const json::value* types = reader.find("layer_types|layers_block_type");
-    if (types != nullptr && !types->is_null())
-      letters = letters_of_types(reader, *types, layers, layout.mixer);
+    if (types != nullptr) letters = letters_of_types(reader, *types, layers, layout.mixer);
   }
   const std::string period = period_of(letters);
   model.mixers = 2 * period.size() > letters.size() ? letters : period;
@@ -74,7 +73,7 @@ void read_head_size(ConfigReader& reader, ModelConfig& model, const HuggingFaceL
   const std::int64_t channels = expand * model.width,
                      heads = std::max<std::int64_t>(sizes.heads, 1);
   const json::value* value = reader.find(layout.head_size_key);
-  const bool is_missing = value == nullptr || value->is_null();
+  const bool is_missing = value == nullptr;
   if ((is_missing && !layout.missing_head_size) || (value != nullptr && *value == "auto")) {
     sizes.head_size = channels / heads;
   } else {
@@ -89,7 +88,7 @@ void read_head_size(ConfigReader& reader, ModelConfig& model, const HuggingFaceL
 
 void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
   const json::value* value = reader.find(kStepLimits);
-  if (value == nullptr || value->is_null()) return;
+  if (value == nullptr) return;
   const json::array* list = value->if_array();
   const auto number = [&](std::size_t i) {
     return list != nullptr && list->size() == 2 ? number_of((*list)[i]) : std::nullopt;

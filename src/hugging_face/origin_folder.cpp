@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
@@ -66,6 +67,11 @@ json::object OriginFolder::config_around(json::object text_config) const {
   };
   for (const char* key : {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"})
     set(key);
+  const json::object before = hugging_face_config(
+      resolved_model_config(read_hugging_face_model_config(folder_, 0)), layout_, {}, DType::kF32);
+  for (const char* key : {"vocab_size", "max_position_embeddings", "rope_scaling"})
+    if (text_config.contains(key) && before.contains(key) && text_config.at(key) != before.at(key))
+      inner[key] = text_config.at(key);
   const json::value dtype = text_config.at("torch_dtype");
   for (const char* key : {"torch_dtype", "dtype"})
     for (json::object* part : {&whole, &inner})

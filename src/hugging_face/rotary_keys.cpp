@@ -29,11 +29,11 @@ void read_rope(ConfigReader& reader, const json::object& object, const std::stri
   inner.read(theta, "rope_theta", theta);
   read_share(inner, share, share == nullptr ? 1 : *share);
   const json::value* type = inner.find("rope_type|type");
-  const json::value wanted = type == nullptr || type->is_null() ? json::value(scaling.type) : *type;
+  const json::value wanted = type == nullptr ? json::value(scaling.type) : *type;
   scaling.type = wanted.is_string() ? std::string(wanted.get_string()) : "";
   const auto is = [&](const char* kind) { return scaling.type == kind; };
   const std::optional<double> none;
-  if (is("yarn") && (inner.find("factor") == nullptr || inner.find("factor")->is_null())) {
+  if (is("yarn") && inner.find("factor") == nullptr) {
     inner.read(scaling.original_context, "original_max_position_embeddings", none);
     scaling.factor = static_cast<double>(context) / static_cast<double>(scaling.original_context);
   } else if (is("linear") || is("dynamic") || is("llama3") || is("yarn")) {
@@ -147,7 +147,7 @@ void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLay
       letters[i] = (static_cast<std::int64_t>(i) + 1) % period == 0 ? 'a' : 'w';
   }
   const json::value* types = reader.find("layer_types");
-  if (types != nullptr && !types->is_null())
+  if (types != nullptr)
     letters = letters_of_layers(reader, *types, model.layers, {{kFull, 'a'}, {kSliding, 'w'}});
   const bool differ = layout.window_rope_theta != nullptr;  // even where all keys are seen
   if (letters.find('w') == std::string::npos && !differ) model.window = 0;
@@ -159,7 +159,7 @@ void read_position_type(ConfigReader& reader, ModelConfig& model) {
   const json::value* type = reader.find(kKey);
   const bool rotates = type != nullptr && *type == "rope";
   model.rotary_share = rotates ? 1 : 0;
-  if (type != nullptr && !type->is_null() && !rotates && *type != "nope")
+  if (type != nullptr && !rotates && *type != "nope")
     reader.refuse(kKey, *type, "\"rope\", \"nope\" or null");
 }
 

@@ -107,9 +107,11 @@ class EntryReader {
 
 std::map<std::string, std::string> read_metadata(const json::value& value,
                                                  const std::string& file) {
+  if (value.is_null()) return {};
   if (!value.is_object()) throw DataError(file + ": __metadata__ is no object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.get_object()) {
+    if (text.is_null()) continue;
     if (!text.is_string()) throw DataError(file + ": __metadata__ must hold texts only");
     metadata[std::string(key)] = std::string(text.get_string());
   }

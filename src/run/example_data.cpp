@@ -26,17 +26,21 @@ void refuse_preferences(const ExampleRows& read) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
+/// The first of the splits that a folder has; else that of training.
+RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
+  for (const RowSplit split : splits)
+    if (!row_files(path, split).empty()) return split;
+  return RowSplit::kTrain;
+}
+
 /// Of a file called `name`.
 std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, ExampleData& data) {
   refuse_preferences(read);
   for (const auto& [line, reason, file] : read.refused)
     data.refused.push_back(concat(read.place(file, line, true), " is refused: ", reason));
   for (const std::string& note : read.notes()) data.notes.push_back(concat(name, ": ", note));
-  if (read.rows.empty()) {
-    throw DataError(concat(name, ": every ", read.files.front().form.unit(), " is refused; ",
-                           read.place(read.refused.front().file, read.refused.front().line, false),
-                           ": ", read.refused.front().reason));
-  }
+  if (const std::string problem = read.mostly_refused(); !problem.empty())
+    throw DataError(concat(name, ": ", problem));
   data.rows += std::ssize(read.rows);
   if (data.form.empty()) data.form = read.form();
   for (const ExampleFile& file : read.files) data.checksum += checksum_of_file(file.path);
@@ -58,31 +62,46 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                            "; give the tokenizer that the model was trained with"));
   }
   const ChatFiles chat = read_chat_files(files.tokenizer);
-  const ExampleFormat format{.tokenizer = tokenizer,
-                             .chat = chat,
-                             .longest = config.sequence_length + 1,
-                             .now = files.now,
-                             .vocabulary = files.vocabulary,
-                             .control = control_text_of(config.control_tokens),
-                             .columns = ColumnNames(config.columns),
-                             .called = files.called,
-                             .pairs = files.pairs,
-                             .source = files.source};
+  ExampleFormat format{.tokenizer = tokenizer,
+                       .chat = chat,
+                       .longest = config.sequence_length + 1,
+                       .now = files.now,
+                       .vocabulary = files.vocabulary,
+                       .control = control_text_of(config.control_tokens),
+                       .columns = ColumnNames(config.columns),
+                       .called = files.called,
+                       .pairs = files.pairs,
+                       .source = files.source};
   ExampleData data;
-  const auto read = [&](const std::filesystem::path& path) {
+  const auto read = [&](const std::filesystem::path& path, RowSplit split) {
     const std::string name = files.called.empty() ? path.string() : files.called;
+    format.split = split;
     if (files.heard_seconds == 0) return taken_rows(read_example_rows(path, format), name, data);
     const SpeechTokens tokens = read_speech_tokens(tokenizer, files.tokenizer);
     return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name, data);
   };
-  std::vector<ExampleRow> rows = read(files.examples);
+  const RowSplit split = files.measured
+                             ? first_split(files.examples, {RowSplit::kTest, RowSplit::kValidation})
+                             : RowSplit::kTrain;
+  std::vector<ExampleRow> rows = read(files.examples, split);
+  const bool has_validation = !files.measured && files.validation.empty() &&
+                              !row_files(files.examples, RowSplit::kValidation).empty();
+  const std::string others =
+      has_validation ? told_of_other_files(files.examples, {split, RowSplit::kValidation})
+                     : told_of_other_files(files.examples, {split});
+  if (!others.empty()) data.notes.push_back(concat(files.examples.string(), ": ", others));
   const auto count = static_cast<std::uint64_t>(rows.size());
-  if (!files.validation.empty()) {
-    data.validation = read(files.validation);
+  if (!files.validation.empty() || has_validation) {
+    data.validation =
+        has_validation
+            ? read(files.examples, RowSplit::kValidation)
+            : read(files.validation,
+                   first_split(files.validation, {RowSplit::kValidation, RowSplit::kTest}));
     data.train = std::move(rows);
     return data;
   }
   if (count == 1 || config.validation_fraction == 0) {
+    data.validates_on_training_rows = true;
     data.validation = rows;
     data.train = std::move(rows);
     return data;

@@ -64,20 +64,30 @@ void check_same_data(const RunData& before, const RunData& here) {
   const bool same_length = before.train_tokens == here.train_tokens;
   const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
   if (same_length && same_content) return;
-  throw DataError(concat(here.folder.string(), same_length ? " holds other data, of " : " has ",
-                         here.train_tokens, " training tokens, and the run was trained on ",
-                         before.train_tokens,
-                         ", where its position means another place; give --data the run's own, ",
-                         before.folder.string()));
+  const std::string tokens =
+      concat(here.train_tokens, " training tokens, and the run was trained on ",
+             before.train_tokens, same_length ? " others" : "");
+  throw DataError(told_of_other_data(here.folder, before.folder, tokens));
 }
 
 }  // namespace
 
+/// Keys of a run that goes on, which may have set them.
+static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
+  const bool rotates = std::ranges::count(find_family(model.family).keys, "rope_scaling") > 0;
+  return rotates ? std::vector<std::string>{"model.context", "model.rope_scaling"}
+                 : std::vector<std::string>();
+}
+
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   const ModelRegistry& registry = *settings_.registry;
-  if (settings_.init_from)
+  if (settings_.init_from) {
+    const RunPaths paths{settings_.run.string()};
+    const bool goes_on = settings_.resume && paths.hold_a_run();
     config.model = with_training_of(
-        read_hugging_face_model_config(*settings_.init_from, 0, registry), config.model);
+        read_hugging_face_model_config(*settings_.init_from, 0, registry), config.model,
+        goes_on ? keys_of_positions(config.model) : settings_.explicit_keys);
+  }
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
   const std::int64_t known = vocabulary_size().value_or(0);
   const std::int64_t wanted = known + (config.masks() ? 1 : 0);

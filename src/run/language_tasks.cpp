@@ -202,14 +202,9 @@ class FineTuning final : public LanguageTask {
     for (std::size_t i = 0; i < std::max(before.size(), after.size()); ++i) {
       answers.push_back({prompts_[i].text, prompts_[i].wanted,
                          i < before.size() ? before[i] : std::nullopt,
-                         i < after.size() ? after[i] : "", !validates_on_training_rows()});
+                         i < after.size() ? after[i] : "", !data_.validates_on_training_rows});
     }
     return answers;
-  }
-  bool validates_on_training_rows() const {
-    return files_.validation.empty() &&  // else each line is in one of the two
-           data_.train.front().file == data_.validation.front().file &&
-           data_.train.front().line == data_.validation.front().line;
   }
   bool hears() const { return files_.heard_seconds > 0; }
   SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.tokenizer); }
@@ -309,7 +304,7 @@ class FineTuning final : public LanguageTask {
     notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
                                        " to train on, ", data_.validation.size(),
                                        " to measure on (", data_.form, ")",
-                                       validates_on_training_rows()
+                                       data_.validates_on_training_rows
                                            ? "; these are the same, so the validation loss is that "
                                              "of the training rows"
                                            : ""));
@@ -323,12 +318,12 @@ class FineTuning final : public LanguageTask {
     }
     const std::vector<ExampleRow> none;
     const std::string cut =
-        told_of_cut({&data_.train, validates_on_training_rows() ? &none : &data_.validation},
+        told_of_cut({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
                     sequence_length_, "raise data.sequence_length to keep them");
     if (!cut.empty()) notes.push_back(cut);
     if (!files_.source) return notes;
     const std::string cut_sources = told_of_cut_sources(
-        {&data_.train, validates_on_training_rows() ? &none : &data_.validation},
+        {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
         files_.source->longest);
     if (!cut_sources.empty()) notes.push_back(cut_sources);
     return notes;

@@ -12,7 +12,12 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/hugging_face/adapter_files.h"
+#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/run_folder/run_base.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -85,6 +90,18 @@ std::string checksum_of_rows(const std::vector<ExampleRow>& rows) {
 
 }  // namespace
 
+static boost::json::value head_of_reference(const std::string& content, const std::string& file) {
+  return parse_json_text(std::string_view(content).substr(0, content.find('\n')), file);
+}
+
+/// Model folder of a run's reference, or "".
+static std::string base_of_reference(const std::string& file) {
+  if (!std::filesystem::exists(file)) return "";
+  const boost::json::value head = head_of_reference(read_file(file, kMostReferenceBytes), file);
+  const auto* found = head.is_object() ? head.get_object().if_contains("base") : nullptr;
+  return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+}
+
 ReferenceKey reference_key(const ExampleData& data, std::string base) {
   return {.rows = checksum_of_rows(data.train) + checksum_of_rows(data.validation),
           .base = std::move(base),
@@ -99,6 +116,28 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
         concat(reference_file(run), ": is not there, or of other pairs; it holds what the ",
                "model gave for the pairs when the run began; bring it back from a copy"));
   return std::make_shared<PairReferences>(all->begin() + std::ssize(data.train), all->end());
+}
+
+std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
+                                                         const std::vector<ExampleRow>& rows,
+                                                         const PackedRows::Settings& packing,
+                                                         const Stream& stream) {
+  const RunData data = data_of_run(paths);
+  const HybridTrainerConfig config = config_of_run(paths);
+  const auto frozen = base_of_run(paths);
+  const std::filesystem::path base = frozen.value_or(data.base);
+  if (base.empty() || !HuggingFaceWeights::are_in(base))
+    throw MissingInput(concat(base.string(),
+                              ": the model that the run began with is not there, and ",
+                              "other pairs are measured against it; put it back"));
+  if (!frozen && identity_of_base(base) != base_of_reference(reference_file(paths)))
+    throw DataError(concat(base.string(), " is not the model that the run began with: its files ",
+                           "differ, and other pairs are measured against it; put it back"));
+  const auto model = make_run_model(config, base, stream, model_families());
+  if (!data.adapter.empty()) read_adapter_weights(data.adapter, *model, config.model, stream);
+  const PackedRows packed(rows, packing);
+  return std::make_shared<PairReferences>(
+      compute_reference(*model, packed, packing.batch_size, RunRanks(nullptr), stream));
 }
 
 void write_reference(const std::string& file, const ReferenceKey& key,
@@ -117,8 +156,7 @@ std::optional<PairReferences> read_reference(const std::string& file, const Refe
   const std::string content = read_file(file, kMostReferenceBytes);
   const std::size_t end = content.find('\n');
   const std::string numbers = end == content.npos ? "" : content.substr(end + 1);
-  const boost::json::value head =
-      parse_json_text(std::string_view(content).substr(0, std::min(end, content.size())), file);
+  const boost::json::value head = head_of_reference(content, file);
   const auto text = [&](const char* name) -> std::string {
     const auto* found = head.is_object() ? head.get_object().if_contains(name) : nullptr;
     return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";

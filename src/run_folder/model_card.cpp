@@ -50,20 +50,6 @@ std::string hub_name_of(const fs::path& model) {
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
-/// Of the front matter of a model's own card, or a GGUF file's values.
-std::string license_of(const fs::path& model) {
-  if (GgufFile::is_one(model)) return GgufFile(model).text("general.license").value_or("");
-  const fs::path card = model / "README.md";
-  if (!fs::is_regular_file(card)) return "";
-  std::istringstream lines(read_text(card, kMostCardBytes));
-  std::string line;
-  if (!std::getline(lines, line) || line != "---") return "";
-  constexpr std::string_view kKey = "license: ";
-  while (std::getline(lines, line) && line != "---")
-    if (line.starts_with(kKey)) return line.substr(kKey.size());
-  return "";
-}
-
 /// What the Hub calls what such a model does, and what people call it.
 struct ModelPurpose {
   const char *tag, *name;
@@ -123,6 +109,19 @@ std::string training_of(const RunPaths& run, const RunData& data) {
 }
 
 }  // namespace
+
+std::string license_of(const fs::path& model) {
+  if (GgufFile::is_one(model)) return GgufFile(model).text("general.license").value_or("");
+  const fs::path card = model / "README.md";
+  if (!fs::is_regular_file(card)) return "";
+  std::istringstream lines(read_text(card, kMostCardBytes));
+  std::string line;
+  if (!std::getline(lines, line) || line != "---") return "";
+  constexpr std::string_view kKey = "license: ";
+  while (std::getline(lines, line) && line != "---")
+    if (line.starts_with(kKey)) return line.substr(kKey.size());
+  return "";
+}
 
 std::string model_card(const fs::path& source, CardKind kind) {
   const RunPaths run{source.string()};

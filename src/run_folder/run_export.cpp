@@ -7,18 +7,22 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/gguf_export/gguf_export.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/run_folder/model_card.h"
 
 namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kProbeTokens = 64;
+constexpr std::size_t kMostGenerationBytes = 1 << 20;
 
 void require_adapters(const TrainedRun& run) {
   if (!run.config.freezes())
@@ -103,12 +107,32 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
   const DType rounded = dtype.value_or(export_dtype(run));
   export_hugging_face(*run.network, run.config.model, run.tokenizer.get(), output, stream,
                       model_families(), rounded, run.token_ids, run.origin);
+  if (!run.end_tokens.empty()) {
+    const std::filesystem::path file = output / "generation_config.json";
+    replace_file(file, with_end_tokens(read_file(file, kMostGenerationBytes), run.end_tokens));
+  }
   return rounded;
+}
+
+/// Adapters were trained over positions that a file of adapters cannot tell of.
+static void warn_of_positions(const TrainedRun& run, const std::filesystem::path& output) {
+  const auto positions = [](const ModelConfig& model) {
+    std::string all;
+    for (const auto& [key, text] : texts_of_keys(model))
+      if (key == "context" || key.starts_with("rope_scaling.")) all += text + " ";
+    return all;
+  };
+  if (positions(run.config.model) == positions(read_hugging_face_model_config(run.base, 0))) return;
+  warn(output.string(),
+       concat(
+           "the run set model.context or model.rope_scaling, and adapters have no place for them; ",
+           "merge them for other programs (--merge)"));
 }
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {
   require_adapters_alone(run);
+  warn_of_positions(run, output);
   write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), output, stream);
   if (run.tokenizer == nullptr) return;
   const auto file = run.tokenizer->files().find("generation_config.json");
@@ -143,6 +167,7 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream) {
   require_adapters_alone(run);
+  warn_of_positions(run, output);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
   const std::filesystem::path folder = passing.create() / "adapter";
   write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), folder, stream);
@@ -174,6 +199,21 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::p
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
+/// By the keys of GGUF files.
+std::vector<std::pair<std::string, std::string>> license_keys(const std::filesystem::path& base) {
+  if (base.empty()) return {};
+  if (!is_gguf_file(base)) {
+    const std::string license = license_of(base);
+    return license.empty() ? std::vector<std::pair<std::string, std::string>>()
+                           : std::vector{std::pair(std::string("general.license"), license)};
+  }
+  std::vector<std::pair<std::string, std::string>> keys;
+  const GgufFile file(base);
+  for (const char* key : {"general.license", "general.license.name", "general.license.link"})
+    if (const auto text = file.text(key)) keys.emplace_back(key, *text);
+  return keys;
+}
+
 }  // namespace
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
@@ -189,7 +229,8 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   GgufExport result{.type = type};
   if (type.empty()) result.type = export_dtype(run) == DType::kBF16 ? "bf16" : "f16";
   const std::vector<float> before = probe_logits(model, output.string(), stream);
-  export_gguf(model, *run.tokenizer, run.token_ids, result.type, output, stream);
+  result.types = export_gguf(model, {*run.tokenizer, run.token_ids, license_keys(run.origin)},
+                             result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
   result.tokens = compare_tokens(*run.tokenizer, output);
   visit_gguf_weights(output, model, model.config(),

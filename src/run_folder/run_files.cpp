@@ -54,6 +54,26 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
   model.tied_head = false;
 }
 
+/// Of an adapter that was trained after tokens were added to its base, or taken away.
+void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
+                     const AdapterFolder& adapter, const ModelRegistry& registry) {
+  ModelConfig& model = config.model;
+  if (adapter.vocabulary == 0 || adapter.vocabulary == model.vocabulary) return;
+  const auto has = [&](std::string_view end) {
+    return std::ranges::any_of(adapter.weights_beside,
+                               [&](const std::string& name) { return name.ends_with(end); });
+  };
+  if (find_family(model.family, registry).hugging_face.tied_head.empty() ||
+      (!model.tied_head && !has("lm_head.weight")))
+    throw DataError(
+        concat(folder.string(), ": the adapter has a token table of ", adapter.vocabulary,
+               " rows, its base one of ", model.vocabulary,
+               ", and the adapter has no head of as many; save both when the adapter is ",
+               "trained (modules_to_save), or give the base that it was trained over"));
+  model.vocabulary = adapter.vocabulary;
+  config.lora.replaces_tables = true;
+}
+
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
 const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
   if (is_average) return state.tensor(average_name(name));
@@ -118,10 +138,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   const bool has_tokenizer = !data.folder.empty() || !data.tokenizer.empty();
   if (has_tokenizer && data.tokenizer != tokenizer_folder(paths)) {
     const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
-    for (const auto& [name, content] : read_tokenizer_files(from)) {
-      fs::create_directories(tokenizer_folder(paths));
-      replace_file(tokenizer_folder(paths) + "/" + name, content);
-    }
+    write_tokenizer_files(read_tokenizer_files(from), tokenizer_folder(paths));
     write_end_tokens(paths, data);
   }
   write_run_config(paths, config);
@@ -174,6 +191,18 @@ void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, con
   throw DataError(concat(data.string(), ": its tokenizer is not the one that the run was trained ",
                          "with; give the run's own data, or prepare the text again with the run's ",
                          "folder tokenizer/ as --tokenizer"));
+}
+
+std::string told_of_other_data(const fs::path& here, const fs::path& own,
+                               const std::string& tokens) {
+  const std::string counts = tokens.empty() ? "" : concat(" (it has ", tokens, ")");
+  if (fs::weakly_canonical(here) == fs::weakly_canonical(own))
+    return concat(here.string(), " has changed since the run began", counts,
+                  ", so the run's place in it is lost; bring it back as it was, or begin another ",
+                  "run from this one's weights: hybrid export RUN --output FOLDER");
+  return concat(here.string(), " holds other data than the run was trained on", counts,
+                ", where its position means another place; give --data the run's own, ",
+                own.string());
 }
 
 std::string end_of_run(const RunPaths& paths) {
@@ -268,8 +297,8 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
   opened.places =
       std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
-  opened.network = make_frozen_model(opened.config.model, folder, form_held(folder, form), stream,
-                                     opened.places->at(home), registry);
+  opened.network = make_frozen_model(opened.config.model, folder, {.base = form_held(folder, form)},
+                                     stream, opened.places->at(home), registry);
   if (form == kFileBase) opened.network->round_inputs(true);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
@@ -295,10 +324,11 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
+  take_vocabulary(run.config, folder, adapter, registry);
   try {
     run.network = adapter.config.is_on()
                       ? make_run_model(run.config, run.base, stream, registry)
-                      : make_frozen_model(run.config.model, run.base, run.config.lora.base, stream,
+                      : make_frozen_model(run.config.model, run.base, run.config.lora, stream,
                                           stream, registry);
   } catch (const ConfigError& error) {
     throw DataError(concat(folder.string(), ": ", error.what()));
@@ -310,6 +340,10 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   if (form == kFileBase) run.network->round_inputs(true);
   open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
   run.token_ids = token_ids_in(run.base);
+  const std::vector<std::int32_t> ends = end_token_ids_in(folder),
+                                  of_base = end_token_ids_in(run.base);
+  std::ranges::set_difference(ends, of_base, std::back_inserter(run.end_tokens));
+  if (!run.end_tokens.empty()) run.token_ids = with_end_tokens(run.token_ids, run.end_tokens);
   return run;
 }
 

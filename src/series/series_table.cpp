@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
@@ -130,6 +131,8 @@ class SeriesReader {
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns) {
   SeriesReader reader(columns);
   for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+  if (!others.empty()) warn(path.string(), others);
   SeriesTable table = reader.take();
   if (table.values.empty()) throw DataError(concat(path.string(), ": has no row"));
   return table;

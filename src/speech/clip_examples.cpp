@@ -37,9 +37,10 @@ ExampleRow clip_example(const ClipRow& clip, const Tokenizer& tokenizer, const S
 
 ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
                                double longest_seconds, const SpeechTokens& tokens) {
-  const ClipRows read = read_clip_rows(
-      path,
-      {.columns = format.columns, .called = format.called, .longest_seconds = longest_seconds});
+  const ClipRows read = read_clip_rows(path, {.columns = format.columns,
+                                              .called = format.called,
+                                              .longest_seconds = longest_seconds,
+                                              .split = format.split});
   ExampleRows examples;
   for (const ClipRows::File& file : read.files) examples.files.push_back({file.path, file.form});
   for (const auto& [line, reason, file] : read.refused)

@@ -1,6 +1,8 @@
 #include "src/tables/csv_rows.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -13,23 +15,51 @@ std::size_t break_bytes(std::string_view text) {
   return text.starts_with('\n') || text.starts_with('\r') ? 1 : 0;
 }
 
-}  // namespace
-
-char csv_separator(std::string_view line) {
-  bool has_tab = false, has_semicolon = false, is_quoted = false;
-  for (const char c : line) {
-    if (c == '"') is_quoted = !is_quoted;
-    if (is_quoted) continue;
-    if (c == '\n' || c == '\r') break;
-    if (c == ',') return ',';
-    has_tab = has_tab || c == '\t';
-    has_semicolon = has_semicolon || c == ';';
-  }
-  return has_tab ? '\t' : has_semicolon ? ';' : ',';
+/// Takes the line by which Excel names the separator, with or without quotes.
+std::optional<char> take_separator_line(std::string_view& content) {
+  const std::string_view line = content.substr(0, content.find_first_of("\r\n"));
+  const bool is_quoted = line.starts_with('"');
+  const std::string_view said =
+      is_quoted && line.size() > 2 && line.ends_with('"') ? line.substr(1, line.size() - 2) : line;
+  if (said.size() != 5 || !(said.starts_with("sep=") || said.starts_with("SEP="))) return {};
+  content.remove_prefix(line.size());
+  return said.back();
 }
 
-CsvRows::CsvRows(std::string_view content, std::string path)
-    : rest_(content), path_(std::move(path)), separator_(csv_separator(content)) {
+}  // namespace
+
+char CsvRows::separator_of(std::string_view content, const std::vector<std::string>& wanted) {
+  constexpr std::size_t kSample = std::size_t{64} << 10, kRows = 20;
+  const std::string_view sample = content.substr(0, kSample);
+  char best = ',';
+  std::pair<std::int64_t, std::int64_t> most{-1, -1};  // names that are wanted, rows that fit
+  for (const char separator : {',', '\t', ';', '|'}) {
+    CsvRows rows(sample, separator);
+    std::vector<Cell> names, cells;
+    std::pair<std::int64_t, std::int64_t> fits{0, 0};
+    try {
+      if (!rows.next(names)) break;
+      for (const Cell& name : names) fits.first += std::ranges::count(wanted, name.text);
+      const auto is_cut_within_quotes = [](const Cell& name) {
+        return !name.is_quoted && name.text.find('"') != std::string::npos;
+      };
+      const bool may_be = names.size() > 1 && std::ranges::none_of(names, is_cut_within_quotes);
+      fits.second = may_be ? 1 : 0;
+      for (std::size_t i = 0; may_be && i < kRows && rows.next(cells); ++i) {
+        const bool is_cut = rows.rest_.empty() && sample.size() < content.size();
+        if (!is_cut && cells.size() == names.size()) ++fits.second;
+      }
+    } catch (const DataError&) {  // a quote that does not end within the sample
+    }
+    if (fits > most) most = fits, best = separator;
+  }
+  return best;
+}
+
+CsvRows::CsvRows(std::string_view content, std::string path, const std::vector<std::string>& wanted)
+    : rest_(content), path_(std::move(path)) {
+  const std::optional<char> named = take_separator_line(rest_);
+  separator_ = named ? *named : separator_of(rest_, wanted);
   std::vector<Cell> cells;
   if (!next(cells)) return;
   for (Cell& cell : cells) {

@@ -125,26 +125,80 @@ std::vector<Member> members_of(std::string_view object) {
   }
 }
 
-/// Keys of an object that is an example itself.
-bool is_of_example(std::string_view key) {
-  static constexpr std::string_view kKeys[] = {
-      "\"text\"",        "\"prompt\"",        "\"completion\"", "\"messages\"",
-      "\"instruction\"", "\"conversations\"", "\"chosen\""};
-  return std::ranges::find(kKeys, key) != std::end(kKeys);
+/// The name in a key's quotes.
+std::string_view name_of(std::string_view key) { return key.substr(1, key.size() - 2); }
+
+using Names = std::vector<std::string>;
+
+bool names_one_of(const std::vector<Member>& members, const Names& wanted) {
+  return std::ranges::any_of(members, [&](const Member& member) {
+    return std::ranges::find(wanted, name_of(member.key)) != wanted.end();
+  });
+}
+
+bool has_key(const std::vector<Member>& members, std::string_view name) {
+  return std::ranges::any_of(members, [&](const auto& one) { return name_of(one.key) == name; });
+}
+
+bool is_message(const std::vector<Member>& members) {
+  return (has_key(members, "role") && has_key(members, "content")) ||
+         (has_key(members, "from") && has_key(members, "value"));
+}
+
+/// The first element of a list, if that is an object; else nothing.
+std::vector<Member> first_object_of(std::string_view list) {
+  const std::string_view inside = trimmed(list.substr(1));
+  return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
+}
+
+/// pandas' name of the way in which a file's one object holds a table that is not rows; or "".
+std::string orientation_of(const std::vector<Member>& members) {
+  const auto is_number = [](std::string_view name) {
+    return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+  };
+  bool are_lists = true, are_columns = true, are_rows = true;
+  for (const auto& [key, value] : members) {
+    const bool is_object = value.starts_with('{');
+    const std::vector<Member> inner = is_object ? members_of(value) : std::vector<Member>();
+    are_rows = are_rows && is_object && is_number(name_of(key));
+    are_columns = are_columns && !inner.empty() && is_number(name_of(inner.front().key));
+    const std::string_view first = value.starts_with('[') ? trimmed(value.substr(1)) : "]";
+    are_lists = are_lists && !first.starts_with('{') && !first.starts_with(']');
+  }
+  if (members.empty()) return "";
+  if (are_lists && has_key(members, "columns") && has_key(members, "data")) return "split";
+  return are_rows ? "index" : are_lists || are_columns ? "columns" : "";
 }
 
 /// The examples in the only list of objects that a file's one object holds; nothing where there is
-/// none.
-JsonRows wrapped_rows(std::string_view object, const std::string& path) {
-  std::vector<Member> lists;
-  for (const Member& member : members_of(object)) {
-    if (is_of_example(member.key)) return {};
+/// none, or the object is an example itself.
+JsonRows wrapped_rows(std::string_view object, const std::string& path, const Names& wanted) {
+  const std::vector<Member> members = members_of(object);
+  if (const std::string orientation = orientation_of(members); !orientation.empty())
+    throw DataError(concat(
+        path, ": is one JSON object that holds a table by ",
+        orientation == "index" ? "the numbers of its rows" : "columns",
+        R"(, as pandas' to_json writes it; want records: df.to_json(PATH, orient="records", )",
+        "lines=True), or of this file: python3 -c \"import pandas; pandas.read_json('", path,
+        "', orient='", orientation, "').to_json('", path,
+        ".jsonl', orient='records', lines=True)\""));
+  std::vector<Member> lists, others;
+  for (const Member& member : members) {
     const bool is_list = member.value.starts_with('[') && member.value.ends_with(']');
-    if (is_list && trimmed(member.value.substr(1)).starts_with('{')) lists.push_back(member);
+    (is_list && !first_object_of(member.value).empty() ? lists : others).push_back(member);
   }
-  if (lists.empty()) return {};
+  if (lists.empty() || names_one_of(others, wanted)) return {};
+  for (const Member& list : lists) {
+    const std::vector<Member> first = first_object_of(list.value);
+    if (names_one_of({list}, wanted) && (is_message(first) || !names_one_of(first, wanted)))
+      return {};
+  }
   const std::string first(lists.front().key.substr(0, 60));
-  if (lists.size() == 1) return {elements_of(lists.front().value, path), true, first};
+  if (lists.size() == 1) {
+    JsonRows rows{elements_of(lists.front().value, path), true, first};
+    for (const Member& other : others) rows.others.emplace_back(name_of(other.key.substr(0, 60)));
+    return rows;
+  }
   std::string names;
   for (const Member& list : lists)
     names += concat(names.empty() ? "" : ", ", list.key.substr(0, 60));
@@ -154,6 +208,19 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path) {
                          ".one.json', 'w'))\""));
 }
 
+/// Throws DataError where the elements of an array are not rows.
+void check_elements(const JsonRows& found, const std::string& path, const Names& wanted) {
+  if (found.rows.empty()) return;
+  const std::string_view first = found.rows.front().text;
+  if (first.starts_with('['))
+    throw DataError(concat(path, ": is a JSON array of lists, whose members have no names; want ",
+                           R"(objects, such as [{"prompt": …, "completion": …}, …])"));
+  if (!first.starts_with('{') || names_one_of(members_of(first), wanted)) return;
+  if (is_message(members_of(first)))
+    throw DataError(concat(path, ": is a list of messages, which is one row; want ",
+                           R"({"messages": […]} for each chat)"));
+}
+
 }  // namespace
 
 bool JsonRows::holds_objects() const {
@@ -161,12 +228,16 @@ bool JsonRows::holds_objects() const {
                              [](const JsonRow& row) { return trimmed(row.text).starts_with('{'); });
 }
 
-JsonRows json_rows(std::string_view content, const std::string& path) {
-  if (trimmed(content).starts_with('[')) return {elements_of(trimmed(content), path), true, {}};
-  JsonRows found{objects_of(content), false, {}};
+JsonRows json_rows(std::string_view content, const std::string& path, const Names& wanted) {
+  if (trimmed(content).starts_with('[')) {
+    JsonRows array{elements_of(trimmed(content), path), true, {}, {}};
+    check_elements(array, path, wanted);
+    return array;
+  }
+  JsonRows found{objects_of(content), false, {}, {}};
   if (found.rows.empty()) found.rows = lines_of(content);
   if (found.rows.size() == 1 && trimmed(found.rows[0].text).starts_with('{')) {
-    JsonRows wrapped = wrapped_rows(trimmed(found.rows[0].text), path);
+    JsonRows wrapped = wrapped_rows(trimmed(found.rows[0].text), path, wanted);
     if (wrapped.are_of_array) return wrapped;
   }
   return found;

@@ -53,8 +53,9 @@ class ColumnRows {
     }
     if (node.kind == ParquetNode::Kind::kList) return read_list(node);
     if (node.kind == ParquetNode::Kind::kMap) return read_map(node);
-    json::object object;
-    for (const ParquetNode& child : node.children) object[child.name] = read(child);
+    json::object object;  // a row without a member has null there, which is as absent
+    for (const ParquetNode& child : node.children)
+      if (json::value held = read(child); !held.is_null()) object[child.name] = std::move(held);
     return object;
   }
 
@@ -110,7 +111,8 @@ class ColumnRows {
 };
 
 std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
-                                             const std::vector<std::string>& wanted) {
+                                             const std::vector<std::string>& wanted,
+                                             const std::string& renaming) {
   std::vector<const ParquetNode*> nodes;
   for (const ParquetNode& node : file.nodes()) {
     const bool is_wanted = wanted.empty() || std::ranges::find(wanted, node.name) != wanted.end();
@@ -120,32 +122,33 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
                              ", which is not read; write it as text or as 64-bit numbers"));
     nodes.push_back(&node);
   }
-  if (nodes.empty()) throw DataError(no_wanted_column(file.columns(), wanted));
+  if (nodes.empty()) throw DataError(no_wanted_column(file.columns(), wanted, renaming));
   return nodes;
 }
 
 }  // namespace
 
-/// "audio=COLUMN,text=COLUMN": the first two of the names, of rows of text those that are usual.
+/// "audio=COLUMN,text=COLUMN": the first two of the names.
 static std::string renamed_columns(const std::vector<std::string>& wanted) {
-  if (wanted.empty() || std::ranges::find(wanted, "prompt") != wanted.end())
-    return "prompt=COLUMN,completion=COLUMN";
+  if (wanted.empty()) return "prompt=COLUMN,completion=COLUMN";
   return concat(wanted[0], "=COLUMN", wanted.size() > 1 ? concat(",", wanted[1], "=COLUMN") : "");
 }
 
 std::string no_wanted_column(const std::vector<std::string>& columns,
-                             const std::vector<std::string>& wanted) {
+                             const std::vector<std::string>& wanted, const std::string& renaming) {
   constexpr std::size_t kNamed = 4;
   std::vector<std::string> first(
       wanted.begin(),
       wanted.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, wanted.size())));
   if (wanted.size() > kNamed) first.emplace_back("…");
   return concat("has the columns ", join(columns).substr(0, 300), ", and none of ", join(first),
-                "; --columns ", renamed_columns(wanted), " names them");
+                "; --columns ", renaming.empty() ? renamed_columns(wanted) : renaming,
+                " names them");
 }
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
-                       const std::function<void(std::int64_t, json::object&)>& f) {
+                       const std::function<void(std::int64_t, json::object&)>& f,
+                       const std::string& renaming) {
   std::int64_t number = 0;
   const auto named = [&](const auto& read) {
     try {
@@ -155,7 +158,8 @@ void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& 
           concat(file.name(), ": ", number > 0 ? concat("row ", number, ": ") : "", error.what()));
     }
   };
-  const std::vector<const ParquetNode*> nodes = named([&] { return wanted_nodes(file, wanted); });
+  const std::vector<const ParquetNode*> nodes =
+      named([&] { return wanted_nodes(file, wanted, renaming); });
   for (std::size_t group = 0; group < file.row_groups(); ++group) {
     std::vector<ColumnRows> columns;
     named([&] {

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
@@ -28,6 +32,37 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   }
   std::ranges::sort(files);
   return files;
+}
+
+/// What the words of a file's name say, as datasets of Hugging Face and mlx-lm name their files:
+/// train.jsonl, test-00000-of-00001.parquet.
+std::optional<RowSplit> named_split(const fs::path& file) {
+  static const std::map<std::string, RowSplit> kWords{
+      {"train", RowSplit::kTrain},      {"training", RowSplit::kTrain},
+      {"valid", RowSplit::kValidation}, {"validation", RowSplit::kValidation},
+      {"val", RowSplit::kValidation},   {"dev", RowSplit::kValidation},
+      {"test", RowSplit::kTest},        {"testing", RowSplit::kTest},
+      {"eval", RowSplit::kTest},        {"evaluation", RowSplit::kTest}};
+  std::string word;
+  for (const unsigned char c : file.stem().string() + ".") {
+    if (std::isalpha(c) != 0) {
+      word += static_cast<char>(std::tolower(c));
+      continue;
+    }
+    if (const auto found = kWords.find(word); found != kWords.end()) return found->second;
+    word.clear();
+  }
+  return {};
+}
+
+RowSplit split_of(const fs::path& file) { return named_split(file).value_or(RowSplit::kTrain); }
+
+/// "a.jsonl, b.jsonl and 3 more".
+std::string shown(std::vector<std::string> names) {
+  constexpr std::size_t kNamed = 5;
+  const std::size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
+  names.resize(names.size() - more);
+  return concat(join(names), more > 0 ? concat(" and ", more, " more") : "");
 }
 
 std::string folders_with_rows(const fs::path& folder) {
@@ -59,15 +94,47 @@ bool is_folder_of_rows(const fs::path& path) {
   return !holds_tokens && !files_in(path).empty();
 }
 
-std::vector<fs::path> row_files(const fs::path& path) {
+std::vector<fs::path> row_files(const fs::path& path, RowSplit split) {
+  const bool is_train = split == RowSplit::kTrain;
   std::error_code absent;
-  if (!fs::is_directory(path, absent)) return {path};
-  std::vector<fs::path> files = files_in(path);
-  if (files.empty())
+  if (!fs::is_directory(path, absent))
+    return is_train ? std::vector{path} : std::vector<fs::path>();
+  const std::vector<fs::path> all = files_in(path);
+  if (all.empty())
     throw MissingInput(concat(path.string(),
                               ": is a folder without .jsonl, .json, .csv or .parquet files",
                               folders_with_rows(path)));
+  const auto count = std::ranges::count(all, RowSplit::kTrain, split_of);
+  if (count == 0) return is_train ? all : std::vector<fs::path>();
+  std::vector<fs::path> files;
+  std::ranges::copy_if(all, std::back_inserter(files),
+                       [&](const fs::path& file) { return split_of(file) == split; });
   return files;
+}
+
+std::string told_of_other_files(const fs::path& path, std::initializer_list<RowSplit> read) {
+  std::vector<std::string> names;
+  for (const RowSplit split : {RowSplit::kTrain, RowSplit::kValidation, RowSplit::kTest}) {
+    if (std::ranges::count(read, split) > 0) continue;
+    for (const fs::path& file : row_files(path, split)) names.push_back(file.filename().string());
+  }
+  if (names.empty()) return "";
+  return concat("does not read ", shown(std::move(names)),
+                ", whose names say another split; give the files that you mean, or rename them");
+}
+
+std::string told_of_mixed_splits(const std::vector<fs::path>& files) {
+  std::set<fs::path> with_training;
+  std::vector<std::string> others;
+  for (const fs::path& file : files)
+    if (named_split(file) == RowSplit::kTrain) with_training.insert(file.parent_path());
+  for (const fs::path& file : files)
+    if (split_of(file) != RowSplit::kTrain && with_training.contains(file.parent_path()))
+      others.push_back(file.filename().string());
+  if (others.empty()) return "";
+  return concat("reads ", shown(std::move(others)),
+                ", whose names say another split, with the training files; give the files that you "
+                "mean");
 }
 
 }  // namespace hybrid_trainer

@@ -50,8 +50,8 @@ class TableRows {
     if (is_parquet(path_)) return read_parquet();
     const std::string content = read_text(path_, kLargestText);
     if (is_table_by_name(path_)) return read_csv(content);
-    const JsonRows rows = json_rows(content, called_);
-    if (!rows.are_of_array && is_table_by_content(rows)) return read_csv(content);
+    const JsonRows rows = json_rows(content, called_, wanted_columns());
+    if (!rows.are_of_array && is_table_by_content(rows, content)) return read_csv(content);
     if (!rows.are_of_array && is_plain_text(rows))
       throw DataError(concat(called_,
                              ": is plain text, no JSON and no table; want rows of examples, "
@@ -70,11 +70,11 @@ class TableRows {
   }
 
   /// Whether what is no JSON has a first line with names that are looked for.
-  bool is_table_by_content(const JsonRows& rows) const {
+  bool is_table_by_content(const JsonRows& rows, std::string_view content) const {
     if (rows.rows.empty() || rows.holds_objects()) return false;
     const std::vector<std::string> wanted = wanted_columns();
     try {
-      const std::vector<std::string> names = CsvRows(rows.rows.front().text, called_).names();
+      const std::vector<std::string> names = CsvRows(content, called_, wanted).names();
       return std::ranges::find_first_of(names, wanted) != names.end();
     } catch (const DataError&) {  // a name stands twice, as in a sentence
       return false;
@@ -111,12 +111,12 @@ class TableRows {
       give(line, value.get_object(), wide);
     }
     if (!first_columns_.empty()) check_columns(first_columns_);
-    return {rows.are_of_array ? RowContainer::kJsonArray : RowContainer::kJsonLines,
-            rows.array_key};
+    return {rows.are_of_array ? RowContainer::kJsonArray : RowContainer::kJsonLines, rows.array_key,
+            rows.others};
   }
 
   TableForm read_csv(std::string_view content) {
-    CsvRows rows(content, called_);
+    CsvRows rows(content, called_, wanted_columns());
     const std::vector<std::string>& names = rows.names();
     seen_.insert(names.begin(), names.end());
     check_columns(names);
@@ -150,11 +150,20 @@ class TableRows {
     const std::vector<std::string> names = file.columns();
     seen_.insert(names.begin(), names.end());
     check_columns(names);
-    read_parquet_rows(file, wanted_columns(), [&](std::int64_t number, json::object& row) {
+    const std::vector<std::string> wanted = wanted_columns();
+    const auto take = [&](std::int64_t number, json::object& row) {
       count_progress();
       give(number, row, {});
-    });
-    return {RowContainer::kParquet};
+    };
+    read_parquet_rows(file, wanted, take, reading_.renaming);
+    TableForm form{RowContainer::kParquet};
+    const auto is_unread = [&](const std::string& name) {
+      const auto is_column = [&](const ColumnNames::Name& one) { return one.column == name; };
+      return !wanted.empty() && std::ranges::count(wanted, name) == 0 &&
+             std::ranges::none_of(reading_.columns.names(), is_column);
+    };
+    std::ranges::copy_if(names, std::back_inserter(form.unread), is_unread);
+    return form;
   }
 
   /// Throws DataError where no column is looked for, so that not each row is refused by itself.
@@ -165,7 +174,7 @@ class TableRows {
     if (!reading_.renames)
       throw MissingColumn(concat(called_, ": has the columns ", join(names).substr(0, 300),
                                  ", and none of ", join(wanted)));
-    throw DataError(concat(called_, ": ", no_wanted_column(names, wanted)));
+    throw DataError(concat(called_, ": ", no_wanted_column(names, wanted, reading_.renaming)));
   }
 
   void give(std::int64_t number, json::object& row, const WideIntegers& wide) {

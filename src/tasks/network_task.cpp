@@ -101,10 +101,7 @@ class NetworkTask final : public Task {
   void check_same(const RunPaths& run) const override {
     const std::string before = data_of_run(run).checksum;
     if (before == data_->checksum()) return;
-    throw DataError(
-        concat(settings_.data.string(), " holds other data than the run was trained ",
-               "on, where its position means another place; give --data the run's own, ",
-               data_of_run(run).folder.string()));
+    throw DataError(told_of_other_data(settings_.data, data_of_run(run).folder, ""));
   }
   void write_files(const RunPaths& own, const RunPaths& run, const HybridTrainerConfig& config,
                    bool resumes) const override {

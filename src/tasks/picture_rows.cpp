@@ -112,6 +112,8 @@ PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNam
                               const std::function<void(const std::filesystem::path&)>& check) {
   PictureReader reader(columns, check);
   for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+  if (!others.empty()) warn(path.string(), others);
   PictureRows read = reader.take();
   if (read.rows.empty() && read.refused.empty())
     throw DataError(path.string() + ": holds no pictures");

@@ -224,7 +224,8 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
     of_folder.model = read_hugging_face_model_config(options.model, 0);
   HybridTrainerConfig config = build_config(options.source, of_folder);
   if (!options.model.empty())
-    config.model = with_training_of(read_hugging_face_model_config(options.model, 0), config.model);
+    config.model = with_training_of(read_hugging_face_model_config(options.model, 0), config.model,
+                                    explicit_keys(options.source));
   const ModelFamily& family = find_family(config.model.family);
   for (const ModelPreset& one : family.presets)
     if (one.name == options.source.preset && config.model.vocabulary == 0 && family.is_of_language)

@@ -91,8 +91,8 @@ struct Measured {
 /// Of a file of examples all rows, whole as far as the context has room; of the run's own those that
 /// were held back, as long as the run has them.
 Measured rows_of(const TrainedRun& run, const std::string& folder,
-                 const std::filesystem::path& file, const EvalOptions& options,
-                 const Stream& host) {
+                 const std::filesystem::path& file, const EvalOptions& options, const Stream& host,
+                 const Stream& stream) {
   if (!run.tokenizer)
     throw DataError(concat(folder, " has no tokenizer, which would encode ", file.string()));
   const bool is_own = file == run.data, whole = !is_own && options.length == 0;
@@ -110,7 +110,8 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
                            .now = own.now,
                            .vocabulary = run.config.model.vocabulary,
                            .called = options.called,
-                           .pairs = is_own && run.config.prefers(),
+                           .pairs = run.config.prefers(),
+                           .measured = !is_own,
                            .heard_seconds = heard_seconds(run.config.model),
                            .source = source_format_of(model, run.tokenizer_folder)};
   DataConfig longest = config;
@@ -119,6 +120,8 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   if (is_own && data.checksum != own.checksum)
     throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
   for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";
+  if (!is_own)
+    for (const std::string& note : data.notes) std::cerr << note << "\n";
   const std::string cut = told_of_cut(
       {&data.validation}, longest.sequence_length,
       whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
@@ -135,7 +138,9 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
       packing_of(config, config.batch_size, 0, *run.tokenizer,
                  files.source && !whole ? files.source->longest : source_length);
   if (files.pairs && run.config.objective == "dpo")
-    packing.references = validation_references(RunPaths{folder}, data);
+    packing.references =
+        is_own ? validation_references(RunPaths{folder}, data)
+               : references_of_base(RunPaths{folder}, data.validation, packing, stream);
   if (files.heard_seconds > 0) {
     packing.packs = false;
     return {std::make_unique<EvaluationClips>(
@@ -146,9 +151,9 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   return {std::make_unique<EvaluationRows>(std::move(data.validation), packing, host)};
 }
 
-/// `shards`: receives what the batches read from.
+/// `host`: for the batches; `stream`: of the model. `shards`: receives what the batches read from.
 Measured batches_of(const TrainedRun& run, const std::string& folder, const EvalOptions& options,
-                    const Stream& host, std::optional<TokenDataset>& shards) {
+                    const Stream& host, const Stream& stream, std::optional<TokenDataset>& shards) {
   const std::filesystem::path given = options.data, data = given.empty() ? run.data : given;
   if (given.empty() && !std::filesystem::exists(data))
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
@@ -158,7 +163,7 @@ Measured batches_of(const TrainedRun& run, const std::string& folder, const Eval
     throw DataError(concat(data.string(), " holds examples, and ", folder,
                            " tells masked tokens of windows of text (objective masked); give a "
                            "folder that hybrid prepare made"));
-  if (may_be_examples(data)) return rows_of(run, folder, data, options, host);
+  if (may_be_examples(data)) return rows_of(run, folder, data, options, host, stream);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
@@ -298,7 +303,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   check_length(options.length, run.config.model.context);
   std::optional<TokenDataset> shards;
   const Measured on =
-      batches_of(run, folder, options, Stream(make_host_pool(stream.device())), shards);
+      batches_of(run, folder, options, Stream(make_host_pool(stream.device())), stream, shards);
   const EvaluationResult result =
       evaluate(run.model(), *on.batches, dtype, stream, {}, run.config.memory.segment_length);
   if (on.clips.empty()) {

@@ -104,14 +104,37 @@ TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
                           "fp32");
 }
 
+/// "22 tensors in q8_0, 13 tensors in f32", and why some have another type than the one asked for.
+std::string told_of_types(const GgufExport& written) {
+  std::string text;
+  for (const auto& [type, count] : written.types)
+    text +=
+        concat(text.empty() ? "" : ", ", count, count == 1 ? " tensor in " : " tensors in ", type);
+  const bool are_blocks = written.type != "f32" && written.type != "f16" && written.type != "bf16";
+  if (are_blocks && written.types.contains("f16"))
+    text +=
+        concat("; f16 in place of ", written.type, " where rows are no whole blocks of 32 weights");
+  return text;
+}
+
+/// Throws DataError of a folder of PEFT that changes other weights, too.
+void require_adapters_alone(const std::string& folder) {
+  const std::vector<std::string> beside = read_adapter_config(folder).weights_beside;
+  if (!beside.empty())
+    throw DataError(concat(folder, ": ", join(beside),
+                           " of the adapter have no place in a GGUF file ",
+                           "of an adapter; merge it instead (--merge)"));
+}
+
 void write_gguf(const ExportOptions& asked) {
   std::optional<Modelfile> modelfile;
   if (asked.modelfile) modelfile.emplace(asked.output);
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = asked.merge
+  const TrainedRun run = asked.merge || is_adapter(asked.folder)
                              ? open_to_merge(asked, stream)
                              : open_model(asked.folder, stream, run_weights(asked.weights), "fp32");
   if (asked.adapter) {
+    if (is_adapter(asked.folder)) require_adapters_alone(asked.folder);
     export_gguf_adapter_file(run, asked.output, stream);
     return tell_written(asked, run, ": adapters in f32, for llama.cpp's --lora");
   }
@@ -120,7 +143,7 @@ void write_gguf(const ExportOptions& asked) {
   const GgufExport written = export_gguf_file(run, asked.type, asked.output, stream);
   std::cerr << "wrote " << asked.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
-  std::cerr << ": " << written.type << ", " << units::bytes(written.bytes)
+  std::cerr << ": " << told_of_types(written) << ", " << units::bytes(written.bytes)
             << "; logits changed by at most " << brief(written.largest_change)
             << ", the largest is " << brief(written.largest_logit);
   if (written.tokens > 0) std::cerr << "; " << written.tokens << " tokens of a text are the same";
@@ -169,14 +192,17 @@ void check(const ExportOptions& asked) {
         "export: --dtype goes without --adapter and --quantize, whose files have a "
         "dtype of their own");
   const bool is_of_peft = is_adapter(asked.folder);
-  if (!asked.base.empty() && !(is_of_peft && asked.merge))
-    throw UsageError("export: --model is the base of a folder of PEFT, with --merge");
+  const bool becomes_file = asked.merge || (asked.adapter && asked.format == "gguf");
+  if (!asked.base.empty() && !(is_of_peft && becomes_file))
+    throw UsageError(
+        "export: --model is the base of a folder of PEFT, with --merge or --adapter --format gguf");
   if (is_of_peft)
     refuse_run_weights(run_weights(asked.weights), asked.folder, "an adapter of PEFT");
-  if (is_of_peft && !asked.merge)
+  if (is_of_peft && !becomes_file)
     throw UsageError(concat("export: ", asked.folder,
-                            " is an adapter of PEFT already; give --merge ",
-                            "to write its base with the adapter merged into it"));
+                            " is an adapter of PEFT already; give --merge to write its base with ",
+                            "the adapter merged into it, or --adapter --format gguf for a file of ",
+                            "llama.cpp"));
 }
 
 CommandSyntax export_syntax(ExportOptions& asked) {
@@ -204,8 +230,7 @@ CommandSyntax export_syntax(ExportOptions& asked) {
   add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
   add("merge", po::bool_switch(&asked.merge),
       "Write the weights with the adapters merged into them, from the base's own files.");
-  add("model", model_value(asked.base),
-      "With --merge: base of a folder of PEFT, if not the one that it names.");
+  add("model", model_value(asked.base), "Base of a folder of PEFT, if not the one that it names.");
   add("modelfile", po::bool_switch(&asked.modelfile),
       "Write a Modelfile beside the GGUF file, for `ollama create`, with the chat template.");
   add("no-card", po::bool_switch(&asked.no_card),

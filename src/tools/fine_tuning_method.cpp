@@ -39,13 +39,17 @@ const std::vector<std::string>& fine_tuning_methods() {
   return names;
 }
 
+std::int64_t usual_row_length(const ModelConfig& model) {
+  return std::min(kLongestRow, model.context);
+}
+
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
                                        const std::string& method) {
   check_name(method);
   HybridTrainerConfig config;
   config.model = read_hugging_face_model_config(folder, 0);
   config.data.layout = "packed";
-  config.data.sequence_length = std::min(kLongestRow, config.model.context);
+  config.data.sequence_length = usual_row_length(config.model);
   config.data.batch_size = 4;
   config.optimizer.name = "adamw";
   config.optimizer.learning_rate = 2e-5;

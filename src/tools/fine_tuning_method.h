@@ -11,6 +11,9 @@ namespace hybrid_trainer {
 /// full: all weights; lora, dora: adapters on a base in 16 bits; qlora: adapters on a quantized base.
 const std::vector<std::string>& fine_tuning_methods();
 
+/// data.sequence_length of rows that a model learns from, where nothing else is set.
+std::int64_t usual_row_length(const ModelConfig& model);
+
 /// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
 /// that are quantized already, in a folder or in the blocks of a GGUF file, stay so with qlora. Throws UsageError, MissingInput, DataError.
 HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,

@@ -215,6 +215,8 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   refuse_run(asked.model);
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
+  if (asked.source.sets("model.context") && !asked.source.sets("data.sequence_length"))
+    config.data.sequence_length = usual_row_length(config.model);
   check_method(method, config, asked.model);
   set_objective(asked, config);
   return config;

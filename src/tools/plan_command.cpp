@@ -90,7 +90,8 @@ HybridTrainerConfig config_of(Asked& asked) {
                    });
   if (fine_tunes) check_method(asked.method, config, asked.model);
   if (!asked.model.empty())
-    config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model);
+    config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model,
+                                    explicit_keys(asked.source));
   const ModelFamily& family = find_family(config.model.family);
   const bool wants_vocabulary = config.model.vocabulary == 0 && family.is_of_language;
   for (const ModelPreset& preset : family.presets)

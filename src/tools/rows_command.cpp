@@ -15,6 +15,7 @@
 #include "hybrid_trainer/speech/clip_examples.h"
 #include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/tables/column_names.h"
+#include "hybrid_trainer/tables/row_files.h"
 #include "src/tools/columns_option.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -325,12 +326,16 @@ int rows_command(const std::vector<std::string>& arguments) {
   tell_form(examples, called.empty() ? path : called);
   print_refusals(examples);
   for (const std::string& note : examples.notes()) std::cerr << note << "\n";
+  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+  if (!others.empty()) std::cerr << path << ": " << others << "\n";
   if (shown) {
     print_shown(row_of_line(examples, *shown, *tokenizer), *shown, json);
     return 0;
   }
+  const std::string problem = examples.mostly_refused();
   const bool is_empty = examples.rows.empty() && examples.pairs.empty();
-  if (is_empty) throw DataError(concat(called.empty() ? path : called, ": every line is refused"));
+  if (is_empty) throw DataError(concat(called.empty() ? path : called, ": ", problem));
+  if (!problem.empty()) std::cerr << "finetune would refuse it: " << problem << "\n";
   const Packing packing = packing_of(examples.rows, longest);
   if (json) {
     print_json(examples, packing, called);

@@ -297,9 +297,9 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;
   const std::filesystem::path& folder = model.run.tokenizer_folder;
-  options.generation.end_tokens = end_tokens_in(folder, *model.run.tokenizer);
-  for (const std::int32_t id : end_token_ids_in(operands->front()))  // an adapter's own
-    options.generation.end_tokens.push_back(id);
+  std::vector<std::int32_t>& ends = options.generation.end_tokens;
+  ends = end_tokens_in(folder, *model.run.tokenizer);
+  ends.insert(ends.end(), model.run.end_tokens.begin(), model.run.end_tokens.end());
   options.generation.pinned = std::ssize(model.run.tokenizer->template_start());
   if (options.beams.value_or(1) > 1) {
     search(model, options, stream);

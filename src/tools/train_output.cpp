@@ -99,7 +99,8 @@ bool keeps_quiet(bool json) { return json && isatty(STDERR_FILENO) == 0; }
 bool is_of_folder(const std::string& setting) {
   constexpr const char* kOfTraining[] = {
       "model.dropout=",           "model.experts.balance_loss=", "model.experts.z_loss=",
-      "model.experts.bias_rate=", "model.attention_pattern.",    "model.encoder.source_length="};
+      "model.experts.bias_rate=", "model.attention_pattern.",    "model.encoder.source_length=",
+      "model.context=",           "model.rope_scaling."};
   return setting.starts_with("model.") && std::ranges::none_of(kOfTraining, [&](const char* key) {
            return setting.starts_with(key);
          });
@@ -112,8 +113,8 @@ void check_model_is_not_set(const std::string& command, const std::vector<std::s
                             ": the model is that of the folder, which --",
                             command == "train" ? "init-from" : "model",
                             " names; of model.* only dropout, experts.balance_loss, ",
-                            "experts.z_loss, experts.bias_rate, encoder.source_length and ",
-                            "attention_pattern can be set"));
+                            "experts.z_loss, experts.bias_rate, encoder.source_length, ",
+                            "attention_pattern, context and rope_scaling can be set"));
   }
 }
 

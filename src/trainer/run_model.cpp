@@ -54,7 +54,9 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
       if (!form) return hold_trained(parameter, weight.values(), home);
       hold_frozen(parameter, weight, *form, in_folder, home_of(parameter));
     };
-    read_hugging_face_weights(*folder, *model, config.model, take, registry);
+    const bool replaces = config.lora.replaces_tables;
+    read_hugging_face_weights(*folder, *model, config.model, take, registry,
+                              replaces ? TokenTables::kReplaced : TokenTables::kRead);
   } else {
     model->visit_parameters([&](Parameter& parameter) {
       const auto form = weights.form_of(parameter.name());
@@ -127,11 +129,12 @@ BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples) {
 
 std::unique_ptr<Network> make_frozen_model(const ModelConfig& model,
                                            const std::filesystem::path& folder,
-                                           const std::string& form, const Stream& stream,
+                                           const LoraConfig& lora, const Stream& stream,
                                            const Stream& home, const ModelRegistry& registry) {
   HybridTrainerConfig config;
   config.model = model;
-  config.lora = {.rank = 1, .base = form};  // which freezes all
+  config.lora = lora;
+  config.lora.rank = 1;  // which freezes all
   const auto by_role = [&](const Parameter& parameter) -> const Stream& {
     return parameter.role() == Role::kVector ? stream : home;
   };

@@ -26,11 +26,11 @@ std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<std::filesystem::path>& folder,
                                         MemoryPlaces& places, const ModelRegistry& registry);
 
-/// A Hugging Face folder's model that is only read, its weights as lora.base `form` says: matrices in
-/// the pool of `home`, vectors in the stream's.
+/// A Hugging Face folder's model that is only read, its weights as lora.base says: matrices in the pool
+/// of `home`, vectors in the stream's.
 std::unique_ptr<Network> make_frozen_model(const ModelConfig& model,
                                            const std::filesystem::path& folder,
-                                           const std::string& form, const Stream& stream,
+                                           const LoraConfig& lora, const Stream& stream,
                                            const Stream& home, const ModelRegistry& registry);
 
 }  // namespace hybrid_trainer

@@ -187,6 +187,29 @@ TEST(ChatFiles, TheDefaultOfSeveralTemplatesIsTaken) {
                {"tokenizer_config.json", "default", "tool_use"});
 }
 
+TEST(ChatFiles, NamedTemplatesMayStandInFilesOfTheirOwn) {
+  const TemporaryFolder folder;
+  const auto written = [&](bool has_tools) {
+    return read_chat_files(folder.path()).template_for(has_tools).render({}, 0).text;
+  };
+  folder.write("additional_chat_templates/tool_use.jinja", "a");
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tool_use", "template": "c"},
+                                     {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(written(true) + written(false), "ad");
+  folder.write("chat_template.jinja", "b");
+  EXPECT_EQ(written(true) + written(false), "ab");
+  EXPECT_TRUE(read_chat_files(folder.path()).template_for(false).mentions("b"));
+  EXPECT_FALSE(ChatTemplate("{{ m['abc'] }}", "t").mentions("b"));
+}
+
+TEST(ChatFiles, SayWhatToDoWithoutATemplate) {
+  const TemporaryFolder folder;
+  const ChatFiles files = read_chat_files(folder.path());
+  expect_words(message_of<DataError>([&] { files.template_for(false); }),
+               {folder.path().c_str(), "copy", "chat_template.jinja", "prompt and completion"});
+}
+
 TEST(ChatFiles, BadFilesAreNamed) {
   const TemporaryFolder folder;
   EXPECT_FALSE(read_chat_files(folder.path()).chat_template.has_value());

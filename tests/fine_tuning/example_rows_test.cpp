@@ -74,7 +74,7 @@ TEST_F(ExampleRowsTest, ToolsAndMoreReachTheTemplate) {
 
 TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
   const ExampleRows examples = read(
-      "{\"text\": \"good\"}\n\n{\"text\": 5}\n[1]\n{broken\n{\"prompt\": \"a\"}\r\n"
+      "{\"text\": \"good\"}\n\n{\"text\": [5]}\n[1]\n{broken\n{\"prompt\": \"a\"}\r\n"
       "{\"messages\": []}\n{\"messages\": [{\"content\": \"a\"}]}\n"
       "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"text\": \"last\"}");
   ASSERT_EQ(examples.rows.size(), 2u);
@@ -127,8 +127,63 @@ TEST_F(ExampleRowsTest, WhatIsLeftOutIsCountedAndToldOnce) {
   const std::vector<std::string> notes = examples.notes();
   ASSERT_EQ(notes.size(), 2u);
   expect_words(notes[0], {"2 answers", "2 rows", "template"});
-  expect_words(notes[1], {"\"images\""});
+  expect_words(notes[1], {"no part", "\"images\" (2 rows)", "\"images\" of messages"});
   EXPECT_TRUE(read("{\"text\": \"0\"}").notes().empty());
+}
+
+TEST_F(ExampleRowsTest, MembersThatTakeNoPartAreNamedOnce) {
+  const std::string chat = R"("messages": [{"role": "user", "content": "a", "name": "n"}, )"
+                           R"({"role": "assistant", "content": "b"}])";
+  const ExampleRows rows =
+      read(concat("{", chat, R"(, "id": 1, "rejected": "r", "documents": ["d"], "source": ""})",
+                  "\n", "{", chat, R"(, "id": 2, "chat_template_kwargs": {"style": "s"}})"));
+  ASSERT_EQ(rows.rows.size(), 2u);
+  const std::vector<std::string> notes = rows.notes();
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_EQ(notes[0],
+            R"(takes no part in training: "id" (2 rows), "rejected" (1 row), "name" of messages)");
+  expect_words(notes[1], {"\"documents\" (1 time)", "\"style\" (1 time)"});
+  set_template(concat("{{ documents }}{{ style }}", kChat));
+  EXPECT_EQ(read(concat("{", chat, R"(, "documents": ["d"]})")).notes().size(), 1u);
+}
+
+TEST_F(ExampleRowsTest, TurnsOfARoleThatTheTemplateDropsAreNamed) {
+  set_template(
+      "{% for m in messages %}{% if m.role in ['user', 'assistant', 'tool'] %}<{{ m.role }}>"
+      "{{ m.content | tojson if m.role == 'tool' else m.content }}<|endoftext|>{% endif %}"
+      "{% endfor %}");
+  const ExampleRows rows = read(
+      R"({"messages": [{"role": "customer", "content": "a"}, {"role": "assistant", "content": "b"},)"
+      R"( {"role": "tool", "content": "\"c\"\n"}, {"role": "assistant", "content": "d"}]})");
+  ASSERT_EQ(rows.rows.size(), 1u);
+  ASSERT_EQ(rows.notes().size(), 1u);
+  expect_words(rows.notes()[0], {"leaves out", "\"content of customer\" (1 time)"});
+  expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"},)"
+                           R"( {"role": "Assistant", "content": "b"}]})"),
+               {"target", "\"Assistant\", \"user\"", "must be \"assistant\""});
+}
+
+TEST_F(ExampleRowsTest, TextsBesideAChatTemplateSaySo) {
+  ASSERT_EQ(read(R"({"prompt": "a", "completion": "b"})").notes().size(), 1u);
+  expect_words(read(R"({"prompt": "a", "completion": "b"})").notes()[0],
+               {"1 text", "plain text", "--columns instruction=prompt,output=completion"});
+  for (const char* row : {R"({"text": "ab"})", R"({"prompt": "<|endoftext|>a", "completion": "b"})",
+                          R"({"instruction": "a", "output": "b"})"})
+    EXPECT_TRUE(read(row).notes().empty()) << row;
+  expect_words(only_reason(R"({"question": "a", "answer": "b"})"),
+               {"--columns instruction=KEY,output=KEY"});
+  chat_.chat_template.reset();
+  EXPECT_TRUE(read(R"({"prompt": "a", "completion": "b"})").notes().empty());
+  expect_words(only_reason(R"({"question": "a", "answer": "b"})"),
+               {"--columns prompt=KEY,completion=KEY"});
+}
+
+TEST_F(ExampleRowsTest, MostlyRefusedIsAProblem) {
+  const std::string good = "{\"text\": \"0a\"}\n", bad = "{\"text\": \"\xE4\"}\n";
+  EXPECT_EQ(read(good + bad).mostly_refused(), "");
+  expect_words(read(good + bad + bad).mostly_refused(),
+               {"2 of 3 lines are refused", "line 2: it is not UTF-8", "iconv"});
+  expect_words(read(bad).mostly_refused(), {"every line is refused", "line 1"});
 }
 
 TEST_F(ExampleRowsTest, BadFilesAreNamed) {
@@ -163,7 +218,7 @@ TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
 
 TEST_F(ExampleRowsTest, MayGoOverSeveralLines) {
   const ExampleRows rows =
-      read("\n{\n  \"text\": \"0a\"\n}\n{\n\"text\": \"0{\"\n}\n{\"text\": 1}");
+      read("\n{\n  \"text\": \"0a\"\n}\n{\n\"text\": \"0{\"\n}\n{\"text\": [1]}");
   ASSERT_EQ(rows.rows.size(), 2u);
   EXPECT_EQ(rows.rows[0].line, 2);
   EXPECT_EQ(rows.rows[1].line, 5);
@@ -296,7 +351,7 @@ TEST_F(ExampleRowsTest, SayWhatTheyLack) {
   expect_words(only_reason(R"({"prompt": null, "completion": "1"})"), {"nothing under", "prompt"});
   expect_words(only_reason(R"({"prompt": null, "completion": null, "": ""})"),
                {"it is empty", "prompt"});
-  expect_words(only_reason(R"({"prompt": 1, "completion": "1"})"), {"is 1", "want a text"});
+  expect_words(only_reason(R"({"prompt": {"a": 1}, "completion": "1"})"), {"want a text"});
   expect_words(
       only_reason(
           R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "0"}]}]})"),

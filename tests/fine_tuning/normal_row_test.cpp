@@ -11,9 +11,12 @@ namespace {
 
 namespace json = boost::json;
 
+ShapedRow shaped(const std::string& line) {
+  return shaped_row(json::parse(line).get_object(), {.has_template = true});
+}
 NormalRow normal(const std::string& line, const MessageForm& form = {}) {
   std::set<std::string> unused;
-  return normal_row(shaped_row(json::parse(line).get_object(), true, unused).example, form, unused);
+  return normal_row(shaped(line).example, form, unused);
 }
 std::string messages(const std::string& line, const MessageForm& form = {}) {
   return json::serialize(normal(line, form).messages);
@@ -21,12 +24,11 @@ std::string messages(const std::string& line, const MessageForm& form = {}) {
 std::string refusal(const std::string& line) {
   return message_of<DataError>([&] { normal(line); });
 }
-std::string unused(const std::string& line) {
-  std::set<std::string> keys;
-  normal_row(shaped_row(json::parse(line).get_object(), true, keys).example, {}, keys);
-  std::string all;
-  for (const std::string& key : keys) all += key + " ";
-  return all;
+/// Members that are used, by themselves and beside a chat.
+std::string used(const std::string& line) {
+  std::set<std::string> keys = shaped(line).used, unused;
+  keys.merge(normal_row(shaped(line).example, {}, unused).used);
+  return join({keys.begin(), keys.end()}, " ");
 }
 
 TEST(NormalRow, NullAndNothingAreAsAbsent) {
@@ -139,10 +141,29 @@ TEST(NormalRow, SaysWhichTurnsAreTargets) {
   expect_words(refusal(R"({"messages": [{"role": "assistant", "train": "no"}]})"), {"train", "no"});
 }
 
-TEST(NormalRow, NamesKeysThatHaveNoEffect) {
-  EXPECT_EQ(unused(R"({"messages": [{"role": "user", "train_detail": []}], "images": ["a"],
-                       "videos": null})"),
-            "images train_detail ");
+TEST(NormalRow, NamesMembersThatAreUsed) {
+  constexpr std::pair<const char*, const char*> kRows[] = {
+      {R"({"messages": [{"role": "user"}], "images": ["a"], "videos": null, "tools": [{}]})",
+       "messages tools"},
+      {R"({"prompt": "p", "completion": "c", "system": "s", "tools": [{}]})", "completion prompt"},
+      {R"({"prompt": [{"role": "user"}], "completion": "c", "system": "s"})",
+       "completion prompt system"},
+      {R"({"instruction": "i", "input": "", "context": "c", "output": "o", "response": "r"})",
+       "context input instruction output"},
+      {R"({"instruction": "i", "input": "n", "context": "c", "output": "o", "system": "s"})",
+       "input instruction output system"},
+      {R"({"messages": [{"role": "system", "content": "a"}], "system": "b"})", "messages"},
+      {R"({"question": "q", "chosen": "ab", "rejected": "ac"})", "chosen rejected"}};
+  for (const auto& [row, wanted] : kRows) EXPECT_EQ(used(row), wanted) << row;
+}
+
+TEST(NormalRow, NumbersInPlaceOfTextsAreTheirJson) {
+  EXPECT_EQ(messages(R"({"instruction": "Add", "input": 17, "output": 1.5})"),
+            R"([{"role":"user","content":"Add\n\n17"},{"role":"assistant","content":"1.5"}])");
+  EXPECT_EQ(normal(R"({"prompt": "p", "completion": true})").completion, "true");
+  for (const char* input : {"[1]", "{\"a\": 1}"})
+    expect_words(refusal(concat(R"({"instruction": "i", "output": "o", "input": )", input, "}")),
+                 {"input", "want a text"});
 }
 
 TEST(NormalRow, SaysWhatItWants) {

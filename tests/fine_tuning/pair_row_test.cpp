@@ -43,6 +43,32 @@ TEST_F(PairRow, OfTextsLearnBothAnswers) {
             "The cat[ sat<|endoftext|>] / The cat[ flew<|endoftext|>]");
 }
 
+TEST_F(PairRow, WithoutAPromptAreRefusedUnlessBothBeginAlike) {
+  expect_words(refusal(R"({"question": "q", "chosen": "a", "rejected": "b"})"),
+               {"no prompt", "--columns prompt=", "\"question\""});
+  expect_words(refusal(R"({"chosen": [{"role": "user", "content": "a"}], "rejected": )"
+                       R"([{"role": "user", "content": "b"}]})"),
+               {"no prompt"});
+  EXPECT_EQ(only_pair(R"({"prompt": "", "chosen": "0a", "rejected": "0b"})"),
+            "0[a<|endoftext|>] / 0[b<|endoftext|>]");
+}
+
+TEST_F(PairRow, MayHaveAnotherShapeBesideThem) {
+  const std::string wanted = only_pair(R"({"prompt": "0", "chosen": "1", "rejected": "2"})");
+  for (const char* beside :
+       {R"("messages": [{"role": "user", "content": "0"}, {"role": "assistant", "content": "1"}])",
+        R"("completion": "1")", R"("text": "01")"}) {
+    const std::string row =
+        concat(R"({"prompt": "0", "chosen": "1", "rejected": "2", )", beside, "}");
+    EXPECT_EQ(only_pair(row), wanted) << beside;
+    EXPECT_EQ(pairs(row).findings.unused.size(), 1u) << beside;
+    EXPECT_FALSE(read_example_rows(folder_.write("rows.jsonl", row),
+                                   {.tokenizer = *tokenizer_, .chat = chat_})
+                     .refused.empty())
+        << beside;
+  }
+}
+
 TEST_F(PairRow, OfMessagesLearnWhatTheAssistantSays) {
   const std::string wanted =
       "<user>Hi<|endoftext|><assistant>[Yes<|endoftext|>] / "
@@ -76,7 +102,8 @@ TEST_F(PairRow, AreRefusedByLineWithAReason) {
   expect(R"({"prompt": "a", "chosen": "b<|endoftext|>", "rejected": "b"})", "have the same tokens");
   expect(R"({"prompt": "a", "chosen": "b"})", "want");
   expect(R"({"prompt": "a", "completion": "b"})", "want a pair of answers");
-  expect(R"({"prompt": "a", "chosen": 1, "rejected": "b"})", "are not both texts");
+  expect(R"({"prompt": "a", "chosen": [{"role": "assistant"}], "rejected": "b"})",
+         "are not both texts");
   expect(R"({"chosen": [{"role": "assistant", "content": "a"}],
              "rejected": [{"role": "assistant", "content": "b"}]})",
          "do not begin alike");

@@ -106,7 +106,7 @@ TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   const std::size_t type = text_.find("table") + 5 + 4 + 16;
   other = text_;
   other[type] = 10;
-  EXPECT_TRUE(contains(refusal(other), "is of ggml's type 10, which is not read here"));
+  EXPECT_TRUE(contains(refusal(other), "is of ggml's type Q2_K, which is not read here"));
   other = text_;
   other[type + 4] = 1;
   EXPECT_TRUE(contains(refusal(other), "the tensor table lies at byte 1"));

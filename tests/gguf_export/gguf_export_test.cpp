@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/data/bpe_description.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/gguf/gguf_special_tokens.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
@@ -53,7 +54,7 @@ class GgufModel : public ::testing::Test {
     return model;
   }
   void write(LanguageModel& model, const std::string& type, const std::string& name) {
-    export_gguf(model, *tokenizer_, "", type, folder_ / name, stream_);
+    export_gguf(model, {*tokenizer_}, type, folder_ / name, stream_);
   }
   std::string refusal(const ModelConfig& config) {
     const auto model = made(config, 1);
@@ -150,6 +151,47 @@ TEST_F(GgufModel, TheTokenizerHasATokenForEachRow) {
       5);
 }
 
+TEST_F(GgufModel, AllTokensThatEndAnAnswerAreWritten) {
+  const auto model = made(small("llama"), 1);
+  const auto written = [&](const std::string& ids, const std::string& name) {
+    export_gguf(*model, {*tokenizer_, concat(R"({"eos_token_id":)", ids, "}")}, "f32",
+                folder_ / name, stream_);
+    return GgufFile(folder_ / name);
+  };
+  const GgufFile one = written("0", "one.gguf"), two = written("[0, 5]", "two.gguf");
+  EXPECT_EQ(one.count("tokenizer.ggml.eos_token_id"), 0);
+  EXPECT_EQ(one.find("tokenizer.ggml.eot_token_id"), nullptr);
+  EXPECT_EQ(two.count("tokenizer.ggml.eos_token_id"), 0);
+  EXPECT_EQ(two.count("tokenizer.ggml.eot_token_id"), 5);
+  EXPECT_EQ(said_.str(), "");
+  const GgufFile more = written("[0, 5, 6, 7, 599]", "more.gguf");
+  EXPECT_EQ(more.count("tokenizer.ggml.eom_token_id"), 6);
+  EXPECT_EQ(more.counts("tokenizer.ggml.eos_token_ids"),
+            (std::vector<std::int64_t>{0, 5, 6, 7, 599}));
+  EXPECT_EQ(read_gguf_special_tokens(more).ends, (std::vector<std::int64_t>{0, 5, 6, 7, 599}));
+  const std::string left(tokenizer_->token_bytes(7));
+  EXPECT_TRUE(contains(said_.str(), concat("will go on behind ", left))) << said_.str();
+}
+
+TEST_F(GgufModel, SaysWhichTypesWereWritten) {
+  const auto types = [&](std::int64_t width, const std::string& name) {
+    ModelConfig config = small("llama");
+    config.width = width;
+    return export_gguf(*made(config, 1), {*tokenizer_, "", {{"general.license", "mit"}}}, "q8_0",
+                       folder_ / name, stream_);
+  };
+  const GgufTypes some = types(32, "some.gguf"), none = types(24, "none.gguf");
+  EXPECT_EQ(some.at("f16"), 4) << "the products of both layers over 40 and 48 columns";
+  EXPECT_GT(some.at("q8_0"), 0);
+  EXPECT_FALSE(none.contains("q8_0"));
+  EXPECT_EQ(GgufFile(folder_ / "some.gguf").count("general.file_type"), 7);
+  EXPECT_EQ(GgufFile(folder_ / "none.gguf").count("general.file_type"), 1);
+  EXPECT_EQ(GgufFile(folder_ / "none.gguf").text("general.license"), "mit");
+  std::int64_t tensors = 0;
+  for (const auto& [type, count] : some) tensors += count;
+  EXPECT_EQ(tensors, std::ssize(GgufFile(folder_ / "some.gguf").tensors()));
+}
+
 TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
   ModelConfig scalar = small("gemma2");
   scalar.query_scalar = 100;
@@ -171,7 +213,7 @@ TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
   EXPECT_TRUE(contains(refusal(short_table), "model's table 30 rows"));
   const auto model = make_model(small("llama"), 1, stream_);
   EXPECT_TRUE(contains(message_of<DataError>([&] {
-                         export_gguf(*model, *make_byte_tokenizer(), "", "f32",
+                         export_gguf(*model, {*make_byte_tokenizer()}, "f32",
                                      folder_ / "bytes.gguf", stream_);
                        }),
                        "a tokenizer of bytes"));

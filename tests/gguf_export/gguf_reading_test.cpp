@@ -53,17 +53,36 @@ class GgufReading : public ::testing::Test {
   std::filesystem::path written(const ModelConfig& config) {
     const auto model = make_model(config, 1, stream_);
     const auto path = folder_ / concat("model", ++files_, ".gguf");
-    export_gguf(*model, *tokenizer_, R"({"bos_token_id":1,"eos_token_id":0})", "f32", path,
+    export_gguf(*model, {*tokenizer_, R"({"bos_token_id":1,"eos_token_id":0})"}, "f32", path,
                 stream_);
     return path;
   }
-  /// What a file with these values and a token table is refused with.
-  std::string refusal(std::vector<GgufPair> values) {
-    const auto path = folder_ / concat("refused", ++files_, ".gguf");
+  /// A file with these values and a token table.
+  std::filesystem::path file_of(const std::vector<GgufPair>& values) {
+    const auto path = folder_ / concat("values", ++files_, ".gguf");
     write_gguf(path, values, {{.name = "token_embd.weight", .shape = {4, 32}}}, [&](std::size_t) {
       return host_tensor({4, 32});
     });
+    return path;
+  }
+  std::string refusal(const std::vector<GgufPair>& values) {
+    const auto path = file_of(values);
     return message_of<DataError>([&] { read_hugging_face_model_config(path, 0); });
+  }
+  /// The values of a small Llama, and more.
+  static std::vector<GgufPair> llama_with(std::vector<GgufPair> values) {
+    for (const auto& [key, count] : {std::pair("block_count", 1),
+                                     {"context_length", 32},
+                                     {"embedding_length", 8},
+                                     {"feed_forward_length", 16},
+                                     {"attention.head_count", 2}})
+      values.push_back(gguf_count(concat("llama.", key), count));
+    values.push_back(gguf_number("llama.attention.layer_norm_rms_epsilon", 1e-5));
+    values.push_back(gguf_text("general.architecture", "llama"));
+    return values;
+  }
+  ModelConfig model_with(std::vector<GgufPair> values) {
+    return read_hugging_face_model_config(file_of(llama_with(std::move(values))), 0);
   }
   Tensor host_tensor(const Shape& shape) const {
     return Tensor::zeros(shape, DType::kF32, MemoryKind::kWorkspace, stream_);
@@ -210,6 +229,34 @@ TEST_F(GgufReading, RefusesWhatItCannotMeanByItsValue) {
   EXPECT_TRUE(contains(refusal(mixture), "a mixture of 8 experts"));
 }
 
+TEST_F(GgufReading, KeysThatChangeResultsAreHonoredOrRefusedByName) {
+  for (const GgufPair& pair :
+       {gguf_flag("llama.attention.causal", false), gguf_number("llama.logit_scale", 2),
+        gguf_number("llama.rope.scaling.attn_factor", 2),
+        gguf_number("llama.rope.scaling.yarn_beta_fast", 16),
+        gguf_number("llama.attention.clamp_kqv", 8), gguf_number("llama.attention.scale", 0.5),
+        gguf_flag("llama.use_parallel_residual", true),
+        gguf_text("llama.rope.scaling.type", "longrope")})
+    EXPECT_TRUE(contains(refusal(llama_with({pair})), pair.first)) << pair.first;
+  const ModelConfig plain = model_with(
+      {gguf_flag("llama.attention.causal", true), gguf_number("llama.rope.scaling.attn_factor", 1),
+       gguf_count("llama.expert_count", 0), gguf_text("llama.rope.scaling.type", "none"),
+       gguf_number("llama.rope.scaling.factor", 4)});
+  EXPECT_EQ(plain.rope_scaling.type, "default");
+  EXPECT_EQ(said_.str(), "");
+  for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+    const ModelConfig linear = model_with({gguf_number(key, 4)});
+    EXPECT_EQ(linear.rope_scaling.type, "linear") << key << ", which no type goes with";
+    EXPECT_EQ(linear.rope_scaling.factor, 4);
+  }
+  const ModelConfig yarn = model_with({gguf_text("llama.rope.scaling.type", "yarn"),
+                                       gguf_number("llama.rope.scaling.factor", 4),
+                                       gguf_number("llama.rope.scaling.yarn_beta_fast", 32)});
+  EXPECT_EQ(yarn.rope_scaling.original_context, 32);
+  model_with({gguf_number("llama.color", 4)});
+  EXPECT_TRUE(contains(said_.str(), "ignores what it does not know: \"llama.color\""));
+}
+
 TEST_F(GgufReading, RefusesABytePairEncodingWithoutMerges) {
   const auto path = folder_ / "merges.gguf";
   write_gguf(
@@ -240,7 +287,7 @@ class GgufInBlocks : public GgufReading {
     config_.key_heads = 2;
     config_.inner_width = 96;
     const auto model = make_model(config_, 1, stream_);
-    export_gguf(*model, *tokenizer_, "", "q8_0", path_, stream_);
+    export_gguf(*model, {*tokenizer_}, "q8_0", path_, stream_);
   }
   ModelConfig config_;
   const std::filesystem::path path_ = folder_ / "blocks.gguf";

@@ -55,7 +55,11 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ra
     "images": ("qwen3_5_images", dict(r=3, lora_alpha=6, target_modules=r".*\.language_model\..*\.(q_proj|in_proj_qkv|down_proj)",
                                       rank_pattern={r"language_model\.layers\.1\.mlp\.down_proj": 2}), "auto"),
     "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
+    "grown": ("llama_a", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head", "embed_tokens"]), "auto"),
+    "grown_tied": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
+    "shrunk": ("llama_a", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head", "embed_tokens"]), "auto"),
 }
+MORE_TOKENS = {"grown": 3, "grown_tied": 2, "shrunk": -4}  # than the base has
 
 
 def make_gpt2():
@@ -143,7 +147,13 @@ def make_logits(name, base, settings, embedding_layers):
     folder = HERE / ("peft_" + name)
     shutil.rmtree(folder, ignore_errors=True)
     kind = transformers.Qwen3_5ForConditionalGeneration if name == "images" else transformers.AutoModelForCausalLM
-    load = lambda: kind.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+
+    def load():
+        model = kind.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+        if name in MORE_TOKENS:
+            model.resize_token_embeddings(model.config.vocab_size + MORE_TOKENS[name], mean_resizing=False)
+        return model
+
     model = peft.get_peft_model(load(), peft.LoraConfig(task_type="CAUSAL_LM", **settings))
     with torch.no_grad():
         for key, value in model.named_parameters():

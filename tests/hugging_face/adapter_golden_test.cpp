@@ -14,6 +14,7 @@
 #include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/run_folder/run_files.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
 #include "trainer/temporary_folder.h"
@@ -171,10 +172,11 @@ TEST_P(PeftGolden, LogitsMatchAndMergingKeepsThem) {
   const fs::path folder = golden(concat("peft_", GetParam()));
   const SafetensorsFile expected((folder / "expected.safetensors").string());
   const auto wanted = values_of(expected.load("logits", MemoryKind::kData, stream));
-  const auto model = adapted(folder, golden(read_adapter_config(folder).base), stream);
-  EXPECT_LT(relative_error(logits_of(*model, expected, stream), wanted), kTolerance);
-  merge_adapters(*model, stream);
-  EXPECT_LT(relative_error(logits_of(*model, expected, stream), wanted), kTolerance);
+  const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(),
+                                             golden(read_adapter_config(folder).base));
+  EXPECT_LT(relative_error(logits_of(run.model(), expected, stream), wanted), kTolerance);
+  merge_adapters(*run.network, stream);
+  EXPECT_LT(relative_error(logits_of(run.model(), expected, stream), wanted), kTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
@@ -182,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                                            "whole", "head", "table", "whole_head", "whole_table",
                                            "whole_tied", "embedding_layers", "tied", "tied_head",
                                            "tied_dora", "dora_head", "dora_table", "positions",
-                                           "hybrid", "gated", "images"),
+                                           "hybrid", "gated", "images", "grown", "grown_tied",
+                                           "shrunk"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Adapters that PEFT holds of all experts of a layer together.

@@ -13,6 +13,7 @@
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/models/decoder_spec.h"
 #include "src/hugging_face/hugging_face_files.h"
+#include "support/test_files.h"
 #include "trainer/temporary_folder.h"
 
 // What config.json says in the keys of both versions of transformers, and what it leaves out.
@@ -198,6 +199,36 @@ TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
       "factor": 2.0}, "rope_parameters": null)")),
             config_json(read("llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})")));
   EXPECT_EQ(said_.str(), "");
+}
+
+TEST_F(FamilyKeys, NoHeadsOfKeysAreThoseOfQueries) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "mixtral"})
+    EXPECT_EQ(read(type, R"("num_key_value_heads": null)").key_heads, 4) << type;
+}
+
+TEST_F(FamilyKeys, APositionsRangeMayBeSetWhereAnglesTurn) {
+  const ModelConfig folder = read("llama", R"("max_position_embeddings": 64)");
+  ModelConfig asked = folder;
+  asked.context = 256;
+  asked.rope_scaling.type = "yarn";
+  asked.rope_scaling.factor = 4;
+  EXPECT_EQ(with_training_of(folder, asked).context, 64) << "unless a key was set";
+  const ModelConfig longer =
+      with_training_of(folder, asked, {"model.context", "model.rope_scaling.type"});
+  EXPECT_EQ(longer.context, 256);
+  EXPECT_EQ(longer.rope_scaling.factor, 4);
+  EXPECT_EQ(longer.rope_scaling.original_context, 64);
+  ModelConfig table = asked;
+  table.family = "gpt2";
+  const std::string problem =
+      message_of<ConfigError>([&] { with_training_of(table, asked, {"model.context"}); });
+  EXPECT_NE(problem.find("model.context"), std::string::npos) << problem;
+  const Stream stream(MemoryPool::create("device"));
+  const std::string golden = concat(HT_TEST_DATA_DIR, "/llama_a");
+  ModelConfig config = read_hugging_face_model_config(golden, 0);
+  config.context *= 4;
+  config.rope_scaling = longer.rope_scaling;
+  EXPECT_NO_THROW(read_hugging_face_weights(golden, *make_model(config, 1, stream), stream));
 }
 
 TEST_F(FamilyKeys, WindowsOfMixturesAreInTheLayersThatTransformersGivesThem) {

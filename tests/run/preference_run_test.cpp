@@ -147,14 +147,13 @@ TEST_F(PreferenceRun, OfDpoBeginsWithoutRewardsAndWithTheLossOfAToss) {
   EXPECT_FALSE(fs::exists(scratch_ / "orpo/reference.bin"));
 }
 
-/// The reference is the base: adapters that the run begins with have rewards already.
-TEST_F(PreferenceRun, GoesOnFromAdaptersWithTheBaseAsReference) {
+/// Adapters that the run begins with are part of the reference, so they have no rewards yet.
+TEST_F(PreferenceRun, GoesOnFromAdaptersWithThemAsReference) {
   HybridTrainerConfig config = PreferenceRun::config();
   config.lora.rank = 4;
   config.optimizer.learning_rate = 1e-2;
   train(config, "first");
-  const double margin = *records_of(scratch_ / "first").back().validation_reward_margin;
-  ASSERT_GT(margin, 1e-2);
+  ASSERT_GT(*records_of(scratch_ / "first").back().validation_reward_margin, 1e-2);
   const Stream stream(MemoryPool::create("device"));
   export_adapter(load_trained_run(scratch_ / "first", stream), scratch_ / "adapter", stream);
   config.training.steps = 1;
@@ -162,9 +161,7 @@ TEST_F(PreferenceRun, GoesOnFromAdaptersWithTheBaseAsReference) {
   TrainingRunSettings given = settings(config, "second");
   given.adapter = scratch_ / "adapter";
   run_training(given, console_);
-  EXPECT_NEAR(*records_of(scratch_ / "second").back().validation_reward_margin, margin, 1e-4);
-  EXPECT_EQ(read_text(scratch_ / "second/reference.bin"),
-            read_text(scratch_ / "first/reference.bin"));
+  EXPECT_NEAR(*records_of(scratch_ / "second").back().validation_reward_margin, 0, 1e-4);
 }
 
 TEST_F(PreferenceRun, DependsOnBeta) {

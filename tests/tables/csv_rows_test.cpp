@@ -9,8 +9,8 @@ namespace hybrid_trainer {
 namespace {
 
 /// The rows as cells in brackets; those without quotes that are empty as a dash.
-std::string read(std::string_view content) {
-  CsvRows rows(content, "t.csv");
+std::string read(std::string_view content, const std::vector<std::string>& wanted = {}) {
+  CsvRows rows(content, "t.csv", wanted);
   std::string text;
   for (const std::string& name : rows.names()) text += "[" + name + "]";
   std::vector<CsvRows::Cell> cells;
@@ -35,6 +35,18 @@ TEST(CsvRows, AreReadAsTheStandardSays) {
 TEST(CsvRows, MayHaveTabsOrSemicolons) {
   EXPECT_EQ(read("a\tb\n1,5\t2\n"), "[a][b] [1,5][2]");
   EXPECT_EQ(read("a;\"b,c\"\n1,5;2\n"), "[a][b,c] [1,5][2]");
+  EXPECT_EQ(read("a;b, in mm\n1;2\n3,5;4\n"), "[a][b, in mm] [1][2] [3,5][4]");
+  EXPECT_EQ(read("a;b, c\n1;2, 3\n", {"a"}), "[a][b, c] [1][2, 3]");
+  EXPECT_EQ(read("a;b, c\n1;2, 3\n"), "[a;b][ c] [1;2][ 3]") << "both fit, and comes first";
+  EXPECT_EQ(read("a;b"), "[a][b]");
+  EXPECT_EQ(read("a|b\n1,5|2\n"), "[a][b] [1,5][2]");
+}
+
+TEST(CsvRows, MayNameTheirSeparatorInALineOfExcel) {
+  for (const char* line : {"sep=;\n", "SEP=;\r\n", "\"sep=;\"\n"})
+    EXPECT_EQ(read(concat(line, "a;b,c\n1;2\n")), "[a][b,c] [1][2]") << line;
+  EXPECT_EQ(read("sep=|\na|b\n1,5|2\n"), "[a][b] [1,5][2]");
+  EXPECT_EQ(read("sep=,,\n1,2,3\n"), "[sep=][][] [1][2][3]") << "is no such line";
 }
 
 TEST(CsvRows, ThatAreBrokenAreNamed) {

@@ -65,13 +65,29 @@ std::vector<json::value> lines_of(const fs::path& path) {
   return rows;
 }
 
+/// Without the members of structs that are null, which other programs give for what a row lacks.
+json::value without_nulls(const json::value& value) {
+  if (const json::array* list = value.if_array()) {
+    json::array kept;
+    for (const json::value& item : *list) kept.push_back(without_nulls(item));
+    return kept;
+  }
+  const json::object* object = value.if_object();
+  if (object == nullptr) return value;
+  json::object kept;
+  for (const auto& [key, member] : *object)
+    if (!member.is_null()) kept[key] = without_nulls(member);
+  return kept;
+}
+
 /// Compares with what a program of others read of the file.
 void expect_rows(const fs::path& path, const std::vector<json::value>& expected) {
   const std::vector<json::value> rows = read(path);
   ASSERT_EQ(rows.size(), expected.size()) << path;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].get_object().size(), expected[i].get_object().size()) << path;
-    for (const auto& [key, value] : expected[i].get_object()) {
+    for (const auto& [key, given] : expected[i].get_object()) {
+      const json::value value = key == "map" ? given : without_nulls(given);  // its keys are meant
       const json::value& got = rows[i].at(key);
       const bool are_numbers = value.is_double() && got.is_double();
       EXPECT_TRUE(are_numbers ? got.get_double() == value.get_double()

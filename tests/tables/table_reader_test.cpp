@@ -47,6 +47,38 @@ TEST_F(TableReader, TellsContainersByTheirFirstCharacter) {
   EXPECT_STREQ(form_.unit(), "row");
 }
 
+TEST_F(TableReader, RefusesATableByColumnsWithTheWayOut) {
+  constexpr std::pair<const char*, const char*> kTables[] = {
+      {R"({"text": {"0": "a", "1": "b"}, "n": {"0": 1, "1": 2}})", "orient='columns'"},
+      {R"({"text": ["a", "b"], "n": [1, 2]})", "orient='columns'"},
+      {R"({"messages": [[{"role": "user"}], [{"role": "user"}]]})", "orient='columns'"},
+      {R"({"0": {"text": "a"}, "1": {"text": "b"}})", "orient='index'"},
+      {R"({"columns": ["text"], "index": [0], "data": [["a"]]})", "orient='split'"}};
+  for (const auto& [content, orientation] : kTables)
+    expect_words(message_of<DataError>([&] { read("a.json", content, {.wanted = {"text"}}); }),
+                 {"records", orientation});
+  expect_words(message_of<DataError>([&] { read("a.json", "[[\"a\"], [\"b\"]]"); }),
+               {"array of lists", "names"});
+  for (const char* chat :
+       {R"([{"role": "user", "content": "a"}])", R"([{"from": "human", "value": "a"}])"})
+    expect_words(message_of<DataError>([&] { read("a.json", chat, {.wanted = {"text"}}); }),
+                 {"one row", "messages"});
+  EXPECT_EQ(read("a.json", R"([{"role": "user", "content": "a"}])", {.wanted = {"content"}}),
+            R"(1{"role":"user","content":"a"} )");
+}
+
+TEST_F(TableReader, TellsARowFromAnObjectAroundRows) {
+  const TableReading reading{.wanted = {"text", "messages", "documents"}};
+  constexpr const char* kRows[] = {
+      R"({"text":"a","documents":[{"text":"b"}]})",
+      R"({"messages":[{"role":"user","content":"a"}],"meta":[{"text":"b"}]})"};
+  for (const char* row : kRows) EXPECT_EQ(read("a.json", row, reading), concat("1", row, " "));
+  EXPECT_EQ(read("a.json", R"({"documents": [{"text": "a"}], "question": "q"})", reading),
+            R"(1{"text":"a"} )");
+  EXPECT_EQ(form_.array_key, "\"documents\"");
+  EXPECT_EQ(form_.unread, std::vector<std::string>{"question"});
+}
+
 TEST_F(TableReader, RefusesRowsOfTablesByTheirNumber) {
   EXPECT_EQ(read("a.csv", "a,b\n1,2\n3\n4,5\n"), R"(1{"a":"1","b":"2"} 2! 3{"a":"4","b":"5"} )");
   expect_words(reason_, {"1 cells", "2"});
@@ -93,6 +125,26 @@ TEST_F(TableReader, FindsFilesOfAFolder) {
   EXPECT_TRUE(is_folder_of_rows(folder_ / "d"));
   folder_.write("d/data.json", "");
   EXPECT_FALSE(is_folder_of_rows(folder_ / "d"));
+  const auto names = [&](RowSplit split) {
+    std::string all;
+    for (const auto& file : row_files(folder_ / "s", split)) all += file.filename().string() + " ";
+    return all;
+  };
+  for (const char* name : {"test.jsonl", "valid.jsonl"}) folder_.write(concat("s/", name), "");
+  EXPECT_EQ(names(RowSplit::kTrain), "test.jsonl valid.jsonl ") << "there are no others";
+  EXPECT_EQ(names(RowSplit::kTest), "");
+  for (const char* name : {"train-00000-of-00002.parquet", "latest.csv", "a_validation.json",
+                           "test-00000-of-00001.parquet"})
+    folder_.write(concat("s/", name), "");
+  EXPECT_EQ(names(RowSplit::kTrain), "latest.csv train-00000-of-00002.parquet ");
+  EXPECT_EQ(names(RowSplit::kValidation), "a_validation.json valid.jsonl ");
+  EXPECT_EQ(names(RowSplit::kTest), "test-00000-of-00001.parquet test.jsonl ");
+  expect_words(told_of_other_files(folder_ / "s", {RowSplit::kTrain, RowSplit::kValidation}),
+               {"test.jsonl", "split"});
+  EXPECT_EQ(told_of_other_files(folder_ / "d", {RowSplit::kTrain}), "");
+  expect_words(told_of_mixed_splits({"a/wiki.train.raw", "a/wiki.test.raw", "b/test.txt"}),
+               {"reads wiki.test.raw, whose"});
+  EXPECT_EQ(told_of_mixed_splits({"a/train.py", "b/test.py", "b/latest.py"}), "");
   folder_.write("none/e/f.jsonl", "");
   expect_words(message_of<MissingInput>([&] { row_files(folder_ / "none"); }), {"none/e"});
 }

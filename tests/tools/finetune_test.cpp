@@ -37,6 +37,29 @@ TEST_F(Finetune, TrainsAndItsRunIsEvaluatedSampledAndExported) {
             2 * summary.at("steps").as_int64());
 }
 
+TEST_F(Finetune, TrainsAndMeasuresOnTheSplitsOfAFolder) {
+  const fs::path folder = trained_folder() / "splits";
+  fs::create_directories(folder);
+  const std::string text = "{\"text\": \"Line\"}\n";
+  write_text(folder / "train.jsonl", text + text + "{\"text\": \"Li\", \"id\": 7}\n");
+  write_text(folder / "valid.jsonl", text);
+  write_text(folder / "test.jsonl", text + text);
+  const ProcessResult run =
+      finetune({"--model", "base", "--data", "splits", "--run", "tuned", "--epochs", "1"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  for (const char* words : {"4 rows: 3 to train on, 1 to measure on", "does not read test.jsonl",
+                            "takes no part in training: \"id\" (1 row)"})
+    EXPECT_NE(run.errors.find(words), std::string::npos) << words << run.errors;
+  EXPECT_EQ(run.errors.find("these are the same"), std::string::npos) << run.errors;
+  const auto rows_of = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"eval", "tuned", "--json"});
+    const ProcessResult eval = run_hybrid(trained_folder(), more);
+    EXPECT_EQ(eval.exit_code, 0) << eval.errors;
+    return boost::json::parse(eval.output).at("tokens").to_number<int>();
+  };
+  EXPECT_EQ(rows_of({"--data", "splits"}), 2 * rows_of({})) << "test.jsonl, and valid.jsonl";
+}
+
 TEST_F(Finetune, AnotherFilesRowsAreMeasuredWholeAndWhatIsCutIsTold) {
   ASSERT_EQ(of_pairs({"--set", "data.sequence_length=4"}).exit_code, 0);
   write_text(trained_folder() / "rows.jsonl", "{\"text\": \"Line 1 Line\"}\n{\"text\": \"Li\"}\n");

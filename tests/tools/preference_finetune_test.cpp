@@ -51,6 +51,32 @@ TEST_F(PreferenceFinetune, TrainsOnPairsAndItsRunIsEvaluatedAndExported) {
   }
 }
 
+TEST_F(PreferenceFinetune, MeasuresOtherPairsAgainstTheModelThatItBeganWith) {
+  write_text(trained_folder() / "other.jsonl",
+             "{\"prompt\": \"Li\", \"chosen\": \"ne\", \"rejected\": \"i\"}\n"
+             "{\"prompt\": \"L\", \"chosen\": \"in\", \"rejected\": \"ee\"}\n");
+  const auto measured = [&] {
+    const ProcessResult eval =
+        run_hybrid(trained_folder(), {"eval", "tuned", "--data", "other.jsonl", "--json"});
+    EXPECT_EQ(eval.exit_code, 0) << eval.errors;
+    return eval.exit_code == 0 ? only_object(eval.output) : boost::json::object();
+  };
+  for (const char* objective : {"dpo", "orpo"}) {
+    for (const char* method : {"full", "lora"}) {
+      fs::remove_all(trained_folder() / "tuned");
+      const ProcessResult run = prefer(
+          objective, {"--method", method, "--validation", "other.jsonl", "--set",
+                      "training.steps=6", "--set", "optimizer.learning_rate=1e-3", "--json"});
+      ASSERT_EQ(run.exit_code, 0) << objective << method << run.errors;
+      const auto found = measured();
+      EXPECT_EQ(found.at("pairs").to_number<int>(), 2);
+      EXPECT_NEAR(found.at("loss").to_number<double>(),
+                  only_object(run.output).at("final_validation_loss").to_number<double>(), 1e-6)
+          << objective << method;
+    }
+  }
+}
+
 TEST_F(PreferenceFinetune, TakesItsSettingsAndKeepsThem) {
   ASSERT_EQ(prefer("dpo", {"--beta", "0.5", "--set", "training.steps=2"}).exit_code, 0);
   const auto config = only_object(read_text(trained_folder() / "tuned/config.json"));

@@ -97,6 +97,23 @@ TEST_F(ResumedFinetune, KeepsWhatItIsMeasuredOn) {
   EXPECT_EQ(resumed({"--validation", "measured.jsonl"}).exit_code, 0);
 }
 
+TEST_F(ResumedFinetune, TellsAFileThatHasChangedFromAnotherOne) {
+  begin({});
+  const std::string before = read_text(trained_folder() / "pairs.jsonl");
+  write_text(trained_folder() / "another.jsonl", "{\"text\": \"Lin\"}\n");
+  const ProcessResult other = resumed({"--data", "another.jsonl"});
+  EXPECT_EQ(other.exit_code, 65) << other.errors;
+  EXPECT_NE(other.errors.find("give --data the run's own"), std::string::npos) << other.errors;
+  write_text(trained_folder() / "pairs.jsonl", before + "{\"text\": \"Lin\"}\n");
+  const ProcessResult changed = resumed({});
+  EXPECT_EQ(changed.exit_code, 65) << changed.errors;
+  EXPECT_NE(changed.errors.find("pairs.jsonl has changed since the run began"), std::string::npos)
+      << changed.errors;
+  EXPECT_NE(changed.errors.find("hybrid export"), std::string::npos) << changed.errors;
+  write_text(trained_folder() / "pairs.jsonl", before);
+  EXPECT_EQ(resumed({}).exit_code, 0);
+}
+
 TEST_F(ResumedFinetune, SaysHowToGiveTheNewPlaceOfFilesThatMoved) {
   write_text(trained_folder() / "measured.jsonl", "{\"text\": \"Line 1\"}\n");
   begin({"--validation", "measured.jsonl"});

@@ -69,9 +69,9 @@ TEST_F(RowsTest, BadInputIsNamed) {
       run_hybrid(folder_.path(), {"rows", "no.jsonl", "--model", "model"});
   EXPECT_EQ(missing.exit_code, static_cast<int>(ExitCode::kNoInput));
   EXPECT_NE(missing.errors.find("no.jsonl"), std::string::npos) << missing.errors;
-  write_text(folder_ / "examples.jsonl", "{\"text\": \"0\"}\n\n{\"text\": 1}\n");
+  write_text(folder_ / "examples.jsonl", "{\"text\": \"0\"}\n\n{\"text\": [1]}\n");
   for (const auto& [line, why] : {std::pair("2", "line 2 is empty"),
-                                  {"3", "error: line 3 is refused: \"text\" is no text"},
+                                  {"3", "error: line 3 is refused: \"text\" is [1]; want a text"},
                                   {"9", "the last one with an example is 3"}})
     EXPECT_NE(rows({"--show", line}).errors.find(why), std::string::npos) << why;
   write_text(folder_ / "examples.jsonl", "{}\n");

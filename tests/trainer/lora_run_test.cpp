@@ -141,7 +141,7 @@ TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
   of_file.inner_width = 64;
   of_file.vocabulary = tokenizer->vocabulary_size();
   const fs::path file = scratch_ / "base.gguf";
-  export_gguf(*make_model(of_file, 5, stream_), *tokenizer, "", "q8_0", file, stream_);
+  export_gguf(*make_model(of_file, 5, stream_), {*tokenizer}, "q8_0", file, stream_);
   train(config, scratch_ / "whole", file);
   const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
   copy_up_to(scratch_ / "whole", scratch_ / "cut", 7, 12);

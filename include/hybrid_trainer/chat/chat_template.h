@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,10 +55,12 @@ class ChatTemplate {
   bool marks_generation() const;
   /// Whether it asks for the date.
   bool reads_date() const;
+  /// Whether the word stands in it, as a name, an attribute, a key or in a text.
+  bool mentions(std::string_view word) const;
 
  private:
   struct Parsed;
-  std::string name_;
+  std::string name_, source_;
   std::unique_ptr<const Parsed> parsed_;
 };
 
@@ -66,6 +69,7 @@ struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
   std::optional<ChatTemplate> tool_template;  // for chats with tools, where it is another one
   std::string tool_template_problem;          // why that cannot be read
+  std::string missing_template{};             // tells of it if the model has none, with the way out
   /// Name and text of each special token of tokenizer_config.json and special_tokens_map.json:
   /// bos_token, eos_token, … As in transformers, the latter has precedence where the former has no
   /// added_tokens_decoder.
@@ -83,8 +87,9 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(
 
 /// Reads chat_template.jinja, or else chat_template of tokenizer_config.json: a text, or a list of
 /// {name, template}, of which the one named "default" is taken, and "tool_use" for chats with
-/// tools, as in transformers. Throws MissingInput where there is
-/// no folder, DataError.
+/// tools, as in transformers. Files additional_chat_templates/NAME.jinja come before such a list. Of a
+/// GGUF file: its tokenizer.chat_template and tokenizer.chat_template.tool_use. Throws MissingInput
+/// where there is no folder, DataError.
 ChatFiles read_chat_files(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -10,13 +10,14 @@ class object;  // whoever calls what follows includes <boost/json.hpp>
 
 namespace hybrid_trainer {
 
-/// The JSON files that other programs write and this one reads.
+/// The files that other programs write and this one reads.
 enum class ForeignFile {
   kConfig,              // config.json
   kQuantizationConfig,  // quantization_config in it, of bitsandbytes
   kGenerationConfig,    // generation_config.json
   kTokenizerConfig,     // tokenizer_config.json
   kAdapterConfig,       // adapter_config.json
+  kGguf,                // a GGUF file's values for its architecture, without that name
 };
 
 /// Keys of an object in such a file that its reader did not ask for.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
 
 namespace hybrid_trainer {
@@ -39,9 +40,10 @@ struct ClipRows {
 };
 
 struct ClipFormat {
-  ColumnNames columns{};        // by which rows are read
-  std::string called{};         // the file's name in messages, where that is not its path
-  double longest_seconds = 30;  // a longer clip is refused
+  ColumnNames columns{};              // by which rows are read
+  std::string called{};               // the file's name in messages, where that is not its path
+  double longest_seconds = 30;        // a longer clip is refused
+  RowSplit split = RowSplit::kTrain;  // of a folder, the files that are read
 };
 
 /// Reads a file of clips, or the files of a folder (row_files, visit_rows):

@@ -13,6 +13,7 @@
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/fine_tuning/row_shape.h"
+#include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
 
 namespace hybrid_trainer {
@@ -42,7 +43,13 @@ struct ExampleRow {
 
 /// Remarks on examples that are used.
 struct ExampleFindings {
-  std::set<std::string> unused_keys{};  // that mean something elsewhere, and nothing here
+  /// Members of rows that take no part in training, and how many rows have each. 0: of columns that were
+  /// not read.
+  std::map<std::string, std::int64_t> unused{};
+  std::set<std::string> unused_of_messages{};
+  std::set<std::string> used{};  // members of rows that were used
+  /// Rows of a prompt and its completion that do not go through the chat template that there is.
+  std::int64_t untemplated = 0;
   /// Keys of what the chat template leaves out, and how often it does.
   std::map<std::string, std::int64_t> unwritten{};
   /// Texts after the last answer that are no special token, and how many chats end with each.
@@ -84,6 +91,8 @@ struct ExampleRows {
   /// One line for each kind of text that is in the examples and not trained on; refusals are not
   /// among them.
   std::vector<std::string> notes() const;
+  /// Why files of which most lines are refused are not trained on; "" if fewer are.
+  std::string mostly_refused() const;
 };
 
 /// How a prompt and its completion become what an encoder reads and what its decoder writes.
@@ -108,6 +117,7 @@ struct ExampleFormat {
   ColumnNames columns{};                 // by which examples are read
   std::string called{};                  // the file's name in messages, where that is not its path
   bool pairs = false;                    // rows are pairs of answers (objective dpo or orpo)
+  RowSplit split = RowSplit::kTrain;     // of a folder, the files that are read
   std::optional<SourceFormat> source{};  // rows are of an encoder and its decoder
 };
 

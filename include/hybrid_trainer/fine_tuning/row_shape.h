@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hybrid_trainer {
@@ -13,5 +14,9 @@ const char* name_of(RowShape shape);
 
 /// The keys of examples that are looked at.
 const std::vector<std::string>& keys_of_examples();
+
+/// What --columns gives questions and answers, such that a chat template writes them where there is
+/// one: "instruction=COLUMN,output=COLUMN", or "prompt=COLUMN,completion=COLUMN".
+std::string pair_columns(bool has_template, std::string_view column);
 
 }  // namespace hybrid_trainer

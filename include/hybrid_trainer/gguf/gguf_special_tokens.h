@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct GgufSpecialTokens {
   /// Null where the file names none.
   const Token* find(const std::string& role) const;
 };
+
+/// Whether llama.cpp ends an answer at a token of this text, without a key that names it.
+bool ends_answers_by_name(std::string_view text);
+
+/// The chat templates by name: "default", and others that the file has beside it.
+std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file);
 
 /// Throws DataError where an id is no token.
 GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file);

@@ -33,6 +33,8 @@ GgufBlock block_of(GgufType type);
 
 /// The type of a number of ggml's, where it is one of these.
 std::optional<GgufType> gguf_type_of(std::uint32_t number);
+/// ggml's name of another number, or "number 99".
+std::string unread_gguf_type(std::uint32_t number);
 /// "f32, f16, …".
 std::string gguf_types_text();
 

@@ -37,7 +37,8 @@ struct AdapterFolder {
   /// folder: weights that were trained whole (modules_to_save), and the adapted head and token
   /// table.
   std::vector<std::string> weights_beside{};
-  bool unties_head = false;  // a base's tied head becomes a weight of its own
+  bool unties_head = false;     // a base's tied head becomes a weight of its own
+  std::int64_t vocabulary = 0;  // rows of the token table among them; 0: there is none
 };
 
 /// Reads the configuration of an adapter folder. Warns of keys that nobody here knows. Throws

@@ -63,10 +63,14 @@ inline void read_hugging_face_weights(const std::filesystem::path& folder, Langu
 
 /// Takes one weight.
 using WeightTaker = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
+/// Source of token table and head: the folder, or an adapter that replaces both later; zeros until
+/// then, with the model's number of rows instead of the folder's.
+enum class TokenTables { kRead, kReplaced };
 /// Reads one weight after the other, for a model whose own weights need no memory.
 void read_hugging_face_weights(const std::filesystem::path& folder, Network& network,
                                const ModelConfig& model, const WeightTaker& take,
-                               const ModelRegistry& registry = model_families());
+                               const ModelRegistry& registry = model_families(),
+                               TokenTables tables = TokenTables::kRead);
 inline void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
                                       const WeightTaker& take,
                                       const ModelRegistry& registry = model_families()) {

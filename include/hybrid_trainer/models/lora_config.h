@@ -33,6 +33,8 @@ struct LoraConfig {
   /// No key: the GGUF file whose blocks are meant where base is file. Whoever opens it says so, so that
   /// memory can be planned with the bytes of its types.
   std::string file{};
+  /// No key: a folder of PEFT brings token table and head, of another number of tokens than the base's.
+  bool replaces_tables = false;
 
   bool is_on() const { return rank > 0; }
   /// On B·A of an adapter of this rank.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/models/block_pattern_config.h"
@@ -169,7 +170,10 @@ struct ModelConfig {
 };
 
 /// A model whose weights come from elsewhere, with what `asked` says of training it: its dropout, and
-/// what it sets of losses and biases of experts and of the pattern of attention.
-ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked);
+/// what it sets of losses and biases of experts and of the pattern of attention. `keys` that were set
+/// may change the context and rope_scaling of a model whose positions are rotary angles; throws
+/// ConfigError of another one.
+ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
+                             const std::vector<std::string>& keys = {});
 
 }  // namespace hybrid_trainer

@@ -20,8 +20,9 @@ struct ExampleFiles {
   std::filesystem::path tokenizer;     // folder of tokenizer and chat template
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
-  std::string called{};  // the name of `examples` in messages, where that is not its path
-  bool pairs = false;    // they hold pairs of answers
+  std::string called{};   // the name of `examples` in messages, where that is not its path
+  bool pairs = false;     // they hold pairs of answers
+  bool measured = false;  // a model is measured on them: of a folder with splits on those of a test
   /// Seconds of a clip that the model hears at once: the examples are clips. 0: it reads text alone.
   double heard_seconds = 0;
   /// The model has an encoder that reads tokens; see folder_writing.h.
@@ -31,18 +32,20 @@ struct ExampleFiles {
 /// Examples as a run takes them.
 struct ExampleData {
   std::vector<ExampleRow> train, validation;
-  std::int64_t rows = 0;             // of all files
-  std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
-  std::vector<std::string> notes;    // what else is not learnt from
-  std::string form;                  // of `examples`, see ExampleRows::form
-  std::string checksum;              // of the files
+  bool validates_on_training_rows = false;  // both are the same
+  std::int64_t rows = 0;                    // of all files
+  std::vector<std::string> refused;         // "line 3 of FILE is refused: why"
+  std::vector<std::string> notes;           // what else is not learnt from
+  std::string form;                         // of `examples`, see ExampleRows::form
+  std::string checksum;                     // of the files
 };
 
 /// Whether a path is a file, or a folder that has files of rows: examples, as opposed to the tokens
 /// that `hybrid prepare` makes.
 bool may_be_examples(const std::filesystem::path& path);
 
-/// Reads the examples for sequences of config.sequence_length. Without a file for it, it holds back
+/// Reads the examples for sequences of config.sequence_length. Without a file for validation it takes the
+/// validation files of a folder of examples (row_files); without these it holds back
 /// validation_fraction of the rows, at least one, by a draw that depends on their number alone; a
 /// single row, or a fraction of 0, leaves all rows in both. Throws as read_example_rows, and
 /// DataError where every line of a file is refused, or some are pairs of a preference.
@@ -53,6 +56,13 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
 /// folder. Throws DataError where it has none for these rows.
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
+
+/// What the model that a run with objective dpo began with gives for other pairs, laid out by `packing`.
+/// Throws MissingInput, DataError where that model is gone or another one.
+std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
+                                                         const std::vector<ExampleRow>& rows,
+                                                         const PackedRows::Settings& packing,
+                                                         const Stream& stream);
 
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);

@@ -5,6 +5,9 @@
 
 namespace hybrid_trainer {
 
+/// The license of a model by its own card's front matter, or a GGUF file's values; "" if neither says it.
+std::string license_of(const std::filesystem::path& model);
+
 /// What an exported folder holds.
 enum class CardKind { kModel, kMergedModel, kAdapter };
 

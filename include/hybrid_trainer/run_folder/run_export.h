@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+
 #include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
@@ -41,7 +43,8 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
 
 /// What was written as one GGUF file.
 struct GgufExport {
-  std::string type{};
+  std::string type{};                           // asked for
+  std::map<std::string, std::int64_t> types{};  // tensors in each type
   std::uintmax_t bytes = 0;
   std::int64_t tokens =
       0;  // of a text that the file's tokenizer encodes as the run's; 0: it differs

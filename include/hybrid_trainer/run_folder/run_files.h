@@ -50,6 +50,11 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
+/// Why a run cannot go on with `here` in place of its own data, which may be the same file, changed; and
+/// what to do. `tokens`: how many there are and were, or "".
+std::string told_of_other_data(const std::filesystem::path& here, const std::filesystem::path& own,
+                               const std::string& tokens);
+
 /// How the run ended, as its summary.json says: "finished", "interrupted", "diverged" or "failed";
 /// empty where there is none. Throws DataError.
 std::string end_of_run(const RunPaths& paths);
@@ -64,7 +69,8 @@ struct TrainedRun {
   std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
   std::shared_ptr<MemoryPlaces> places;    // where weights lie that are not on the device
   std::unique_ptr<Network> network;
-  std::string token_ids;              // of special tokens, see hugging_face/token_ids.h
+  std::string token_ids;                 // of special tokens, see hugging_face/token_ids.h
+  std::vector<std::int32_t> end_tokens;  // of an adapter, which its base lacks
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
   std::filesystem::path origin;       // the Hugging Face folder that all began with, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped

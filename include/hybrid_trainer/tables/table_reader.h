@@ -28,6 +28,9 @@ const char* name_of(RowContainer container);
 struct TableForm {
   RowContainer container = RowContainer::kJsonLines;
   std::string array_key{};  // as JSON; of the array in the file's one object, or ""
+  /// Names of what stands beside the rows or columns that were read: columns of a parquet table, and
+  /// members of the object that holds the array.
+  std::vector<std::string> unread{};
   /// What a number counts in messages: lines of JSON, or rows.
   const char* unit() const;
 };
@@ -38,6 +41,8 @@ struct TableReading {
   std::vector<std::string> wanted{};
   std::string called{};  // the file's name in messages, where that is not its path
   bool renames = true;   // --columns gives `wanted` other names; else it names them itself
+  /// What --columns is to say in messages; else the first two of `wanted` are named.
+  std::string renaming{};
 };
 
 struct TableVisitor {

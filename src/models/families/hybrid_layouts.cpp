@@ -146,7 +146,7 @@ HuggingFaceLayout granite_hybrid_layout() {
 
 HuggingFaceLayout bamba_layout() {
   HuggingFaceLayout layout = with_attention("bamba", "BambaForCausalLM");
-  const std::vector<Member> members{{"num_key_value_heads", &ModelConfig::key_heads, 8},
+  const std::vector<Member> members{{"num_key_value_heads", &ModelConfig::key_heads, 8, true},
                                     {"head_dim", &ModelConfig::head_size, 0},
                                     {"intermediate_size", &ModelConfig::inner_width, 14336},
                                     {"max_position_embeddings", &ModelConfig::context, 262144},

@@ -256,7 +256,7 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
                   {"hidden_size", &ModelConfig::width},
                   {"vocab_size", &ModelConfig::vocabulary},
                   {"max_position_embeddings", &ModelConfig::context, kind.file_context},
-                  {"num_key_value_heads", &ModelConfig::key_heads, kind.file_key_heads},
+                  {"num_key_value_heads", &ModelConfig::key_heads, kind.file_key_heads, true},
                   {"rms_norm_eps", &ModelConfig::norm_epsilon, kind.file_epsilon},
                   {"tie_word_embeddings", &ModelConfig::tied_head,
                    kind.file_tied_head ? 1.0 : 0.0}},
