@@ -10,24 +10,29 @@ namespace hybrid_trainer {
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out) {
   SeriesWindows windows;
   windows.training_rows.resize(static_cast<std::size_t>(table.rows()));
-  std::int64_t longest = 0;
+  std::int64_t longest = 0;  // rows without a gap
   for (std::size_t i = 0; i < table.starts.size(); ++i) {
     const std::int64_t begin = table.starts[i];
     const std::int64_t end = i + 1 < table.starts.size() ? table.starts[i + 1] : table.rows();
-    longest = std::max(longest, end - begin);
     const std::int64_t border =
         end - static_cast<std::int64_t>(held_out * static_cast<double>(end - begin));
     std::fill(windows.training_rows.begin() + begin, windows.training_rows.begin() + border, true);
-    for (std::int64_t row = begin; row + length <= border; ++row) windows.training.push_back(row);
-    for (std::int64_t row = border; row + length <= end; row += length)
-      windows.validation.push_back(row);
+    auto gap = std::ranges::upper_bound(table.gaps, begin);
+    for (std::int64_t first = begin, next = begin; first < end; first = next) {
+      next = gap != table.gaps.end() ? std::min(*gap++, end) : end;
+      longest = std::max(longest, next - first);
+      for (std::int64_t row = first; row + length <= std::min(next, border); ++row)
+        windows.training.push_back(row);
+      for (std::int64_t row = std::max(first, border); row + length <= next; ++row)
+        windows.validation.push_back(row);
+    }
   }
   const auto refuse = [&](const char* what) {
-    throw DataError(
-        concat("no window of ", length, " rows for ", what, ": the longest series has ", longest,
-               " rows, of which the last ", 100 * held_out,
-               " % are for validation (data.validation_fraction); want longer series, or a "
-               "shorter window by data.sequence_length"));
+    throw DataError(concat(
+        "no window of ", length, " rows for ", what, ": the longest part of a series without a ",
+        "gap has ", longest, " rows, and of each series the last ", 100 * held_out,
+        " % are for validation (data.validation_fraction); want longer series, or a "
+        "shorter window by data.sequence_length"));
   };
   if (windows.training.empty() && held_out < 1) refuse("training");
   if (windows.validation.empty() && held_out > 0) refuse("validation");

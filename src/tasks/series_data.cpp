@@ -68,27 +68,35 @@ class SeriesData final : public NetworkData {
     return facts;
   }
   DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
-    if (number > table_.rows())
+    if (number > table_.numbers.back())
       throw DataError(concat(path_.string(), ": row ", number, " is not there: the last one is ",
-                             table_.rows()));
+                             table_.numbers.back()));
+    const auto found = std::ranges::lower_bound(table_.numbers, number);
+    if (*found != number)
+      throw DataError(concat(path_.string(), ": row ", number,
+                             " is left out: a cell is empty, or no finite number"));
+    const std::int64_t row = found - table_.numbers.begin();
     const SeriesScale scales = scale(config);
-    const auto later = std::ranges::upper_bound(table_.starts, number - 1);
-    const auto place = number - *(later - 1);
+    const auto later = std::ranges::upper_bound(table_.starts, row);
+    const std::int64_t begin = *(later - 1);
     DataFacts facts{
-        {"series", concat("row ", place, " of series ", later - table_.starts.begin())}};
+        {"series", concat("row ", row - begin + 1, " of series ", later - table_.starts.begin())}};
     for (std::int64_t column = 0; column < table_.width(); ++column) {
-      const double value = table_.row(number - 1)[column];
+      const double value = table_.row(row)[column];
       facts.emplace_back(name_of(column),
                          concat(brief(value), ", read as ",
                                 brief(scales.scaled(static_cast<std::size_t>(column), value))));
     }
     const std::int64_t length = config.data.sequence_length;
-    facts.emplace_back("window", place < length
+    const auto gap = std::ranges::upper_bound(table_.gaps, row);
+    const std::int64_t first = gap == table_.gaps.begin() ? begin : std::max(begin, *(gap - 1));
+    facts.emplace_back("window", row - first + 1 < length
                                      ? concat("none ends here: it has ", length, " rows")
                                      : concat("rows ", number - length + 1, " to ", number,
                                               ", which tell ", table_.columns.back()));
     return facts;
   }
+  std::vector<std::string> notes() const override { return table_.notes; }
   /// Errors are in units of the target, and not of its deviation as the loss is.
   std::vector<Measure> in_own_units(std::vector<Measure> measures,
                                     const HybridTrainerConfig& config) const override {
@@ -100,8 +108,11 @@ class SeriesData final : public NetworkData {
     return measures;
   }
   std::string checksum() const override {
-    return checksum_of({reinterpret_cast<const char*>(table_.values.data()),
-                        table_.values.size() * sizeof(double)});
+    const auto sum = [](const auto& numbers) {
+      return checksum_of({reinterpret_cast<const char*>(numbers.data()),
+                          numbers.size() * sizeof(numbers.front())});
+    };
+    return sum(table_.values) + (table_.gaps.empty() ? "" : sum(table_.gaps));
   }
 
  private:

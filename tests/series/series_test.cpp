@@ -58,8 +58,8 @@ TEST_F(Series, ReadsColumnsOfCsvAndJsonLinesAlike) {
 TEST_F(Series, NamesTheLineOfWhatIsNoNumber) {
   EXPECT_TRUE(
       has(refusal(written("a.csv", "x,y\n1,2\n,4\n"), "x,target=y"), "a.csv: row 2: column x"));
-  EXPECT_TRUE(has(refusal(written("b.csv", "x,y\n1,2\n3,4\nfour,5\n"), "x,target=y"),
-                  "b.csv: row 3: column x: got \"four\""));
+  EXPECT_TRUE(has(refusal(written("b.csv", "x,y\n1,2\nfour,5\n"), "x,target=y"),
+                  "b.csv: row 2: column x: got \"four\""));
   EXPECT_TRUE(
       has(refusal(written("c.csv", "x,y\n1,nan\n"), "x,target=y"), "column y: got \"nan\""));
   EXPECT_TRUE(has(refusal(written("d.csv", "x,y\n1,2\n"), "x,target=w"), "column w"));
@@ -74,7 +74,7 @@ TEST_F(Series, SaysWhatToDoAboutWhatIsNoNumber) {
   const auto told = [&](const std::string& cell) {
     return refusal(written("a.csv", "x,y\n" + cell + ",2\n"), "x,target=y");
   };
-  EXPECT_TRUE(has(told("NA"), "fill in or leave out such rows"));
+  EXPECT_TRUE(has(told("NA"), "fill in such cells"));
   EXPECT_TRUE(has(told("\"0,5\""), "write 1234.5, with a point before the fraction"));
   EXPECT_TRUE(has(told("2012/01/01"), "leave the column out, or write it as numbers"));
   EXPECT_LT(told(std::string(10000, 'z')).size(), 400u);
@@ -104,6 +104,7 @@ TEST_F(Series, RefusesColumnsThatAreNoInputs) {
   EXPECT_TRUE(has(refusal(path, "x,x,target=y"), "column x twice"));
   EXPECT_TRUE(has(refusal(path, "x,target=y,target=z"), "target twice"));
   EXPECT_TRUE(has(refusal(path, "x,,target=y"), "no name"));
+  EXPECT_TRUE(has(refusal(path, "x,y,target=y"), "the target y is also an input"));
 }
 
 TEST_F(Series, WindowsKeepToTheirSeries) {
@@ -111,8 +112,61 @@ TEST_F(Series, WindowsKeepToTheirSeries) {
   const SeriesWindows windows = windows_of(table, 3, 0.3);
   EXPECT_EQ(windows.training, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}));
   EXPECT_EQ(windows.validation, (std::vector<std::int64_t>{7, 17}));
+  EXPECT_EQ(windows_of(table, 2, 0.3).validation, (std::vector<std::int64_t>{7, 8, 17, 18}))
+      << "each that fits";
   EXPECT_THROW(windows_of(table, 8, 0.3), DataError);
   EXPECT_THROW(windows_of(table, 4, 0.3), DataError) << "validation has 3 rows of each";
+}
+
+/// Rows that cannot be used and steps in time that are too long, by each kind of gap.
+TEST_F(Series, GapsEndWindowsAndAreToldOnce) {
+  struct Case {
+    const char *cell, *time;  // of row 4
+    const char* columns;
+    std::vector<std::int64_t> gaps;
+    const char* told;
+  };
+  const Case cases[] = {
+      {"4", "4", "x,target=y", {}, ""},
+      {"", "4", "x,target=y", {3}, "1 of 12 rows is left out"},
+      {"NaN", "4", "x,target=y", {3}, "row 4: column x: got \"NaN\""},
+      {"4", "4.5", "x,target=y,time=hour", {}, ""},
+      {"4", "soon", "x,target=y,time=hour", {3}, "column hour: got \"soon\", want"},
+      {"4", "", "x,target=y,time=hour", {3}, "column hour is empty"},
+  };
+  for (const Case& one : cases) {
+    std::string text = "hour,x,y\n";
+    for (int row = 1; row <= 12; ++row)
+      text += row == 4 ? concat(one.time, ",", one.cell, ",0\n") : concat(row, ",", row, ",0\n");
+    const SeriesTable table = read_series(written("a.csv", text), SeriesColumns(one.columns));
+    EXPECT_EQ(table.gaps, one.gaps) << one.columns << one.cell;
+    EXPECT_EQ(table.notes.size(), *one.told == '\0' ? 0u : 1u) << one.columns << one.cell;
+    for (const std::string& note : table.notes) EXPECT_TRUE(has(note, one.told)) << note;
+    for (const std::int64_t first : windows_of(table, 3, 0).training)
+      for (const std::int64_t gap : table.gaps) EXPECT_TRUE(first >= gap || first + 3 <= gap);
+  }
+}
+
+TEST_F(Series, StepsInTimeThatAreTooLongAreGaps) {
+  const auto table_of = [&](const std::string& name, const std::string& columns, bool is_regular) {
+    std::string text = name + ",x,y\n";
+    for (int row = 0; row < 30; ++row) {
+      const int minute = (is_regular ? row : row * row / 8) + (row < 20 ? 0 : 5);
+      text += concat("2024-03-01 10:", minute / 10, minute % 10, ":00,", row, ",0\n");
+    }
+    return read_series(written("a.csv", text), SeriesColumns(columns));
+  };
+  const SeriesTable found = table_of("Timestamp", "x,target=y", true);
+  EXPECT_EQ(found.gaps, std::vector<std::int64_t>{20});
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_TRUE(has(found.notes[0], "column Timestamp steps by 60")) << found.notes[0];
+  EXPECT_EQ(table_of("when", "x,target=y", true).gaps.size(), 0u) << "nobody says what it is";
+  EXPECT_EQ(table_of("when", "x,target=y,time=when", true).gaps, found.gaps);
+  EXPECT_EQ(table_of("time", "x,target=y", false).gaps.size(), 0u) << "its steps differ";
+  std::string hours = "time,y\n";
+  for (int row = 0; row < 30; ++row) hours += concat(row < 20 ? row : row + 5, ",0\n");
+  const SeriesTable of_input = read_series(written("b.csv", hours), SeriesColumns("time,target=y"));
+  EXPECT_EQ(of_input.gaps, found.gaps) << "the time may be an input";
 }
 
 TEST_F(Series, AreScaledByTrainingRowsAlone) {

@@ -78,7 +78,7 @@ TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
   const TrainedRun run = load_trained_run(scratch_ / "run", stream);
   EXPECT_EQ(run.config.model.series.channels, 2);
   EXPECT_EQ(run.config.model.context, 16);
-  EXPECT_EQ(score(run, {}, DType::kF32, stream).examples, 30);  // 20 of 200 rows: a window each
+  EXPECT_EQ(score(run, {}, DType::kF32, stream).examples, 30 * 5) << "in 20 of 200 rows";
   const NetworkScore own = score(run, {}, DType::kF32, stream);
   const auto measure = [&](const char* name) {
     for (const Measure& one : own.measures)
@@ -91,7 +91,7 @@ TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
   // Of other rows the scale stays that of training.
   const NetworkScore others = score(run, swings("others.csv", 400), DType::kF32, stream);
   EXPECT_LT(others.loss, 0.1);
-  EXPECT_EQ(others.examples, 30 * 400 / 16) << "of all rows";
+  EXPECT_EQ(others.examples, 30 * (400 - 16 + 1)) << "of all rows";
 }
 
 TEST_F(SeriesRun, ResumedHasTheSameBitsAndWantsTheSameRows) {
@@ -123,7 +123,9 @@ TEST_F(SeriesRun, RefusesWhatDoesNotFit) {
   expect(config, table, "names no column of measurements");
   config = SeriesRun::config();
   config.data.sequence_length = config.model.context = 64;
-  expect(config, table, "no window of 64 rows for validation: the longest series has 200 rows");
+  expect(config, table,
+         "no window of 64 rows for validation: the longest part of a series "
+         "without a gap has 200 rows");
   config = SeriesRun::config();
   config.model.series.channels = 3;
   expect(config, table, "model.series.channels: got 3, but data.columns names 2");

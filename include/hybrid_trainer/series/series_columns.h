@@ -10,10 +10,11 @@ struct SeriesColumns {
   std::vector<std::string> inputs;
   std::string target;
   std::string series;  // column that changes where another series begins; empty: all is one
+  std::string time;    // column whose gaps no window crosses; empty: one is looked for
 
   SeriesColumns() = default;
-  /// Of "speed,height,target=fuel,series=flight". Throws ConfigError, which names `key`, where there is
-  /// no input or no target, or a column stands there twice.
+  /// Of "speed,height,target=fuel,series=flight,time=second". Throws ConfigError, which names `key`, where
+  /// there is no input or no target, a column stands there twice, or the target is among the inputs.
   explicit SeriesColumns(const std::string& text, const std::string& key = "data.columns");
 };
 

@@ -9,10 +9,10 @@
 
 namespace hybrid_trainer {
 
-/// Which windows of T rows a table has, none over the border of two series. The last `held_out` of each
-/// series' rows are for validation alone.
+/// All windows of T rows that a table has, none across a gap or the border of two series. The last
+/// `held_out` of each series' rows are for validation alone.
 struct SeriesWindows {
-  std::vector<std::int64_t> training, validation;  // first rows; those of validation do not overlap
+  std::vector<std::int64_t> training, validation;  // first rows
   std::vector<bool> training_rows;
 };
 
