@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-std::vector<float> SpeechReader::read(const std::filesystem::path& path) {
+std::vector<float> SpeechReader::read(const FilePart& path) {
   Sound sound = read_wav(path);
   if (sound.rate == kSpeechRate) return std::move(sound.samples);
   return filters_.try_emplace(sound.rate, sound.rate, kSpeechRate).first->second.of(sound.samples);

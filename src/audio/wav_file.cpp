@@ -106,9 +106,9 @@ std::size_t bytes_of(WavSamples samples) {
   return 4;
 }
 
-WavForm read_wav_form(const std::filesystem::path& path) { return wav_form_of(InputFile(path)); }
+WavForm read_wav_form(const FilePart& path) { return wav_form_of(InputFile(path)); }
 
-Sound read_wav(const std::filesystem::path& path) {
+Sound read_wav(const FilePart& path) {
   constexpr std::int64_t kBytesAtOnce = 1 << 20;
   const InputFile file(path);
   const WavForm form = wav_form_of(file);

@@ -64,12 +64,14 @@ std::string compatible(const std::string& text) {
   return {reinterpret_cast<const char*>(made), static_cast<std::size_t>(bytes)};
 }
 
-bool separates_words(char32_t character) {
+/// Of marks, which are vowels in many scripts, only those that stand behind no letter.
+bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
+      return !is_in_word;
     case UTF8PROC_CATEGORY_PC:
     case UTF8PROC_CATEGORY_PD:
     case UTF8PROC_CATEGORY_PS:
@@ -180,9 +182,10 @@ std::string normal_words(std::string_view text) {
   make_lower(characters);
   Characters words;
   for (const char32_t one : characters) {
-    if (!separates_words(one))
+    const bool is_in_word = !words.empty() && words.back() != U' ';
+    if (!separates_words(one, is_in_word))
       words += one;
-    else if (!words.empty() && words.back() != U' ')
+    else if (is_in_word)
       words += U' ';
   }
   if (words.ends_with(U' ')) words.pop_back();

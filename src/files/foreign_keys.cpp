@@ -16,26 +16,28 @@ namespace {
 // The names are those of transformers' configuration classes, 4.57 and 5.24, and of peft's, 0.21,
 // with what Unsloth, Axolotl, llama-factory and transformers.js add to such files.
 
-/// GenerationConfig: `hybrid sample` takes how it samples from its own options.
-constexpr const char* kGenerationKeys =
+/// GenerationConfig: keys that hugging_face/generation_keys.h reads.
+constexpr const char* kHonoredGenerationKeys =
+    "begin_suppress_tokens decoder_start_token_id do_sample early_stopping eos_token_id "
+    "forced_bos_token_id forced_decoder_ids forced_eos_token_id is_multilingual lang_to_id "
+    "language "
+    "length_penalty max_initial_timestamp_index max_length max_new_tokens min_length "
+    "min_new_tokens min_p no_repeat_ngram_size num_beams repetition_penalty return_timestamps "
+    "suppress_tokens task temperature top_k top_p";
+
+/// Keys that do not change which text is written: ids of tokens that the tokenizer names, speed, and
+/// what is returned beside the text.
+constexpr const char* kInertGenerationKeys =
     "_from_model_config alignment_heads assistant_confidence_threshold assistant_early_exit "
-    "assistant_ensemble_weight assistant_lookbehind bad_words_ids begin_suppress_tokens "
-    "cache_config cache_implementation compile_config constraints continuous_batching_config "
-    "disable_compile diversity_penalty do_sample dola_layers early_stopping "
-    "encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff "
-    "exponential_decay_length_penalty force_words_ids forced_decoder_ids generation_kwargs "
-    "guidance_scale "
-    "is_assistant is_multilingual lang_to_id length_penalty low_memory max_cache_len "
-    "max_initial_timestamp_index max_length max_matching_ngram_size "
-    "max_new_tokens max_time max_window_size min_length min_new_tokens min_p "
-    "no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups "
-    "num_beams num_return_sequences output_attentions output_hidden_states output_logits "
-    "output_scores penalty_alpha prefill_chunk_size prompt_lookup_num_tokens "
-    "remove_invalid_values renormalize_logits repetition_penalty return_dict_in_generate "
-    "return_legacy_cache return_timestamps sequence_bias speculation_type stop_strings "
-    "suppress_tokens "
-    "target_lookbehind task_to_id temperature token_healing top_h top_k top_p transformers_version "
-    "trust_remote_code typical_p use_cache use_mtp watermarking_config";
+    "assistant_ensemble_weight assistant_lookbehind cache_config cache_implementation "
+    "compile_config compression_ratio_threshold continuous_batching_config disable_compile "
+    "generation_kwargs is_assistant logprob_threshold low_memory max_cache_len "
+    "max_matching_ngram_size max_time max_window_size num_assistant_tokens "
+    "num_assistant_tokens_schedule num_return_sequences output_attentions output_hidden_states "
+    "output_logits output_scores prefill_chunk_size prompt_condition_type "
+    "prompt_lookup_num_tokens remove_invalid_values return_dict_in_generate return_legacy_cache "
+    "return_token_timestamps speculation_type target_lookbehind task_to_id transformers_version "
+    "trust_remote_code use_cache use_mtp";
 
 /// PretrainedConfig, and the families' classes: names, other tasks, dropout, how attention is
 /// computed, where weights came from.
@@ -97,6 +99,30 @@ constexpr ChangingKey kChangingConfigKeys[] = {
     {"pruned_heads", "[{}]"},           {"quantization", "[{}]"},  // of MLX: its tensors hold codes
     {"rope_interleaved", "[false]"},    {"use_bidirectional_attention", "[false]"},
     {"use_mrope", "[false]"},
+};
+constexpr ChangingKey kChangingGenerationKeys[] = {
+    {"bad_words_ids", "[[]]"},
+    {"condition_on_prev_tokens", "[false]"},
+    {"constraints", "[[]]"},
+    {"diversity_penalty", "[0]"},
+    {"dola_layers", "[null]"},
+    {"encoder_no_repeat_ngram_size", "[0]"},
+    {"encoder_repetition_penalty", "[1]"},
+    {"epsilon_cutoff", "[0]"},
+    {"eta_cutoff", "[0]"},
+    {"exponential_decay_length_penalty", "[null]"},
+    {"force_words_ids", "[[]]"},
+    {"guidance_scale", "[1]"},
+    {"no_speech_threshold", "[null]"},
+    {"num_beam_groups", "[1]"},
+    {"penalty_alpha", "[0]"},
+    {"renormalize_logits", "[false]"},
+    {"sequence_bias", "[[], {}]"},
+    {"stop_strings", "[[]]"},
+    {"token_healing", "[false]"},
+    {"top_h", "[1]"},
+    {"typical_p", "[1]"},
+    {"watermarking_config", "[{}]"},
 };
 constexpr ChangingKey kChangingQuantizationKeys[] = {
     // How other libraries hold codes.
@@ -175,7 +201,9 @@ KnownKeys known_in(ForeignFile file) {
   KnownKeys keys;
   switch (file) {
     case ForeignFile::kConfig:
-      keys.add_inert(kGenerationKeys);  // old folders have them there
+      keys.add_inert(kHonoredGenerationKeys);  // old folders have them there
+      keys.add_inert(kInertGenerationKeys);
+      for (const ChangingKey& key : kChangingGenerationKeys) keys.inert.insert(key.name);
       keys.add_inert(kConfigKeys);
       keys.add_changing(kChangingConfigKeys);
       break;
@@ -183,7 +211,9 @@ KnownKeys known_in(ForeignFile file) {
       keys.add_changing(kChangingQuantizationKeys);
       break;
     case ForeignFile::kGenerationConfig:
-      keys.add_inert(kGenerationKeys);
+      keys.add_inert(kHonoredGenerationKeys);
+      keys.add_inert(kInertGenerationKeys);
+      keys.add_changing(kChangingGenerationKeys);
       break;
     case ForeignFile::kTokenizerConfig:
       keys.add_inert(kTokenizerConfigKeys);
@@ -237,6 +267,16 @@ UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
                                        "supported"));
   }
   return unread;
+}
+
+bool changes_writing(const std::string& key) {
+  static const KnownKeys known = [] {
+    KnownKeys keys;
+    keys.add_inert(kHonoredGenerationKeys);
+    keys.add_changing(kChangingGenerationKeys);
+    return keys;
+  }();
+  return known.inert.contains(key) || known.changing.contains(key);
 }
 
 void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
@@ -43,8 +44,22 @@ InputFile::InputFile(std::filesystem::path path)
   bytes_ = static_cast<std::size_t>(status.st_size);
 }
 
+InputFile::InputFile(const FilePart& part) {
+  if (part.unnamed) {
+    file_ = FileDescriptor(::fcntl(part.unnamed->number(), F_DUPFD_CLOEXEC, 0));
+    if (file_.number() < 0) throw IoError(system_problem(part.name, "cannot open it again"));
+    bytes_ = part.bytes.value_or(0);
+  } else {
+    *this = InputFile(part.path);
+    bytes_ = std::min(part.bytes.value_or(bytes_), bytes_ - std::min(bytes_, part.offset));
+  }
+  path_ = part.name;
+  begin_ = part.offset;
+}
+
 void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
   char* next = static_cast<char*>(to);
+  offset += begin_;
   const std::size_t end = offset + bytes;
   while (offset < end) {
     count_progress();
@@ -61,15 +76,63 @@ void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
   }
 }
 
-std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
-  const InputFile file(path);
+namespace {
+
+std::string content_of(const InputFile& file, std::size_t max_bytes) {
   if (file.bytes() > max_bytes) {
-    throw DataError(
-        concat(path.native(), ": has ", file.bytes(), " bytes; at most ", max_bytes, " are read"));
+    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; at most ",
+                           max_bytes, " are read"));
   }
   std::string text(file.bytes(), '\0');
   file.read_at(text.data(), text.size(), 0);
   return text;
+}
+
+/// A new file without a name, or -1 with errno.
+int open_unnamed() {
+  const std::string folder = std::filesystem::temp_directory_path();
+  const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+  std::string path = folder + "/.hybrid-XXXXXX";
+  const int named = ::mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(path.c_str());
+  return named;
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  return content_of(InputFile(path), max_bytes);
+}
+
+std::string read_file(const FilePart& part, std::size_t max_bytes) {
+  return content_of(InputFile(part), max_bytes);
+}
+
+ScratchFile::ScratchFile() : file_(std::make_shared<FileDescriptor>(open_unnamed())) {
+  if (file_->number() < 0)
+    throw IoError(system_problem(std::filesystem::temp_directory_path(),
+                                 "cannot make a file for what a table holds (TMPDIR)"));
+}
+
+FilePart ScratchFile::add(std::string_view bytes, const std::string& name) {
+  FilePart part;
+  part.name = name;
+  part.unnamed = file_;
+  part.offset = bytes_;
+  part.bytes = bytes.size();
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(file_->number(), bytes.data(), std::min(bytes.size(), kMostBytesAtOnce),
+                 static_cast<off_t>(bytes_));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0)
+      throw IoError(system_problem(std::filesystem::temp_directory_path(),
+                                   "cannot keep what a table holds there (TMPDIR)"));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+    bytes_ += static_cast<std::size_t>(written);
+  }
+  return part;
 }
 
 }  // namespace hybrid_trainer

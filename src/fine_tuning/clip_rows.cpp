@@ -37,12 +37,10 @@ std::string language_of_clip(const json::object& row) {
   return std::string(value->get_string());
 }
 
-std::string audio_of_clip(const json::object& row) {
-  return path_in_row(row, "audio",
-                     {.holds = "holds the sound itself; write it to WAV files and give their paths",
-                      .file = "a WAV file",
-                      .wanted = kWantedClip});
-}
+constexpr RowFileWords kWords{
+    .holds = "holds the sound as text; write it to WAV files and give their paths",
+    .file = "a WAV file",
+    .wanted = kWantedClip};
 
 /// Reads files of clips one behind the other.
 class ClipReader {
@@ -62,8 +60,12 @@ class ClipReader {
           }
         },
         [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
-    clips_.files.back().form =
-        visit_rows(path, {format_.columns, kClipKeys, format_.called}, visitor);
+    clips_.files.back().form = visit_rows(path,
+                                          {.columns = format_.columns,
+                                           .wanted = kClipKeys,
+                                           .called = format_.called,
+                                           .takes_bytes = true},
+                                          visitor);
   }
 
   ClipRows take() {
@@ -90,12 +92,15 @@ class ClipReader {
                  .line = line};
     const std::filesystem::path& rows = clips_.files.back().path;
     const std::filesystem::path folder = format_.called.empty() ? rows.parent_path() : "";
-    clip.path = folder / audio_of_clip(row);
-    clip.seconds = read_wav_form(clip.path).seconds();
+    clip.sound =
+        sounds_.file(row, "audio", kWords, folder, concat("row ", line, " of ", name_of(rows)));
+    const WavForm form = read_wav_form(clip.sound);
+    clip.seconds = form.seconds();
     if (clip.seconds > format_.longest_seconds)
-      throw DataError(concat(clip.path.string(), ": takes ", brief(clip.seconds),
+      throw DataError(concat(clip.sound.name, ": takes ", brief(clip.seconds),
                              " s, and a clip may take ", brief(format_.longest_seconds),
                              " s; cut it into shorter ones, each with its text"));
+    if (is_floating(form.samples)) read_wav(clip.sound);  // throws where a sample is not finite
     clips_.rows.push_back(std::move(clip));
   }
 
@@ -111,6 +116,7 @@ class ClipReader {
 
   const ClipFormat& format_;
   ClipRows clips_;
+  FilesInRows sounds_;
   std::set<std::string> unread_;
 };
 

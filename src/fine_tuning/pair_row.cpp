@@ -12,8 +12,10 @@ ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const Example
                            std::ssize(rejected.tokens) + rejected.left_out - 2;
   if (all > format.longest - 1)
     throw DataError(concat("its two answers with their prompts take ", all,
-                           " tokens, and a sequence holds ", format.longest - 1,
-                           "; raise data.sequence_length"));
+                           " tokens, and a sequence holds ", format.longest - 1, "; ",
+                           format.context == 0 || format.longest <= format.context
+                               ? "raise data.sequence_length"
+                               : kContextIsFull));
   ExampleRow row = std::move(chosen);
   row.rejected_at = std::ssize(row.tokens);
   row.tokens.insert(row.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());

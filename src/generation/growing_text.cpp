@@ -1,6 +1,7 @@
 #include "src/generation/growing_text.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace hybrid_trainer {
 
@@ -11,13 +12,27 @@ GrowingText::GrowingText(const Tokenizer& tokenizer, std::int64_t vocabulary,
       text_(std::move(text)),
       end_tokens_(settings.end_tokens),
       sampling_(settings.sampling),
-      most_(settings.tokens),
+      rules_(settings.rules),
       words_(static_cast<std::size_t>(std::min(tokenizer.vocabulary_size(), vocabulary))),
       stop_(settings.stop),
-      write_(std::move(write)) {}
+      write_(std::move(write)) {
+  rules_.begun = std::ssize(text_);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t asked = rules_.begun + std::min(settings.tokens, kMost - rules_.begun);
+  const std::int64_t allowed =
+      rules_.longest > 0 ? std::max(rules_.longest, rules_.begun + 1) : kMost;
+  rules_.longest = std::min(asked, allowed);
+  rules_.end_tokens = end_tokens_;
+  if (tokenizer.end_of_text()) rules_.end_tokens.push_back(*tokenizer.end_of_text());
+}
 
 std::int32_t GrowingText::draw(std::span<const float> logits) const {
-  return sample_token(logits.first(words_), sampling_, static_cast<std::uint64_t>(tokens_), text_);
+  logits = logits.first(words_);
+  const auto position = static_cast<std::uint64_t>(tokens_);
+  if (!rules_.change_scores()) return sample_token(logits, sampling_, position, text_);
+  std::vector<float> scores(logits.begin(), logits.end());
+  rules_.apply(scores, text_);
+  return sample_token(scores, sampling_, position, text_);
 }
 
 bool GrowingText::add(std::int32_t token) {
@@ -27,7 +42,7 @@ bool GrowingText::add(std::int32_t token) {
     text_.push_back(token);
     ++tokens_;
   }
-  if (has_text && !stop_.reached() && tokens_ < most_) return true;
+  if (has_text && !stop_.reached() && std::ssize(text_) < rules_.longest) return true;
   write_some(stop_.add(assembler_.rest()));
   write_some(stop_.rest());
   return false;

@@ -21,7 +21,7 @@ class GrowingText {
   const SamplingSettings& sampling() const { return sampling_; }
   std::int64_t tokens() const { return tokens_; }  // made so far
   /// Tokens that may still be made.
-  std::int64_t left() const { return most_ - tokens_; }
+  std::int64_t left() const { return rules_.longest - std::ssize(text_); }
   /// Of the model, those that the tokenizer has, too.
   std::size_t words() const { return words_; }
 
@@ -31,7 +31,8 @@ class GrowingText {
   const Tokenizer& tokenizer_;
   std::vector<std::int32_t> text_, end_tokens_;
   SamplingSettings sampling_;
-  std::int64_t most_, tokens_ = 0;
+  WritingRules rules_;
+  std::int64_t tokens_ = 0;
   std::size_t words_;
   Utf8Assembler assembler_;
   StopStrings stop_;

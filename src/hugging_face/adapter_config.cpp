@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/strict_json.h"
@@ -15,6 +16,9 @@ namespace {
 
 /// Ways to begin that leave the base as it is.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
+
+/// Tasks whose models have the modules of their base alone.
+constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
 
 bool says_nothing(const json::value& value) {
   return value.is_null() || value == json::value(false) || value == json::value("") ||
@@ -31,8 +35,9 @@ class AdapterConfigReader {
   AdapterConfig read() {
     AdapterConfig config;
     want("peft_type", value("peft_type") == json::value("LORA"), "\"LORA\"");
-    want("task_type", says_nothing(value("task_type")) || value("task_type") == "CAUSAL_LM",
-         "\"CAUSAL_LM\"");
+    const json::value task = value("task_type");
+    want("task_type", says_nothing(task) || std::ranges::count(kTasks, task) > 0,
+         "null, \"CAUSAL_LM\", \"SEQ_2_SEQ_LM\" or \"FEATURE_EXTRACTION\": others add a head");
     want("bias", says_nothing(value("bias")) || value("bias") == "none", "\"none\"");
     read_sizes(config);
     read_variant(config);
@@ -191,7 +196,40 @@ class AdapterConfigReader {
 
 }  // namespace
 
+namespace {
+
+/// Of a folder, and of transformers 5. The first one that a name has counts.
+constexpr std::pair<std::string_view, std::string_view> kViTModules[] = {
+    {".attention.attention.query", ".attention.q_proj"},
+    {".attention.attention.key", ".attention.k_proj"},
+    {".attention.attention.value", ".attention.v_proj"},
+    {".attention.output.dense", ".attention.o_proj"},
+    {".intermediate.dense", ".mlp.fc1"},
+    {".output.dense", ".mlp.fc2"}};
+constexpr std::string_view kViTLayers = "vit.encoder.layer.", kViTLayersOf5 = "vit.layers.";
+
+}  // namespace
+
+std::string vit_name_of_5(const std::string& name) {
+  if (!name.starts_with(kViTLayers)) return name;
+  std::string renamed = concat(kViTLayersOf5, name.substr(kViTLayers.size()));
+  for (const auto& [of_folder, of_5] : kViTModules)
+    if (const std::size_t at = renamed.find(of_folder); at != renamed.npos)
+      return renamed.replace(at, of_folder.size(), of_5);
+  return renamed;
+}
+
+std::string vit_name_of_folder(const std::string& name) {
+  if (!name.starts_with(kViTLayersOf5)) return name;
+  std::string renamed = concat(kViTLayers, name.substr(kViTLayersOf5.size()));
+  for (const auto& [of_folder, of_5] : kViTModules)
+    if (const std::size_t at = renamed.find(of_5); at != renamed.npos)
+      return renamed.replace(at, of_5.size(), of_folder);
+  return renamed;
+}
+
 std::string AdapterConfig::name_there(const std::string& module) const {
+  if (is_of_vit_5) return vit_name_of_5(module);
   if (!is_of_outer || !module.starts_with(kAlone)) return module;
   return std::string(kInsideOuter) + module.substr(kAlone.size());
 }

@@ -29,8 +29,9 @@ struct AdapterConfig {
   std::vector<std::string> unknown{};  // keys that nobody here knows
   /// Its base was a model of texts and images, in which modules have longer names than here.
   bool is_of_outer = false;
+  bool is_of_vit_5 = false;  // its base was a ViT of transformers 5, see vit_name_of_5
 
-  /// The module of a text model as such a base has it.
+  /// The module of a folder's model as such a base has it.
   std::string name_there(const std::string& module) const;
   /// All of these take names of a text model by itself.
   bool is_target(const std::string& module) const;
@@ -44,6 +45,11 @@ struct AdapterConfig {
 
 /// What names of modules of a text model begin with, inside a model of texts and images and alone.
 inline constexpr std::string_view kInsideOuter = "model.language_model.", kAlone = "model.";
+
+/// A ViT's folder calls its modules as transformers 4 did, "vit.encoder.layer.0.attention.attention.query",
+/// and PEFT as version 5 does in memory, "vit.layers.0.attention.q_proj". Other names stay as they are.
+std::string vit_name_of_5(const std::string& name);
+std::string vit_name_of_folder(const std::string& name);
 
 /// Reads a file. Throws MissingInput, and DataError that names every key that asks for something
 /// else than a lora.variant.

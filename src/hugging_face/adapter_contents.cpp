@@ -82,6 +82,14 @@ AdapterContents::AdapterContents(const fs::path& folder)
     : config_(read_adapter_config_file(folder / kAdapterConfig)), file_(tensors_in(folder)) {
   config_.is_of_outer =
       file_.rename(concat(kAdapterPrefix, kInsideOuter), concat(kAdapterPrefix, kAlone));
+  std::vector<std::string> names;
+  for (const SafetensorsEntry& entry : file_.entries()) names.push_back(entry.name);
+  for (const std::string& name : names) {
+    if (!name.starts_with(kAdapterPrefix)) continue;
+    const std::string in_base = name.substr(std::string_view(kAdapterPrefix).size());
+    if (const std::string here = vit_name_of_folder(in_base); here != in_base)
+      config_.is_of_vit_5 |= file_.rename(name, kAdapterPrefix + here);
+  }
   for (const SafetensorsEntry& entry : file_.entries()) sort_tensor(entry);
 }
 
@@ -168,6 +176,15 @@ std::int64_t AdapterContents::vocabulary() const {
     if (is_token_table(weight.substr(0, weight.rfind('.'))))
       return file_.entry(tensor).tensor_shape()[0];
   return 0;
+}
+
+std::map<std::string, std::int64_t> AdapterContents::rows_beside() const {
+  std::map<std::string, std::int64_t> rows;
+  for (const auto& [weight, tensor] : whole_) {
+    const std::vector<std::int64_t>& shape = file_.entry(tensor).shape;
+    if (!shape.empty()) rows[weight] = shape.front();
+  }
+  return rows;
 }
 
 /// Whether the head's product is that of the token table, which PEFT then saves for both.

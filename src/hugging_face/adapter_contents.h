@@ -32,6 +32,8 @@ class AdapterContents {
 
   /// Weights that are held whole, and those of embeddings and head, to which a product is added.
   std::set<std::string> weights_beside() const;
+  /// Rows of those that are held whole.
+  std::map<std::string, std::int64_t> rows_beside() const;
   /// Whether a tensor of the file belongs to one of them.
   bool is_beside(const std::string& tensor) const { return beside_.contains(tensor); }
   /// Rows of the token table, if that is held whole; else 0.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
@@ -13,6 +14,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/io/safetensors.h"
+#include "src/hugging_face/adapter_config.h"
 #include "src/hugging_face/adapter_tensors.h"
 #include "src/hugging_face/fused_adapters.h"
 
@@ -27,6 +29,12 @@ std::string router_over_peft(std::string name) {
   if (const std::size_t at = name.find(kHere); at != std::string::npos)
     name.replace(at, kHere.size(), ".router");
   return name;
+}
+
+/// Of a tensor.
+std::string name_over_peft(const std::string& name) {
+  const std::string in_base = name.substr(std::string_view(kAdapterPrefix).size());
+  return router_over_peft(kAdapterPrefix + vit_name_of_5(in_base));
 }
 
 /// Of adapters of all experts' first maps where the last ones have none.
@@ -52,7 +60,7 @@ struct AdaptedModules {
       if (tensor.is_fused) {
         parameters.insert(tensor.is_last ? "experts.down_proj" : "experts.gate_up_proj");
       } else {
-        adapted.insert(tensor.module);
+        adapted.insert(vit_name_of_5(tensor.module));
         if (tensor.experts > 1) of_experts.insert(last_part(tensor.module));
       }
     }
@@ -62,12 +70,13 @@ struct AdaptedModules {
     model.visit_linears([&](Linear& linear) {
       for (const AdapterPart& part : modules_of(linear, layout)) {
         if (part.experts > 1) continue;
-        const bool has_adapter = adapted.contains(part.name);
+        const std::string name = vit_name_of_5(part.name);
+        const bool has_adapter = adapted.contains(name);
         if (has_adapter && linear.weight().role() == Role::kRouter) {
-          adapted.erase(part.name);
-          parameters.insert(last_part(router_over_peft(part.name)) + ".weight");
+          adapted.erase(name);
+          parameters.insert(last_part(router_over_peft(name)) + ".weight");
         } else if (!has_adapter) {
-          (expert_of(part.name) >= 0 ? partly_of_experts : partly).insert(last_part(part.name));
+          (expert_of(name) >= 0 ? partly_of_experts : partly).insert(last_part(name));
         }
       }
     });
@@ -181,13 +190,45 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
               "lora.targets without them"));
 }
 
+/// PEFT's class for the task. A model that reads other inputs than tokens has none: PEFT would pass it
+/// input_ids.
+json::value task_type(const ModelConfig& model, const ModelFamily& family) {
+  if (!family.is_of_language || model.encoder.features > 0) return nullptr;
+  return model.encoder.reads_tokens() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
+}
+
+/// The tensors of weights that were trained whole beside the adapters, by their names in the base.
+std::vector<NamedTensor> tensors_trained_whole(Network& network, const HuggingFaceLayout& layout,
+                                               const Stream& stream) {
+  std::vector<NamedTensor> tensors;
+  network.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter) || !parameter.trainable()) return;
+    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
+    std::int64_t row = 0;
+    for (const FileTensor& part : parameter.in_files()) {
+      const std::int64_t begin = std::exchange(row, row + part.rows());
+      tensors.push_back({layout.full_name(part), in_file_layout(values.rows(begin, row), part)});
+    }
+  });
+  return tensors;
+}
+
+/// The modules of these tensors.
+json::value modules_to_save(const std::vector<NamedTensor>& tensors) {
+  std::set<std::string> modules;
+  for (const NamedTensor& tensor : tensors)
+    modules.insert(tensor.name.substr(0, tensor.name.rfind('.')));
+  return modules.empty() ? json::value() : json::value(array_of(modules));
+}
+
 std::string config_text(Network& model, std::int64_t experts, const LoraConfig& config,
-                        const std::string& base, const HuggingFaceLayout& layout) {
+                        const std::string& base, const HuggingFaceLayout& layout,
+                        const json::value& task, const json::value& whole) {
   const AdaptedModules adapted(model, experts, layout);
   const bool has_roots = has_root_scale(config.variant) && !tells_plain_scales(adapted, config);
   return pretty_json(json::object{
       {"peft_type", "LORA"},
-      {"task_type", "CAUSAL_LM"},
+      {"task_type", task},
       {"base_model_name_or_path", base},
       {"revision", nullptr},
       {"inference_mode", true},
@@ -202,7 +243,7 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
       {"use_rslora", has_roots},
       {"use_dora", is_decomposed(config.variant)},
       {"init_lora_weights", true},
-      {"modules_to_save", nullptr},
+      {"modules_to_save", whole},
       {"rank_pattern", rank_pattern(adapted, config)},
       {"alpha_pattern", alpha_pattern(adapted, config)},
       {"layers_to_transform", nullptr},
@@ -223,7 +264,7 @@ std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
     const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
                                   tensor.order, RowsTo::kFile);
     if (!tensor.is_fused) {
-      tensors.push_back({router_over_peft(tensor.name), rows});
+      tensors.push_back({name_over_peft(tensor.name), rows});
       continue;
     }
     Tensor& whole = of_all[has_last ? tensor.name : name_alone(tensor.name)];
@@ -240,13 +281,19 @@ std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
 void write_adapter(Network& network, const ModelConfig& given, const LoraConfig& config,
                    const std::string& base, const fs::path& folder, const Stream& stream,
                    const ModelRegistry& registry) {
-  const HuggingFaceLayout& layout = find_family(given.family, registry).hugging_face;
-  const std::int64_t experts = resolved_model_config(given, registry).experts.count;
+  const ModelFamily& family = find_family(given.family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  const ModelConfig model = resolved_model_config(given, registry);
+  const std::int64_t experts = model.experts.count;
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
+  const std::vector<NamedTensor> whole = tensors_trained_whole(network, layout, stream);
+  for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
-  replace_file(to + "/" + kAdapterConfig, config_text(network, experts, config, base, layout));
+  replace_file(to + "/" + kAdapterConfig,
+               config_text(network, experts, config, base, layout, task_type(model, family),
+                           modules_to_save(whole)));
   write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
   output.commit();
 }

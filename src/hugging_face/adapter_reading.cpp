@@ -63,7 +63,7 @@ std::string targets_of(const AdapterContents& contents) {
       std::ranges::any_of(contents.ranks(), [](const auto& one) { return is_router(one.first); });
   if (config.all_linear && config.excluded.are_none() && !has_router) return kAllLinear;
   const bool are_names = !config.all_linear && !config.targets.pattern && !config.is_of_outer &&
-                         config.excluded.are_none() && config.layers.empty();
+                         !config.is_of_vit_5 && config.excluded.are_none() && config.layers.empty();
   const bool has_experts = !modules_of_experts(contents).empty();
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks()) {
@@ -229,7 +229,13 @@ AdapterFolder read_adapter_config(const fs::path& folder) {
           .base = contents.config().base,
           .weights_beside = {beside.begin(), beside.end()},
           .unties_head = contents.unties_head(),
-          .vocabulary = contents.vocabulary()};
+          .vocabulary = contents.vocabulary(),
+          .rows_beside = contents.rows_beside()};
+}
+
+std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
+  const auto rows = rows_beside.find(classifier + "weight");
+  return classifier.empty() || rows == rows_beside.end() ? 0 : rows->second;
 }
 
 void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,

@@ -58,6 +58,7 @@ class ConfigReader {
   void add(const ConfigReader& inner);
   const std::string& problems() const { return problems_; }
   const std::vector<std::string>& unknown() const { return unknown_; }
+  const std::set<std::string>& known() const { return known_; }
 
  private:
   static bool set(bool& to, const boost::json::value& value);

@@ -40,12 +40,18 @@ constexpr const char* kHead = "lm_head.weight";
 
 void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
                  const Tokenizer* tokenizer, DType dtype, const std::string& token_ids,
-                 const std::string& folder, const Stream& stream) {
+                 const std::string& folder, const Stream& stream, const fs::path& base_config,
+                 const ModelRegistry& registry) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string form = quantization_of(network);
   if (!form.empty()) dtype = dtype_beside_codes(network, stream);
-  const boost::json::object config =
-      hugging_face_config(model, origin.layout(), end_of_text, dtype, form, token_ids);
+  const auto written = [&](const ModelConfig& of_model) {
+    return hugging_face_config(of_model, origin.layout(), end_of_text, dtype, form, token_ids);
+  };
+  boost::json::object config = written(model);
+  if (fs::exists(base_config) && !origin.is_part())
+    config = config_over_base(config, python_object_in(base_config), base_config.string(), written,
+                              registry);
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
   if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
   origin.copy_processors(folder);
@@ -274,7 +280,7 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
 void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
                          const fs::path& folder, const Stream& stream,
                          const ModelRegistry& registry, DType dtype, const std::string& token_ids,
-                         const fs::path& origin) {
+                         const fs::path& origin, const fs::path& base_config) {
   const ModelConfig model = resolved_model_config(given, registry);
   check_tokenizer_fits(tokenizer, model);
   check_hugging_face_export(model, registry);
@@ -293,7 +299,7 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
                 " where transformers 4 does not look: that version takes ", *layout.rotary_share));
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
   write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
-              stream);
+              stream, base_config, registry);
   output.commit();
 }
 

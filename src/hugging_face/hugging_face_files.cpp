@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/python_floats.h"
 #include "hybrid_trainer/files/strict_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "src/hugging_face/config_reader.h"
 #include "src/hugging_face/expert_keys.h"
 #include "src/hugging_face/mixer_keys.h"
@@ -247,9 +248,19 @@ json::object parse_python_object(const std::string& text, const std::string& nam
   return std::move(value.get_object());
 }
 
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
-                                      const ModelRegistry& registry) {
-  const json::object config = parse_python_object(text, name);
+json::object python_object_in(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return {};
+  json::object object = parse_python_object(read_text(file, JsonLimits{}.max_bytes), file.string());
+  const json::value* inner = object.if_contains("text_config");
+  if (inner == nullptr || !inner->is_object()) return object;
+  const json::object of_texts = inner->get_object();
+  for (const auto& [key, value] : of_texts)
+    if (!object.contains(key)) object[key] = value;
+  return object;
+}
+
+ReadConfig read_hugging_face_config(const json::object& config, const std::string& name,
+                                    const ModelRegistry& registry) {
   const ModelFamily& family = family_of(config, name, registry);
   const HuggingFaceLayout& layout = family.hugging_face;
   parse_quantization_config(config, name);
@@ -266,13 +277,64 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   if (!reader.problems().empty())
     throw DataError(
         concat(name, ": not a ", family.title, " that can be read:", reader.problems()));
-  warn_of_unknown_keys(name, reader.unknown());
-
   std::vector<std::string> problems;
   collect_range_problems(model, "", problems);
   collect_model_problems(model, problems, registry);
   if (!problems.empty()) throw DataError(concat(name, ": ", problems.front()));
-  return resolved_model_config(model, registry);
+  return {resolved_model_config(model, registry), reader.known(), reader.unknown()};
+}
+
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
+                                      const ModelRegistry& registry) {
+  const ReadConfig read = read_hugging_face_config(parse_python_object(text, name), name, registry);
+  warn_of_unknown_keys(name, read.unknown);
+  return read.model;
+}
+
+namespace {
+
+/// 1 and 1.0 are the same.
+bool is_same(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
+/// Keys that say what the exported file is, whatever the base was.
+bool is_of_export(const std::string& key) {
+  return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
+         key == "quantization_config" || key.ends_with("_token_id");
+}
+
+}  // namespace
+
+json::object config_over_base(json::object ours, const json::object& base, const std::string& name,
+                              const std::function<json::object(const ModelConfig&)>& written,
+                              const ModelRegistry& registry) {
+  const ReadConfig theirs = read_hugging_face_config(base, name, registry);
+  const json::value* const type = base.if_contains("model_type");
+  const bool is_same_type = type != nullptr && *type == ours.at("model_type");
+  const json::object before = is_same_type ? written(theirs.model) : json::object();
+  const auto is_unchanged = [&](const std::string& key, const json::value& value) {
+    const json::value* was = before.if_contains(key);
+    return was != nullptr && is_same(*was, value);
+  };
+  bool is_changed = false;
+  for (const auto& [key, value] : ours)
+    is_changed = is_changed || (!is_of_export(key) && !is_unchanged(key, value));
+  json::object result = is_changed ? ours : base;
+  for (const auto& [key, value] : is_changed ? base : ours) {
+    const bool is_own = is_of_export(key);
+    const bool is_kept = ours.contains(key) ? is_unchanged(key, ours.at(key)) && !is_own
+                                            : !theirs.known.contains(key) && !is_own;
+    if (is_changed ? is_kept : is_own) result[key] = value;
+  }
+  if (!ours.contains("quantization_config")) result.erase("quantization_config");
+  result.erase("auto_map");      // of programs that the folder has no longer
+  if (base.contains("dtype")) {  // as transformers 5 calls it
+    result["dtype"] = ours.at("torch_dtype");
+    if (!base.contains("torch_dtype")) result.erase("torch_dtype");
+  }
+  return result;
 }
 
 }  // namespace hybrid_trainer

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "hybrid_trainer/models/model_family.h"
 
@@ -29,8 +33,30 @@ std::string hugging_face_special_tokens_text(const std::string& end_of_text);
 /// (see with_named_floats). Throws DataError, also where it is no object.
 boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
-/// The model that the text of a config.json describes, without dropout. `name` stands for it in
-/// messages. Throws DataError.
+/// Reads such a file, with the keys that only its text_config has, as of a model of texts and images. An
+/// empty object where there is no file.
+boost::json::object python_object_in(const std::filesystem::path& file);
+
+/// The model that a config.json describes, without dropout, and what its reader made of the keys.
+struct ReadConfig {
+  ModelConfig model;
+  std::set<std::string> known{};       // keys that it asked for
+  std::vector<std::string> unknown{};  // keys that nobody knows
+};
+/// `name` stands for the file in messages. Throws DataError.
+ReadConfig read_hugging_face_config(const boost::json::object& config, const std::string& name,
+                                    const ModelRegistry& registry);
+
+/// `ours`, a config.json that is to be written, with what `base` says beside: the config.json that the
+/// model began with. Keys whose meaning has not changed stand as there, and so do keys that no family
+/// reads. `written`: what would be written of a model. Throws DataError.
+boost::json::object config_over_base(
+    boost::json::object ours, const boost::json::object& base, const std::string& name,
+    const std::function<boost::json::object(const ModelConfig&)>& written,
+    const ModelRegistry& registry);
+
+/// The model that the text of a config.json describes, without dropout. Warns of unknown keys. `name`
+/// stands for it in messages. Throws DataError.
 ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
                                       const ModelRegistry& registry);
 

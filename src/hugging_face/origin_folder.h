@@ -23,6 +23,8 @@ class OriginFolder {
 
   /// The layout of a folder with the same model inside another one, or as it was.
   const HuggingFaceLayout& layout() const { return layout_; }
+  /// Whether the model is a part of the folder's.
+  bool is_part() const { return outer_.has_value(); }
   /// The whole config.json around that of the text model.
   boost::json::object config_around(boost::json::object text_config) const;
   /// Tensors of no part of the model.

@@ -243,14 +243,18 @@ class MixturePlan {
 
 void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
                    const ModelConfig& model, const HuggingFaceLayout& layout,
-                   const std::string& folder) {
+                   const std::string& folder, const ModelRegistry& registry) {
   const auto tokenizer = holds_tokenizer(dense.path) ? load_tokenizer(dense.path) : nullptr;
   check_tokenizer_fits(tokenizer.get(), model);
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string token_ids = token_ids_in(dense.path);
+  const auto written = [&](const ModelConfig& of_model) {
+    return hugging_face_config(of_model, layout, end_of_text, dense.dtype, "", token_ids);
+  };
+  const fs::path base = dense.path / "config.json";
   replace_file(folder + "/config.json",
-               typed_pretty_json(
-                   hugging_face_config(model, layout, end_of_text, dense.dtype, "", token_ids)));
+               typed_pretty_json(config_over_base(written(model), python_object_in(base),
+                                                  base.string(), written, registry)));
   write_token_files(tokenizer.get(), model, token_ids, folder);
   write_safetensors(folder + "/model.safetensors", {}, {{"format", "pt"}}, tensors.carried,
                     tensors.made);
@@ -277,7 +281,7 @@ UpcycledFolder upcycle_hugging_face(const fs::path& dense, const Upcycling& aske
       open_dense(dense, find_family(model.family, registry).hugging_face, model);
   const MixtureTensors tensors = MixturePlan(folder, mixture, asked, layout).tensors();
   OutputFolder result(output, OutputFolder::Existing::kRefuse);
-  write_mixture(folder, tensors, whole, layout, result.create().string());
+  write_mixture(folder, tensors, whole, layout, result.create().string(), registry);
   result.commit();
   return {whole, folder.dtype};
 }

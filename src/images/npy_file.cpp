@@ -113,9 +113,9 @@ bool is_floating(NpyNumber number) {
          number == NpyNumber::kFloat64;
 }
 
-NpyForm read_npy_form(const std::filesystem::path& path) { return npy_form_of(InputFile(path)); }
+NpyForm read_npy_form(const FilePart& path) { return npy_form_of(InputFile(path)); }
 
-NpyArray read_npy(const std::filesystem::path& path) {
+NpyArray read_npy(const FilePart& path) {
   constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
   const InputFile file(path);
   NpyArray array{npy_form_of(file), {}};

@@ -50,7 +50,7 @@ std::uint8_t color_of(float value, bool is_fraction, const std::string& path) {
   return static_cast<std::uint8_t>(std::lrint(is_fraction ? value * 255.0f : value));
 }
 
-Picture picture_of_array(const std::filesystem::path& path) {
+Picture picture_of_array(const FilePart& path) {
   const NpyArray array = read_npy(path);
   const PictureForm form = form_of_array(array.form, path.native());
   const auto colors = static_cast<std::size_t>(colors_of(array.form, path.native()));
@@ -65,7 +65,7 @@ Picture picture_of_array(const std::filesystem::path& path) {
 
 }  // namespace
 
-PictureKind read_picture_kind(const std::filesystem::path& path) {
+PictureKind read_picture_kind(const FilePart& path) {
   const InputFile file(path);
   std::string start(std::min<std::size_t>(file.bytes(), 16), '\0');
   file.read_at(start.data(), start.size(), 0);
@@ -75,7 +75,7 @@ PictureKind read_picture_kind(const std::filesystem::path& path) {
   return PictureKind::kJpeg;
 }
 
-PictureForm read_picture_form(const std::filesystem::path& path) {
+PictureForm read_picture_form(const FilePart& path) {
   const PictureKind kind = read_picture_kind(path);
   if (kind == PictureKind::kNpy) return form_of_array(read_npy_form(path), path.native());
   const std::string bytes = read_file(path, kMostFileBytes);
@@ -83,7 +83,7 @@ PictureForm read_picture_form(const std::filesystem::path& path) {
                                    : jpeg_form(bytes, path.native());
 }
 
-Picture read_picture(const std::filesystem::path& path) {
+Picture read_picture(const FilePart& path) {
   const PictureKind kind = read_picture_kind(path);
   if (kind == PictureKind::kNpy) return picture_of_array(path);
   const std::string bytes = read_file(path, kMostFileBytes);

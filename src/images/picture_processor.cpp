@@ -40,9 +40,7 @@ bool is_ready(const NpyForm& form) {
          form.shape[2] != kColors;
 }
 
-bool is_array(const std::filesystem::path& path) {
-  return read_picture_kind(path) == PictureKind::kNpy;
-}
+bool is_array(const FilePart& path) { return read_picture_kind(path) == PictureKind::kNpy; }
 
 }  // namespace
 
@@ -77,7 +75,7 @@ PictureProcessor::PictureProcessor(const PictureSteps& steps, std::int64_t heigh
     }
 }
 
-void PictureProcessor::check(const std::filesystem::path& path) const {
+void PictureProcessor::check(const FilePart& path) const {
   if (is_array(path)) {
     const NpyForm array = read_npy_form(path);
     if (is_ready(array)) {
@@ -98,8 +96,7 @@ void PictureProcessor::check(const std::filesystem::path& path) const {
                            ", and preprocessor_config.json neither resizes nor crops"));
 }
 
-void PictureProcessor::write(const std::filesystem::path& path, std::span<float> to,
-                             bool mirrors) const {
+void PictureProcessor::write(const FilePart& path, std::span<float> to, bool mirrors) const {
   require(std::ssize(to) == values(), "a picture's values fill their place");
   if (is_array(path) && is_ready(read_npy_form(path))) {
     check(path);

@@ -38,7 +38,9 @@ bool is_of_a_start(const fs::path& path, bool is_locked) {
   const std::string name = path.filename().string();
   std::error_code ignored;
   if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
-  if (name == "base.json" || name == "answers.json" || name == "reference.bin") return is_locked;
+  if (name == "base.json" || name == "base_config.json" || name == "answers.json" ||
+      name == "reference.bin")
+    return is_locked;
   return name == ".lock" || name == "data.json" || name == "tokenizer" || name == "oom.json" ||
          name == "ranks" || name == "algorithms" || name == "log.txt" || is_kept_input(name) ||
          name.rfind(".tmp-", 0) == 0;

@@ -6,7 +6,9 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/run/folder_writing.h"
 #include "hybrid_trainer/speech/clip_examples.h"
+#include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/tables/row_files.h"
 
 namespace hybrid_trainer {
@@ -49,6 +51,14 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, Ex
 
 }  // namespace
 
+void ExampleFiles::set_encoder(const ModelConfig& model,
+                               const std::vector<std::filesystem::path>& folders) {
+  heard_seconds = hybrid_trainer::heard_seconds(model);
+  if (heard_seconds == 0 && !model.encoder.reads_tokens()) return;
+  generation = read_generation_keys(folders);
+  source = source_format_of(model, generation);
+}
+
 bool may_be_examples(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path) || is_folder_of_rows(path);
 }
@@ -67,6 +77,7 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
                        .longest = config.sequence_length + 1,
                        .now = files.now,
                        .vocabulary = files.vocabulary,
+                       .context = files.context,
                        .control = control_text_of(config.control_tokens),
                        .columns = ColumnNames(config.columns),
                        .called = files.called,
@@ -77,7 +88,7 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
     const std::string name = files.called.empty() ? path.string() : files.called;
     format.split = split;
     if (files.heard_seconds == 0) return taken_rows(read_example_rows(path, format), name, data);
-    const SpeechTokens tokens = read_speech_tokens(tokenizer, files.tokenizer);
+    const SpeechTokens tokens = read_speech_tokens(tokenizer, files.generation);
     return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name, data);
   };
   const RowSplit split = files.measured

@@ -207,7 +207,7 @@ class FineTuning final : public LanguageTask {
     return answers;
   }
   bool hears() const { return files_.heard_seconds > 0; }
-  SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.tokenizer); }
+  SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
   /// The first clips of the validation rows, at most so many, each named as its own prompt.
   std::vector<HeldOutPrompt> clips_to_hear(std::int64_t most) const {
     std::vector<HeldOutPrompt> prompts;
@@ -215,7 +215,7 @@ class FineTuning final : public LanguageTask {
     for (const ExampleRow& clip : data_.validation) {
       if (std::ssize(prompts) == most) break;
       prompts.push_back(
-          {.tokens = {}, .text = clip.clip.string(), .wanted = said_in(clip, *tokenizer_, tokens)});
+          {.tokens = {}, .text = clip.clip->name, .wanted = said_in(clip, *tokenizer_, tokens)});
     }
     return prompts;
   }
@@ -226,7 +226,7 @@ class FineTuning final : public LanguageTask {
       auto& language_model = static_cast<LanguageModel&>(model);
       return texts_written_in(language_model, dtype_of_text(), stream, [&] {
         return heard_texts(language_model, *tokenizer_, speech_tokens(), clips, dtype_of_text(),
-                           stream);
+                           stream, 1);
       });
     }
     if (files_.source) return written_of_sources(static_cast<LanguageModel&>(model), stream);
@@ -240,7 +240,7 @@ class FineTuning final : public LanguageTask {
   }
   /// Of the prompts, which are sources: the likeliest tokens, without a search.
   std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
-    SourceWriting writing = source_writing_of(model.config(), files_.tokenizer);
+    SourceWriting writing = source_writing_of(model.config(), files_.generation);
     writing.beams = 1;
     writing.rules.words = tokenizer_->vocabulary_size();
     writing.set_longest(std::min(writing.search.longest, AnswerSettings{}.most_tokens + 1));
@@ -316,10 +316,15 @@ class FineTuning final : public LanguageTask {
                              ", which is no eos_token_id of the model's generation_config.json or ",
                              "config.json; this run and what is exported of it stop there too"));
     }
+    for (const std::string& problem : files_.generation.problems)
+      notes.push_back(concat("the answers of the run are written without what the model's ",
+                             files_.generation.file.filename().string(), " asks for: ", problem));
     const std::vector<ExampleRow> none;
-    const std::string cut =
-        told_of_cut({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
-                    sequence_length_, "raise data.sequence_length to keep them");
+    const std::string cut = told_of_cut(
+        {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
+        sequence_length_,
+        sequence_length_ < files_.context ? "raise data.sequence_length to keep them"
+                                          : kContextIsFull);
     if (!cut.empty()) notes.push_back(cut);
     if (!files_.source) return notes;
     const std::string cut_sources = told_of_cut_sources(
@@ -345,9 +350,9 @@ class FineTuning final : public LanguageTask {
                        .tokenizer = tokenizer_folder(settings),
                        .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
                        .vocabulary = settings.config.model.vocabulary,
-                       .pairs = settings.config.prefers(),
-                       .heard_seconds = heard_seconds(settings.config.model)};
-    files.source = source_format_of(settings.config.model, files.tokenizer);
+                       .context = settings.config.model.context,
+                       .pairs = settings.config.prefers()};
+    files.set_encoder(settings.config.model, {files.tokenizer});
     const RunPaths paths{settings.run.string()};
     if (!settings.resume || !paths.hold_a_run()) return files;
     const RunData before = data_of_run(paths);

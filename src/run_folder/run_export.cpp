@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
@@ -29,14 +30,29 @@ void require_adapters(const TrainedRun& run) {
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
 }
 
-/// Throws ConfigError where the run trained weights beside its adapters.
-void require_adapters_alone(const TrainedRun& run) {
+/// The settings of a run's adapters. Throws ConfigError where a folder of adapters does not hold what else
+/// it trained, which a head for classes is not.
+LoraConfig exported_adapters(const TrainedRun& run) {
   require_adapters(run);
-  if (!run.config.lora.is_on())
+  LoraConfig config = run.config.lora;
+  if (config.is_on()) return config;
+  const std::string& classifier = find_family(run.config.model.family).hugging_face.classifier;
+  bool is_held = !classifier.empty();
+  run.network->visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable() || is_of_adapter(parameter)) return;
+    is_held = is_held && parameter.in_files().front().name.starts_with(classifier);
+  });
+  std::set<std::int64_t> ranks;
+  run.network->visit_linears([&](Linear& linear) {
+    if (linear.adapter() != nullptr) ranks.insert(linear.adapter()->spec().rank);
+  });
+  if (!is_held || ranks.size() != 1)
     throw ConfigError(
-        {"parts: the run trained weights as a whole beside its adapters, which a folder of "
-         "adapters "
+        {"parts: the run trained weights as a whole beside its adapters, or adapters of several "
+         "ranks, which a folder of adapters "
          "does not hold; merge them: hybrid export RUN --merge --output MERGED"});
+  config.rank = *ranks.begin();
+  return config;
 }
 
 void require_plain_base(const std::filesystem::path& base) {
@@ -106,7 +122,7 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream) {
   const DType rounded = dtype.value_or(export_dtype(run));
   export_hugging_face(*run.network, run.config.model, run.tokenizer.get(), output, stream,
-                      model_families(), rounded, run.token_ids, run.origin);
+                      model_families(), rounded, run.token_ids, run.origin, run.base_config);
   if (!run.end_tokens.empty()) {
     const std::filesystem::path file = output / "generation_config.json";
     replace_file(file, with_end_tokens(read_file(file, kMostGenerationBytes), run.end_tokens));
@@ -131,9 +147,9 @@ static void warn_of_positions(const TrainedRun& run, const std::filesystem::path
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {
-  require_adapters_alone(run);
+  const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
-  write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), output, stream);
+  write_adapter(*run.network, run.config.model, adapters, run.base.string(), output, stream);
   if (run.tokenizer == nullptr) return;
   const auto file = run.tokenizer->files().find("generation_config.json");
   const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
@@ -166,11 +182,11 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
 
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream) {
-  require_adapters_alone(run);
+  const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
   const std::filesystem::path folder = passing.create() / "adapter";
-  write_adapter(*run.network, run.config.model, run.config.lora, run.base.string(), folder, stream);
+  write_adapter(*run.network, run.config.model, adapters, run.base.string(), folder, stream);
   export_gguf_adapter(folder, resolved_model_config(run.config.model),
                       output);  // and nothing else stays
 }

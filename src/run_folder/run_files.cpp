@@ -30,6 +30,7 @@ constexpr std::size_t kMostDataBytes = 1 << 20;
 
 std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
+std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
 /// Throws DataError where the model's table has no rows for all of its tokens.
 void open_tokenizer(TrainedRun& run, const fs::path& folder) {
@@ -74,6 +75,15 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
+/// Of an adapter with a head for other classes than the base's, whose names it does not hold.
+void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
+  const std::int64_t classes =
+      adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
+  if (classes < 1 || classes == std::ssize(model.vision.labels)) return;
+  model.vision.labels.clear();
+  for (std::int64_t i = 0; i < classes; ++i) model.vision.labels.push_back({concat("LABEL_", i)});
+}
+
 /// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
 const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
   if (is_average) return state.tensor(average_name(name));
@@ -110,6 +120,14 @@ void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (!is_there || after != before) replace_file(file, after);
 }
 
+/// Keeps the base's config.json, whose values an export has even when the base is gone.
+void keep_base_config(const RunPaths& paths, const fs::path& base) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  const fs::path from = base / "config.json";
+  if (base.empty() || !fs::is_regular_file(from) || fs::exists(base_config_file(paths))) return;
+  replace_file(base_config_file(paths), read_file(from, kMostBytes));
+}
+
 /// By its name alone where it lies in the run's folder, which may move.
 std::string place_of_data(const RunPaths& paths, const fs::path& data) {
   if (data.empty()) return "";  // drawn from the seed
@@ -141,6 +159,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
     write_tokenizer_files(read_tokenizer_files(from), tokenizer_folder(paths));
     write_end_tokens(paths, data);
   }
+  keep_base_config(paths, data.base);
   write_run_config(paths, config);
 }
 
@@ -256,6 +275,8 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.base = base.value_or("");
   // A run that keeps the processor's file needs no other folder.
   run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
+  run.base_config = base_config_file(paths);
+  if (!fs::exists(run.base_config)) run.base_config = data.base / "config.json";  // an older run
   run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;
@@ -303,6 +324,7 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;
+  opened.base_config = folder / "config.json";
   return opened;
 }
 
@@ -320,11 +342,13 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                               how_to_download(run.base)));
   }
   run.folder = run.origin = run.base;
+  run.base_config = run.base / "config.json";
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   take_vocabulary(run.config, folder, adapter, registry);
+  take_classes(run.config.model, adapter, registry);
   try {
     run.network = adapter.config.is_on()
                       ? make_run_model(run.config, run.base, stream, registry)
@@ -345,6 +369,10 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   std::ranges::set_difference(ends, of_base, std::back_inserter(run.end_tokens));
   if (!run.end_tokens.empty()) run.token_ids = with_end_tokens(run.token_ids, run.end_tokens);
   return run;
+}
+
+GenerationKeys generation_keys_of(const TrainedRun& run) {
+  return read_generation_keys({run.tokenizer_folder, run.base, run.origin});
 }
 
 DType export_dtype(const TrainedRun& run) {

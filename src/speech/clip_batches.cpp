@@ -20,6 +20,21 @@ Batch empty_clip_batch(const BatchShape& shape, const EncoderConfig& encoder,
   return Batch(std::move(tensors), shape.sequence_length);
 }
 
+/// Throws DataError, with the row and the way out, where its clip cannot be read.
+void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
+  const auto refuse = [&](const Error& error) {
+    throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),
+                           "; put the file back, and go on with --resume"));
+  };
+  try {
+    features.write(*row.clip, to);
+  } catch (const DataError& error) {
+    refuse(error);
+  } catch (const MissingInput& error) {
+    refuse(error);
+  }
+}
+
 /// The features of one example of a batch.
 std::span<float> features_of(const Batch& batch, std::int64_t at) {
   const Tensor& all = batch.at("features");
@@ -50,7 +65,7 @@ Batch ClipBatches::read(std::int64_t index, const Batch& memory) const {
       continue;
     }
     const std::size_t row = clip.front();
-    features.write(rows_.rows()[row].clip, to.data());
+    write_features(features, rows_.rows()[row], to.data());
     if (!settings_.masks) continue;
     const auto epoch = static_cast<std::uint64_t>(rows_.epoch_of(index, at));
     mask_features(to, features.bands(), settings_.feature_masks,
@@ -78,7 +93,7 @@ Batch EvaluationClips::batch(std::int64_t index) {
       first, memory_.examples(0, std::min(memory_.size(), rows_.sequences() - first)));
   ClipFeatures features(encoder_);
   for (std::int64_t at = 0; at < batch.size(); ++at)
-    features.write(rows_.rows()[rows_.rows_in_order(first + at).front()].clip,
+    write_features(features, rows_.rows()[rows_.rows_in_order(first + at).front()],
                    features_of(batch, at).data());
   return batch;
 }

@@ -10,7 +10,7 @@ double heard_seconds(const ModelConfig& model) {
   return kSecondsOfPlace * static_cast<double>(model.encoder.context);
 }
 
-HeardClip ClipFeatures::of(const std::filesystem::path& clip) {
+HeardClip ClipFeatures::of(const FilePart& clip) {
   const std::vector<float> samples = reader_.read(clip);
   const bool is_long = std::ssize(samples) > frames_ * kFrameSamples;
   const std::vector<float> features =
@@ -22,7 +22,7 @@ HeardClip ClipFeatures::of(const std::filesystem::path& clip) {
   return {result, (std::ssize(samples) + kFrameSamples - 1) / kFrameSamples};
 }
 
-void ClipFeatures::write(const std::filesystem::path& clip, float* to) {
+void ClipFeatures::write(const FilePart& clip, float* to) {
   std::ranges::copy(log_mel_.of(reader_.read(clip), frames_), to);
 }
 

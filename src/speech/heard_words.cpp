@@ -1,41 +1,42 @@
 #include "hybrid_trainer/speech/heard_words.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/speech/transcription.h"
 
 namespace hybrid_trainer {
 namespace {
 
-std::string language_of(const ExampleRow& clip, const SpeechTokens& tokens) {
-  for (const auto& [code, id] : tokens.languages)
-    if (id == clip.tokens.at(1)) return code;
-  return "";
+/// As the row's tokens begin.
+SpeechPrompt prompt_of(const ExampleRow& clip, const SpeechTokens& tokens) {
+  SpeechPrompt prompt;
+  std::size_t next = 1;
+  if (tokens.is_multilingual()) {
+    prompt.language = tokens.code_of(clip.tokens.at(next++));
+    prompt.translates = clip.tokens.at(next++) == tokens.translate;
+  }
+  prompt.timestamps = clip.tokens.at(next) != tokens.no_timestamps;
+  return prompt;
 }
 
 }  // namespace
 
 std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer,
                     const SpeechTokens& tokens) {
-  std::vector<std::int32_t> words;
-  std::ranges::copy_if(clip.tokens, std::back_inserter(words),
-                       [&](std::int32_t id) { return id < tokens.end; });
-  const std::string text = tokenizer.decode(words);
+  const std::string text = tokens.text_of(tokenizer, clip.tokens);
   return text.starts_with(' ') ? text.substr(1) : text;
 }
 
 std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& tokenizer,
                                      const SpeechTokens& tokens,
                                      const std::vector<ExampleRow>& clips, DType dtype,
-                                     const Stream& stream) {
+                                     const Stream& stream, std::optional<std::int64_t> beams) {
   std::vector<std::string> texts;
   ClipFeatures features(model.config().encoder);
   for (const ExampleRow& clip : clips) {
-    const TranscriptionSettings settings{.language = language_of(clip, tokens), .dtype = dtype};
+    const TranscriptionSettings settings{
+        .prompt = prompt_of(clip, tokens), .beams = beams, .dtype = dtype};
     texts.push_back(
-        transcribe(model, tokenizer, tokens, features.of(clip.clip), settings, stream).text);
+        transcribe(model, tokenizer, tokens, features.of(*clip.clip), settings, stream).text);
   }
   return texts;
 }

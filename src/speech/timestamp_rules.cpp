@@ -27,25 +27,33 @@ double log_sum(std::span<const float> scores) {
 
 void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t> written,
                            const SpeechTokens& tokens) {
-  const std::int64_t first = tokens.first_time(), all = std::ssize(scores);
-  const auto is_time = [&](std::size_t back) { return written[written.size() - back] >= first; };
+  const std::int64_t first = tokens.first_time();
+  const std::int64_t all = std::min<std::int64_t>(std::ssize(scores), tokens.times_end);
+  const auto forbid_words = [&](std::int64_t end) {  // those that were added are behind the times
+    forbid(scores, 0, end);
+    forbid(scores, all, std::ssize(scores));
+  };
+  const auto is_time = [&](std::size_t back) {
+    return tokens.is_time(written[written.size() - back]);
+  };
   forbid(scores, tokens.no_timestamps, tokens.no_timestamps + 1);
   const bool last = !written.empty() && is_time(1);
   const bool before = written.size() < 2 || is_time(2);
   if (last && before) forbid(scores, first, all);
-  if (last && !before) forbid(scores, 0, tokens.end);
+  if (last && !before) forbid_words(tokens.end);
   const auto latest = std::ranges::find_if(written.rbegin(), written.rend(),
-                                           [&](std::int32_t id) { return id >= first; });
+                                           [&](std::int32_t id) { return tokens.is_time(id); });
   if (latest != written.rend()) forbid(scores, first, *latest + (last && !before ? 0 : 1));
   if (written.empty()) {
-    forbid(scores, 0, first);
+    forbid_words(first);
     if (tokens.latest_first_time) forbid(scores, first + *tokens.latest_first_time + 1, all);
   }
   if (first >= all) return;
-  const auto middle = static_cast<std::size_t>(first);
-  const double time = log_sum(scores.subspan(middle));
-  const float text = *std::ranges::max_element(scores.first(middle));
-  if (time > static_cast<double>(text)) forbid(scores, 0, first);
+  const auto begin = static_cast<std::size_t>(first), end = static_cast<std::size_t>(all);
+  const double time = log_sum(scores.subspan(begin, end - begin));
+  float text = *std::ranges::max_element(scores.first(begin));
+  for (const float score : scores.subspan(end)) text = std::max(text, score);
+  if (time > static_cast<double>(text)) forbid_words(first);
 }
 
 }  // namespace hybrid_trainer

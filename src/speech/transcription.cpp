@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/generation/beam_search.h"
@@ -24,8 +23,10 @@ class WindowWriter {
         tokens_(tokens),
         pass_{.training = false, .dtype = settings.dtype},
         stream_(stream),
-        search_(model, {.texts = settings.beams, .tokens = model.config().context}, settings.dtype,
-                stream) {}
+        search_(
+            model,
+            {.texts = settings.beams.value_or(tokens.keys.beams), .tokens = model.config().context},
+            settings.dtype, stream) {}
 
   /// features: (1, frames, bands) on the host.
   void hear(const Tensor& features) {
@@ -43,19 +44,22 @@ class WindowWriter {
   }
   /// Without the token that ends it.
   std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {
+    const GenerationKeys& keys = tokens_.keys;
+    const std::int64_t begun = std::ssize(prompt), context = model_.config().context;
+    WritingRules rules = keys.rules;
+    rules.begun = begun;
+    rules.end_tokens = {tokens_.end};
+    rules.longest = keys.most_new > 0 || keys.most == 0 ? keys.longest(begun, context)
+                                                        : std::min(keys.most + begun, context);
     const auto rule = [&](std::span<float> scores, std::span<const std::int32_t> text) {
-      const std::span<const std::int32_t> written = text.subspan(prompt.size());
-      const auto forbid = [&](const std::vector<std::int32_t>& ids) {
-        for (const std::int32_t id : ids)
-          if (id < std::ssize(scores))
-            scores[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
-      };
-      forbid(tokens_.suppressed);
-      if (written.empty()) forbid(tokens_.suppressed_at_first);
-      if (timestamps) apply_timestamp_rules(scores, written, tokens_);
+      rules.apply(scores, text);
+      if (timestamps) apply_timestamp_rules(scores, text.subspan(prompt.size()), tokens_);
     };
-    std::vector<std::int32_t> written = search_.write(
-        prompt, {.longest = model_.config().context, .end_tokens = {tokens_.end}}, rule);
+    const BeamSettings search{.longest = rules.longest,
+                              .end_tokens = rules.end_tokens,
+                              .length_penalty = keys.length_penalty,
+                              .end = keys.search_end};
+    std::vector<std::int32_t> written = search_.write(prompt, search, rule);
     if (!written.empty() && written.back() == tokens_.end) written.pop_back();
     return written;
   }
@@ -73,9 +77,9 @@ class WindowSegments {
  public:
   /// `frames`: of the clip, that are in the window. Without `timestamps` the window is one segment: a
   /// model that was not asked for times may write some all the same, which then mean nothing.
-  WindowSegments(const std::vector<std::int32_t>& written, std::int32_t first_time,
+  WindowSegments(const std::vector<std::int32_t>& written, const SpeechTokens& tokens,
                  std::int64_t frames, bool timestamps)
-      : written_(written), first_time_(first_time), frames_(frames) {
+      : written_(written), tokens_(tokens), frames_(frames) {
     if (!timestamps) {
       if (!written.empty()) add(0, written.size(), 0, frames / kFramesPerStep);
       next_ = frames;
@@ -109,8 +113,8 @@ class WindowSegments {
   std::int64_t next() const { return next_; }  // frames from the window's begin to the next one's
 
  private:
-  bool is_time(std::size_t i) const { return written_[i] >= first_time_; }
-  std::int64_t time(std::size_t i) const { return written_[i] - first_time_; }
+  bool is_time(std::size_t i) const { return tokens_.is_time(written_[i]); }
+  std::int64_t time(std::size_t i) const { return written_[i] - tokens_.first_time(); }
   void add(std::size_t begin, std::size_t end, std::int64_t from, std::int64_t to) {
     parts_.push_back({begin, end, from, to});
   }
@@ -125,7 +129,7 @@ class WindowSegments {
     next_ = frames_;
   }
   const std::vector<std::int32_t>& written_;
-  std::int32_t first_time_;
+  const SpeechTokens& tokens_;
   std::int64_t frames_, next_ = 0;
   std::vector<Part> parts_;
 };
@@ -140,14 +144,6 @@ Tensor window_of(const Tensor& features, std::int64_t begin, std::int64_t frames
   return window;
 }
 
-std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
-                    std::int32_t first_special) {
-  std::vector<std::int32_t> words;
-  std::ranges::copy_if(ids, std::back_inserter(words),
-                       [&](std::int32_t id) { return id < first_special; });
-  return tokenizer.decode(words);
-}
-
 std::string trimmed(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \n"), last = text.find_last_not_of(" \n");
   return first == text.npos ? "" : text.substr(first, last - first + 1);
@@ -160,28 +156,27 @@ Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const Sp
                       const Stream& stream) {
   const std::int64_t frames = 2 * model.config().encoder.context,
                      all = std::min(clip.frames, clip.features.size(0));
-  const bool timestamps = settings.timestamps || all > frames;
+  SpeechPrompt prompt = tokens.completed(settings.prompt);
+  prompt.timestamps = prompt.timestamps || all > frames;
   WindowWriter writer(model, tokens, settings, stream);
-  Transcript transcript{.language = settings.language};
+  Transcript transcript;
   for (std::int64_t begin = 0; begin < all;) {
     const std::int64_t here = std::min(frames, all - begin);
     writer.hear(window_of(clip.features, begin, frames));
-    if (tokens.is_multilingual() && transcript.language.empty())
-      transcript.language = writer.language();
-    const auto written = writer.write(
-        tokens.prompt(transcript.language, settings.translates, timestamps), timestamps);
-    const WindowSegments segments(written, tokens.first_time(), here, timestamps);
+    if (tokens.is_multilingual() && prompt.language.empty()) prompt.language = writer.language();
+    const auto written = writer.write(tokens.prompt(prompt), prompt.timestamps);
+    const WindowSegments segments(written, tokens, here, prompt.timestamps);
     for (const WindowSegments::Part& part : segments.parts()) {
       const std::span<const std::int32_t> ids(written.data() + part.begin, part.end - part.begin);
-      const std::string text = text_of(tokenizer, ids, tokens.end);
+      const std::string text = tokens.text_of(tokenizer, ids);
       transcript.segments.push_back({seconds_of(begin + part.from * kFramesPerStep),
                                      seconds_of(begin + part.to * kFramesPerStep), trimmed(text)});
-      transcript.text += text;
       transcript.tokens.insert(transcript.tokens.end(), ids.begin(), ids.end());
     }
     begin += segments.next() > 0 ? segments.next() : here;
   }
-  transcript.text = trimmed(transcript.text);
+  if (tokens.is_multilingual()) transcript.language = prompt.language;
+  transcript.text = trimmed(tokens.text_of(tokenizer, transcript.tokens));
   return transcript;
 }
 

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -12,20 +13,42 @@ const json::value* value_in_row(const json::object& row, std::string_view name) 
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-std::string path_in_row(const json::object& row, std::string_view name, const RowFileWords& words) {
+namespace {
+
+/// A path has no such bytes, and sound and pictures have some.
+bool is_binary(const json::string& text) {
+  const std::string_view bytes(text);
+  return bytes.find('\0') != bytes.npos || valid_utf8_bytes(bytes, 0) != bytes.size();
+}
+
+}  // namespace
+
+FilePart FilesInRows::file(const json::object& row, std::string_view name,
+                           const RowFileWords& words, const std::filesystem::path& folder,
+                           const std::string& place) {
   const json::value* value = value_in_row(row, name);
   if (value == nullptr) throw DataError(concat("it has no \"", name, "\"; ", words.wanted));
+  const json::value* bytes = value->is_string() && is_binary(value->get_string()) ? value : nullptr;
+  std::string called = place;
   if (value->is_object()) {
     const json::object& object = value->get_object();
-    const json::value* bytes = value_in_row(object, "bytes");
-    if (bytes != nullptr && !(bytes->is_string() && bytes->get_string().empty()))
-      throw DataError(concat("\"", name, "\" ", words.holds));
+    bytes = value_in_row(object, "bytes");
     value = value_in_row(object, "path");
-    if (value == nullptr) throw DataError(concat("\"", name, "\" has no \"path\"; ", words.wanted));
+    if (bytes != nullptr && bytes->is_string() && bytes->get_string().empty()) bytes = nullptr;
+    if (bytes != nullptr && !(bytes->is_string() && is_binary(bytes->get_string())))
+      throw DataError(concat("\"", name, "\" ", words.holds));
+    if (bytes == nullptr && value == nullptr)
+      throw DataError(concat("\"", name, "\" has no \"path\"; ", words.wanted));
+    if (bytes != nullptr && value != nullptr && value->is_string())
+      called = concat(std::string_view(value->get_string()), " in ", place);
+  }
+  if (bytes != nullptr) {
+    if (!held_) held_.emplace();
+    return held_->add(bytes->get_string(), called);
   }
   if (!value->is_string() || value->get_string().empty())
     throw DataError(concat("\"", name, "\" is no path of ", words.file, "; ", words.wanted));
-  return std::string(value->get_string());
+  return folder / std::string(value->get_string());
 }
 
 }  // namespace hybrid_trainer

@@ -21,8 +21,9 @@ struct RowAllowance {
 /// A column of a row group.
 class ColumnRows {
  public:
-  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node)
+  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool takes_bytes)
       : node_(node),
+        takes_bytes_(takes_bytes),
         leaves_(file.open(group, node)),
         allowed_{(64u << 10) + file.bytes() / 16, (16u << 20) + 16 * file.bytes()} {}
 
@@ -66,7 +67,7 @@ class ColumnRows {
       if (text->size() > left_.bytes)
         throw DataError(concat("column ", node_.name, " has a row with too much text"));
       left_.bytes -= text->size();
-      if (valid_utf8_bytes(*text, 0) != text->size())
+      if (!takes_bytes_ && valid_utf8_bytes(*text, 0) != text->size())
         throw DataError(concat("column ", node_.name,
                                node.name == node_.name ? "" : "." + node.name,
                                " is not UTF-8; where it holds bytes, such as sound, write them to "
@@ -106,6 +107,7 @@ class ColumnRows {
   }
 
   const ParquetNode& node_;
+  bool takes_bytes_;
   std::vector<std::unique_ptr<ParquetLeaf>> leaves_;
   RowAllowance allowed_, left_;
 };
@@ -148,7 +150,7 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, json::object&)>& f,
-                       const std::string& renaming) {
+                       const std::string& renaming, bool takes_bytes) {
   std::int64_t number = 0;
   const auto named = [&](const auto& read) {
     try {
@@ -163,7 +165,7 @@ void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& 
   for (std::size_t group = 0; group < file.row_groups(); ++group) {
     std::vector<ColumnRows> columns;
     named([&] {
-      for (const ParquetNode* node : nodes) columns.emplace_back(file, group, *node);
+      for (const ParquetNode* node : nodes) columns.emplace_back(file, group, *node, takes_bytes);
       return true;
     });
     for (std::int64_t i = 0; i < file.rows_of_group(group); ++i) {

@@ -17,9 +17,9 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
 /// Calls f(number, row) for each row of a table, from 1 on; of its columns those that are wanted, or
 /// all where `wanted` is empty. `renaming`: see TableReading. A struct becomes an object, a map whose keys are texts too; what
 /// cannot be read inside a column is left out. Throws DataError, which names the file: where a wanted
-/// column cannot be read or none is there, a text is not UTF-8, or the file is damaged.
+/// column cannot be read or none is there, a text is not UTF-8 unless takes_bytes, or the file is damaged.
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, boost::json::object&)>& f,
-                       const std::string& renaming = {});
+                       const std::string& renaming = {}, bool takes_bytes = false);
 
 }  // namespace hybrid_trainer

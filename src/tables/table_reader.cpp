@@ -155,7 +155,7 @@ class TableRows {
       count_progress();
       give(number, row, {});
     };
-    read_parquet_rows(file, wanted, take, reading_.renaming);
+    read_parquet_rows(file, wanted, take, reading_.renaming, reading_.takes_bytes);
     TableForm form{RowContainer::kParquet};
     const auto is_unread = [&](const std::string& name) {
       const auto is_column = [&](const ColumnNames::Name& one) { return one.column == name; };

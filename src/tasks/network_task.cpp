@@ -177,7 +177,9 @@ std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
 }
 
 std::int64_t examples_in_epoch(const TrainingRunSettings& settings) {
-  return opened_data(NetworkTask::source_of(settings))->examples();
+  NetworkDataSource source = NetworkTask::source_of(settings);
+  source.checks_examples = false;
+  return opened_data(source)->examples();
 }
 
 std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings) {

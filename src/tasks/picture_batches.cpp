@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/warning.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -22,8 +23,25 @@ void write_picture(const Batch& batch, std::int64_t at, const PictureRow& row,
                    const PictureProcessor& processor, bool mirrors) {
   const std::span<float> to(batch.at("pixels").data<float>() + at * processor.values(),
                             static_cast<std::size_t>(processor.values()));
-  processor.write(row.path, to, mirrors);
+  processor.write(row.picture, to, mirrors);
   batch.at("label").data<std::int32_t>()[at] = row.target;
+}
+
+/// The next row whose picture can be read stands in for one that cannot.
+void write_readable(const Batch& batch, std::int64_t at, const std::vector<PictureRow>& rows,
+                    std::size_t first, const PictureProcessor& processor, bool mirrors) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const PictureRow& row = rows[(first + i) % rows.size()];
+    if (row.is_damaged) continue;
+    try {
+      return write_picture(batch, at, row, processor, mirrors);
+    } catch (const DataError& error) {
+      warn("skipped a picture", error.what());
+    } catch (const MissingInput& error) {
+      warn("skipped a picture", error.what());
+    }
+  }
+  throw DataError("no picture can be read any longer");
 }
 
 }  // namespace
@@ -43,7 +61,7 @@ Batch PictureBatches::read(std::int64_t index, const Batch& memory) const {
             : example % count;
     const bool mirrors =
         settings_.mirrors && random_word({settings_.seed, epoch, kMirrorKey}, row) % 2 == 1;
-    write_picture(memory, at, rows_[row], processor_, mirrors);
+    write_readable(memory, at, rows_, row, processor_, mirrors);
   }
   return memory;
 }
@@ -64,7 +82,7 @@ Batch EvaluationPictures::batch(std::int64_t index) {
   const std::int64_t first = index * memory_.size();
   const Batch batch = memory_.examples(0, std::min(memory_.size(), std::ssize(rows_) - first));
   for (std::int64_t at = 0; at < batch.size(); ++at)
-    write_picture(batch, at, rows_[static_cast<std::size_t>(first + at)], processor_, false);
+    write_readable(batch, at, rows_, static_cast<std::size_t>(first + at), processor_, false);
   return batch;
 }
 

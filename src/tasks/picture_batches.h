@@ -26,7 +26,8 @@ class PictureBatches final : public BatchSource {
   std::int64_t epochs_in(std::int64_t batches) const override {
     return batches * settings_.batch_size / std::ssize(rows_);
   }
-  /// Reads the pictures. Throws what read_picture throws.
+  /// Reads the pictures. In place of one that cannot be read it takes the next row's, and warns once.
+  /// Throws DataError where none can be read, IoError.
   Batch read(std::int64_t index, const Batch& memory) const override;
 
  private:

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/thread_team.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
@@ -41,7 +42,26 @@ PictureProcessor processor_of(const NetworkDataSource& source) {
 PictureRows rows_in(const std::filesystem::path& path, const HybridTrainerConfig& config,
                     const PictureProcessor& processor) {
   return read_picture_rows(path, ColumnNames(config.data.columns),
-                           [&](const std::filesystem::path& file) { processor.check(file); });
+                           [&](const FilePart& file) { processor.check(file); });
+}
+
+/// Reads the pixels of all pictures, and notes those that are damaged.
+void check_pixels(PictureRows& read, const PictureProcessor& processor) {
+  std::vector<std::string> problems(read.rows.size());
+  run_tasks(std::ssize(read.rows), [&](std::int64_t, std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    std::vector<float> values(static_cast<std::size_t>(processor.values()));
+    try {
+      processor.write(read.rows[at].picture, values);
+    } catch (const DataError& error) {
+      problems[at] = error.what();
+    }
+  });
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    if (problems[i].empty()) continue;
+    read.rows[i].is_damaged = true;
+    read.refuse(read.rows[i].file, read.rows[i].line, problems[i]);
+  }
 }
 
 /// Each one's class; those of none are refused.
@@ -59,7 +79,7 @@ void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
 }
 
 void require_rows(const PictureRows& read) {
-  if (read.rows.empty())
+  if (std::ranges::all_of(read.rows, &PictureRow::is_damaged))
     throw DataError(
         concat(read.files.front().path.string(), ": every row is refused; ", read.refused.front()));
 }
@@ -71,6 +91,10 @@ class Pictures final : public NetworkData {
     PictureRows read = rows_in(source.data, source.config, processor_);
     std::optional<PictureRows> apart;
     if (!source.validation.empty()) apart = rows_in(source.validation, source.config, processor_);
+    if (source.checks_examples) {
+      check_pixels(read, processor_);
+      if (apart) check_pixels(*apart, processor_);
+    }
     choose_classes(source, read, apart);
     set_targets(read, classes_);
     take(read);
@@ -82,10 +106,15 @@ class Pictures final : public NetworkData {
     } else {
       divide(std::move(read.rows), source.is_measured ? 0 : source.config.data.validation_fraction);
     }
+    std::erase_if(validation_, [](const PictureRow& row) { return row.is_damaged; });
+    if (validation_.empty())
+      throw DataError(concat(source.data.string(), ": none of the pictures to measure on can be ",
+                             "read; ", refused_.front()));
   }
 
   std::string description() const override {
-    return concat(train_.size(), " pictures to train on, ", validation_.size(), " to measure on, ",
+    return concat(std::ranges::count(train_, false, &PictureRow::is_damaged),
+                  " pictures to train on, ", validation_.size(), " to measure on, ",
                   classes_.size(), " classes");
   }
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
@@ -108,7 +137,8 @@ class Pictures final : public NetworkData {
   DataFacts contents(const HybridTrainerConfig&) const override {
     std::vector<std::int64_t> counts(classes_.size());
     for (const auto* rows : {&train_, &validation_})
-      for (const PictureRow& row : *rows) ++counts[static_cast<std::size_t>(row.target)];
+      for (const PictureRow& row : *rows)
+        if (!row.is_damaged) ++counts[static_cast<std::size_t>(row.target)];
     DataFacts facts;
     for (std::size_t i = 0; i < counts.size(); ++i)
       if (counts[i] > 0)
@@ -145,11 +175,11 @@ class Pictures final : public NetworkData {
  private:
   DataFacts facts_of(const PictureRow& row, bool is_trained) const {
     std::vector<float> values(static_cast<std::size_t>(processor_.values()));
-    processor_.write(row.path, values);
+    processor_.write(row.picture, values);
     const auto [low, high] = std::ranges::minmax(values);
     double sum = 0;
     for (const float value : values) sum += static_cast<double>(value);
-    return {{"picture", row.path.string()},
+    return {{"picture", row.picture.name},
             {"label", row.label.text},
             {"class", concat(row.target, " ", classes_[static_cast<std::size_t>(row.target)].name)},
             {"the model sees",
@@ -158,7 +188,7 @@ class Pictures final : public NetworkData {
                     ", mean ", brief(sum / static_cast<double>(values.size())))},
             {"is for", is_trained ? "training" : "validation"}};
   }
-  /// Those of the model where its classes are fixed or all labels are among them, else the data's.
+  /// Those of the model where its classes are fixed or have the names of all labels, else the data's.
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
     const RunPaths run{source.model.string()};
@@ -167,25 +197,34 @@ class Pictures final : public NetworkData {
                                                  : source.config.model.vision.labels;
     std::vector<PictureRow> all = read.rows;
     if (apart) all.insert(all.end(), apart->rows.begin(), apart->rows.end());
-    const auto is_known = [&](const PictureRow& row) {
-      try {
-        class_of(row.label, of_model);
-        return true;
-      } catch (const DataError&) {
-        return false;
-      }
-    };
-    const bool are_known = !of_model.empty() && std::ranges::all_of(all, is_known);
     classes_ = of_model;
-    if (source.is_trained || are_known || all.empty()) return;
+    if (source.is_trained || all.empty()) return;
+    const bool are_numbers = std::ranges::all_of(
+        all, [](const PictureRow& row) { return number_of(row.label).has_value(); });
+    const bool are_named =
+        !of_model.empty() && std::ranges::all_of(all, [&](const PictureRow& row) {
+          return is_named(row.label, of_model);
+        });
+    if (are_named) {
+      if (are_numbers)
+        notes_.push_back(concat("the labels are numbers, and mean the ", of_model.size(),
+                                " classes of the folder's model, ", of_model.front().name, " to ",
+                                of_model.back().name, ", whose head is kept"));
+      return;
+    }
     try {
       classes_ = classes_in(all);
     } catch (const DataError& error) {
       throw DataError(concat(source.data.string(), ": ", error.what()));
     }
-    if (!of_model.empty())
-      notes_.push_back(concat("the data has ", classes_.size(), " classes, and the folder's model ",
-                              of_model.size(), " others: the head is new, of zeros"));
+    if (const std::string similar = told_of_similar(classes_); !similar.empty())
+      notes_.push_back("warning: " + similar);
+    if (of_model.empty()) return;
+    notes_.push_back(
+        concat("the data has ", classes_.size(), " classes, ", classes_.front().name, " to ",
+               classes_.back().name, ", and the folder's model ", of_model.size(), " others, ",
+               of_model.front().name, " to ", of_model.back().name, ": the head is new, of zeros",
+               are_numbers ? "; to train the folder's head on, give its names as labels" : ""));
   }
 
   void take(const PictureRows& read) {
@@ -197,7 +236,7 @@ class Pictures final : public NetworkData {
     require_rows(read);
     files_.insert(files_.end(), read.files.begin(), read.files.end());
     refused_.insert(refused_.end(), read.refused.begin(), read.refused.end());
-    for (const PictureRows::File& file : read.files) checksum_ += checksum_of_file(file.path);
+    checksum_ += read.checksum;
   }
 
   /// Holds back a share of the rows, at least one, by a draw that depends on their number alone; of a

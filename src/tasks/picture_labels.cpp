@@ -1,7 +1,9 @@
 #include "src/tasks/picture_labels.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -21,15 +23,47 @@ std::string names_of_classes(const std::vector<ClassLabel>& classes) {
                 classes.size() > kShown ? concat(" and ", classes.size() - kShown, " more") : "");
 }
 
-/// The number that a text without other signs is, as tables hold it.
+/// The number that a text is, as tables hold it: "7", and not "07", which is another label.
 std::optional<std::int64_t> number_in(const std::string& text) {
   std::int64_t number = 0;
+  if (text.size() > 1 && text.front() == '0') return {};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size() || number < 0) return {};
   return number;
 }
 
 }  // namespace
+
+std::optional<std::int64_t> number_of(const PictureLabel& label) {
+  return label.number ? label.number : number_in(label.text);
+}
+
+bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes) {
+  const auto has = [&](const std::string& name) {
+    return std::ranges::find(classes, name, &ClassLabel::name) != classes.end();
+  };
+  const std::optional<std::int64_t> number = number_of(label);
+  if (has(label.text)) return true;
+  return number && *number < std::ssize(classes) &&
+         classes[static_cast<std::size_t>(*number)].name == concat("LABEL_", *number);
+}
+
+std::string told_of_similar(const std::vector<ClassLabel>& classes) {
+  std::map<std::string, std::string> seen;  // a name by what is left of it
+  for (const ClassLabel& one : classes) {
+    std::string left = one.name;
+    std::erase_if(left, [](unsigned char c) { return std::isspace(c) != 0; });
+    std::ranges::transform(left, left.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::size_t digits = left.find_first_not_of('0');
+    if (digits != left.npos && left.find_first_not_of("0123456789") == left.npos)
+      left = left.substr(digits);
+    const auto [other, is_new] = seen.emplace(left, one.name);
+    if (!is_new)
+      return concat("the labels \"", other->second, "\" and \"", one.name,
+                    "\" are two classes; write both alike if they mean one");
+  }
+  return "";
+}
 
 std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes) {
   std::optional<std::int64_t> found = label.number;
@@ -55,7 +89,7 @@ std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows) {
   std::int64_t largest = -1;
   bool all_are_numbers = true;
   for (const PictureRow& row : rows) {
-    const auto number = row.label.number ? row.label.number : number_in(row.label.text);
+    const auto number = number_of(row.label);
     all_are_numbers = all_are_numbers && number;
     if (number) largest = std::max(largest, *number);
     names.insert(row.label.text);

@@ -14,6 +14,15 @@ namespace hybrid_trainer {
 /// none of them, or the name of several.
 std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
+/// The number that a label is, or is written as.
+std::optional<std::int64_t> number_of(const PictureLabel& label);
+
+/// Whether a class has the label's name, or of a number the one that it has where there are no names.
+bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
+
+/// Of names that differ in blanks, case or leading zeros alone, a line for people; "" where there are none.
+std::string told_of_similar(const std::vector<ClassLabel>& classes);
+
 /// The classes of rows that a model does not know: names in their order, or numbers up to the largest,
 /// called as transformers calls them. Throws DataError where some are names and others numbers, or all
 /// are one.

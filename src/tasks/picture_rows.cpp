@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <limits>
+#include <cctype>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/tables/file_in_row.h"
 #include "hybrid_trainer/tables/row_files.h"
+#include "hybrid_trainer/tasks/network_data.h"
 
 namespace hybrid_trainer {
 
@@ -19,15 +21,10 @@ namespace {
 constexpr const char* kWantedPicture = R"(want {"image": "a.png", "label": "cat"})";
 const std::vector<std::string> kPictureKeys{"image", "label", "file_name"};
 
-std::string path_in(const json::object& row) {
-  const bool has_other_name =
-      value_in_row(row, "image") == nullptr && value_in_row(row, "file_name");
-  return path_in_row(
-      row, has_other_name ? "file_name" : "image",
-      {.holds = "holds the picture itself; write it to a PNG or JPEG file and give its path",
-       .file = "a picture",
-       .wanted = kWantedPicture});
-}
+constexpr RowFileWords kWords{
+    .holds = "holds the picture as text; write it to a PNG or JPEG file and give its path",
+    .file = "a picture",
+    .wanted = kWantedPicture};
 
 PictureLabel label_in(const json::object& row) {
   constexpr std::int64_t kMostClasses = 1 << 20;
@@ -45,27 +42,89 @@ PictureLabel label_in(const json::object& row) {
                          "; want the name of a class, or its number, from 0 on"));
 }
 
+namespace fs = std::filesystem;
+
+/// By its ending: also of kinds that are not read, so that they are refused by name.
+bool has_name_of_picture(const fs::path& path) {
+  static constexpr std::string_view kEndings[] = {".png",  ".jpg", ".jpeg", ".npy",  ".gif", ".bmp",
+                                                  ".webp", ".tif", ".tiff", ".heic", ".avif"};
+  std::string ending = path.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::find(kEndings, std::string_view(ending)) != std::end(kEndings) &&
+         !path.filename().string().starts_with('.');
+}
+
+/// Of a folder and those in it, in order of their names.
+std::vector<fs::path> pictures_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (has_name_of_picture(entry.path()) && entry.is_regular_file()) files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+bool holds_picture(const fs::path& folder) {
+  const auto is_picture = [](const auto& entry) { return has_name_of_picture(entry.path()); };
+  return std::ranges::any_of(fs::recursive_directory_iterator(folder), is_picture);
+}
+
+std::vector<fs::path> folders_in(const fs::path& folder) {
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
+      folders.push_back(entry.path());
+  std::ranges::sort(folders);
+  return folders;
+}
+
+/// Throws DataError where the folders are parts of a data set, whose folders are the classes.
+void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) {
+  static constexpr std::string_view kParts[] = {"train",      "training", "val", "valid",
+                                                "validation", "test",     "dev"};
+  const auto is_part = [&](const fs::path& one) {
+    return std::ranges::find(kParts, one.filename().string()) != std::end(kParts);
+  };
+  if (!std::ranges::all_of(folders, is_part)) return;
+  throw DataError(concat(folder.string(),
+                         ": its folders are parts of a data set, not classes; give ",
+                         "one as --data ", folders.front().string(),
+                         folders.size() > 1 ? " and another one as --validation" : ""));
+}
+
 /// Reads files of pictures' rows one behind the other.
 class PictureReader {
  public:
-  PictureReader(const ColumnNames& columns,
-                const std::function<void(const std::filesystem::path&)>& check)
+  PictureReader(const ColumnNames& columns, const std::function<void(const FilePart&)>& check)
       : columns_(columns), check_(check) {}
 
   void read(const std::filesystem::path& path) {
     read_.files.push_back({path, {}});
     const TableVisitor visitor{
         [&](std::int64_t line, const json::object& row, const WideIntegers&) {
-          try {
-            add(line, row);
-          } catch (const DataError& error) {
-            refuse(line, error.what());
-          } catch (const MissingInput& error) {
-            refuse(line, error.what());
-          }
+          add_or_refuse(line, [&] { return picture_in(line, row); });
         },
         [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
-    read_.files.back().form = visit_rows(path, {columns_, kPictureKeys, ""}, visitor);
+    read_.files.back().form = visit_rows(
+        path, {.columns = columns_, .wanted = kPictureKeys, .takes_bytes = true}, visitor);
+    read_.checksum += checksum_of_file(path);
+  }
+
+  void read_classes(const fs::path& folder) {
+    read_.files.push_back({folder, {.container = RowContainer::kCsv}});
+    const std::vector<fs::path> classes = folders_in(folder);
+    refuse_parts(folder, classes);
+    std::string names;
+    std::int64_t row = 0;
+    for (const fs::path& one : classes)
+      for (const fs::path& file : pictures_in(one)) {
+        names += concat(file.lexically_relative(folder).string(), " ", fs::file_size(file), "\n");
+        ++row;
+        add_or_refuse(row, [&] {
+          return PictureRow{
+              .picture = file, .label = {.text = one.filename().string()}, .line = row};
+        });
+      }
+    read_.checksum += checksum_of(names);
   }
 
   PictureRows take() {
@@ -76,15 +135,32 @@ class PictureReader {
   }
 
  private:
-  void add(std::int64_t line, const json::object& row) {
+  template <class Make>
+  void add_or_refuse(std::int64_t line, const Make& make) {
+    try {
+      PictureRow picture = make();
+      check_(picture.picture);
+      read_.rows.push_back(std::move(picture));
+    } catch (const DataError& error) {
+      refuse(line, error.what());
+    } catch (const MissingInput& error) {
+      refuse(line, error.what());
+    }
+  }
+
+  PictureRow picture_in(std::int64_t line, const json::object& row) {
     for (const auto& member : row)
       if (std::ranges::find(kPictureKeys, std::string_view(member.key())) == kPictureKeys.end())
         unread_.insert(concat('"', std::string_view(member.key()), '"'));
-    PictureRow picture{
-        .path = path_in(row), .label = label_in(row), .file = read_.files.size() - 1, .line = line};
-    picture.path = read_.files.back().path.parent_path() / picture.path;
-    check_(picture.path);
-    read_.rows.push_back(std::move(picture));
+    const fs::path& file = read_.files.back().path;
+    const char* key = value_in_row(row, "image") == nullptr && value_in_row(row, "file_name")
+                          ? "file_name"
+                          : "image";
+    return {.picture = pictures_.file(row, key, kWords, file.parent_path(),
+                                      concat("row ", line, " of ", file.string())),
+            .label = label_in(row),
+            .file = read_.files.size() - 1,
+            .line = line};
   }
 
   /// A file that is something else is not read to its end.
@@ -97,8 +173,9 @@ class PictureReader {
   }
 
   const ColumnNames& columns_;
-  const std::function<void(const std::filesystem::path&)>& check_;
+  const std::function<void(const FilePart&)>& check_;
   PictureRows read_;
+  FilesInRows pictures_;
   std::set<std::string> unread_;
 };
 
@@ -108,12 +185,22 @@ std::string PictureRows::place(std::size_t file, std::int64_t line) const {
   return concat(files.at(file).form.unit(), " ", line, " of ", files.at(file).path.string());
 }
 
+bool is_folder_of_classes(const std::filesystem::path& path) {
+  std::error_code unreadable;
+  if (!fs::is_directory(path, unreadable) || is_folder_of_rows(path)) return false;
+  return std::ranges::any_of(folders_in(path), holds_picture);
+}
+
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
-                              const std::function<void(const std::filesystem::path&)>& check) {
+                              const std::function<void(const FilePart&)>& check) {
   PictureReader reader(columns, check);
-  for (const std::filesystem::path& file : row_files(path)) reader.read(file);
-  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
-  if (!others.empty()) warn(path.string(), others);
+  if (is_folder_of_classes(path)) {
+    reader.read_classes(path);
+  } else {
+    for (const std::filesystem::path& file : row_files(path)) reader.read(file);
+    const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+    if (!others.empty()) warn(path.string(), others);
+  }
   PictureRows read = reader.take();
   if (read.rows.empty() && read.refused.empty())
     throw DataError(path.string() + ": holds no pictures");

@@ -7,21 +7,23 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/tables/table_reader.h"
 
 namespace hybrid_trainer {
 
-/// What a row says of its picture's class: a name, or a number.
+/// What a row says of its picture's class: a name, or a number, "7" too.
 struct PictureLabel {
   std::string text{};
-  std::optional<std::int64_t> number{};
+  std::optional<std::int64_t> number{};  // of a JSON number
 };
 
 /// A picture in a file, and what it shows.
 struct PictureRow {
-  std::filesystem::path path{};
+  FilePart picture{};
   PictureLabel label{};
   std::int32_t target = 0;  // the number of its class, once that is known
+  bool is_damaged = false;  // its pixels cannot be read
   std::size_t file = 0;     // in PictureRows::files
   std::int64_t line = 0;    // of its file, from 1; of an array its place, of a table its row
 };
@@ -35,6 +37,7 @@ struct PictureRows {
   std::vector<PictureRow> rows;
   std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
   std::vector<File> files;
+  std::string checksum;  // of the files, or of the names in a folder of classes
 
   /// "line 3 of FILE".
   std::string place(std::size_t file, std::int64_t line) const;
@@ -45,12 +48,13 @@ struct PictureRows {
 
 /// Reads a file of pictures, or the files of a folder (row_files, visit_rows):
 ///   {"image": "a.png", "label": "cat"}
-/// Paths are relative to the file of rows. An object with a "path", as data sets of Hugging Face have it,
-/// is as good as the path, and so is "file_name" in place of "image". A label is a name or a number from 0
-/// on. A row is refused where `check` throws DataError or MissingInput for its picture, or a key is
-/// missing. Warns once of keys that are not read. Throws MissingInput, DataError where a file holds no
-/// rows or its first 1,000 are all refused, IoError.
+/// Paths are relative to the file of rows. An object with a "path" or "bytes", as data sets of Hugging Face
+/// have it, is as good as the path, and so are the bytes alone in a parquet table, and "file_name" in place
+/// of "image". A label is a name or a number from 0 on. Of a folder of classes each picture is a row, in
+/// order of their names. A row is refused where `check` throws DataError or MissingInput for its picture, or
+/// a key is missing. Warns once of keys that are not read. Throws MissingInput, DataError where a file
+/// holds no rows or its first 1,000 are all refused, IoError.
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
-                              const std::function<void(const std::filesystem::path&)>& check);
+                              const std::function<void(const FilePart&)>& check);
 
 }  // namespace hybrid_trainer

@@ -104,16 +104,16 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   if (!is_own) config.validation_fraction = 0;
   ModelConfig model = run.config.model;
   if (whole) model.encoder.source_length = 0;
-  const ExampleFiles files{.examples = file,
-                           .validation = own.validation,
-                           .tokenizer = run.tokenizer_folder,
-                           .now = own.now,
-                           .vocabulary = run.config.model.vocabulary,
-                           .called = options.called,
-                           .pairs = run.config.prefers(),
-                           .measured = !is_own,
-                           .heard_seconds = heard_seconds(run.config.model),
-                           .source = source_format_of(model, run.tokenizer_folder)};
+  ExampleFiles files{.examples = file,
+                     .validation = own.validation,
+                     .tokenizer = run.tokenizer_folder,
+                     .now = own.now,
+                     .vocabulary = run.config.model.vocabulary,
+                     .context = run.config.model.context,
+                     .called = options.called,
+                     .pairs = run.config.prefers(),
+                     .measured = !is_own};
+  files.set_encoder(model, {run.tokenizer_folder, run.base, run.origin});
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, *run.tokenizer, longest);
@@ -122,9 +122,10 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";
   if (!is_own)
     for (const std::string& note : data.notes) std::cerr << note << "\n";
-  const std::string cut = told_of_cut(
-      {&data.validation}, longest.sequence_length,
-      whole ? "the model's context has no more" : "--sequence-length N keeps more of them");
+  const std::string cut = told_of_cut({&data.validation}, longest.sequence_length,
+                                      longest.sequence_length < run.config.model.context
+                                          ? "--sequence-length N keeps more of them"
+                                          : kContextIsFull);
   if (!cut.empty()) std::cerr << "warning: " << cut << "\n";
   if (files.source) {
     const std::string sources = told_of_cut_sources({&data.validation}, files.source->longest);
@@ -304,12 +305,14 @@ int eval_command(const std::vector<std::string>& arguments) {
   std::optional<TokenDataset> shards;
   const Measured on =
       batches_of(run, folder, options, Stream(make_host_pool(stream.device())), stream, shards);
+  const GenerationKeys keys = on.clips.empty() ? GenerationKeys() : generation_keys_of(run);
+  keys.require_honored();
   const EvaluationResult result =
       evaluate(run.model(), *on.batches, dtype, stream, {}, run.config.memory.segment_length);
   if (on.clips.empty()) {
     print(result, run.config, options.json);
   } else {
-    const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
+    const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, keys);
     print_words(result, heard_words(run.model(), *run.tokenizer, tokens, on.clips, dtype, stream),
                 options.json);
   }

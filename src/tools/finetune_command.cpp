@@ -203,15 +203,15 @@ HybridTrainerConfig config_of(FineTuning& asked) {
   if (asked.model.empty() || asked.data.empty())
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
-  if (!may_be_examples(asked.data))
+  if (!may_be_examples(asked.data) && !is_folder_of_classes(asked.data))
     throw MissingInput(concat(asked.data,
                               !fs::exists(asked.data) ? ": does not exist"
                               : fs::is_directory(asked.data)
                                   ? ": is a folder without files of examples"
                                   : ": is no file",
                               "; want examples: a file of JSON, CSV or parquet, a folder of such "
-                              "files, or - for standard ",
-                              "input"));
+                              "files, - for standard ",
+                              "input, or of pictures a folder with one for each class"));
   refuse_run(asked.model);
   const std::string method = method_of(asked);
   HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
@@ -306,15 +306,15 @@ void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings&
                      .tokenizer = asked.model,
                      .now = now,
                      .vocabulary = config.model.vocabulary,
-                     .pairs = config.prefers(),
-                     .heard_seconds = heard_seconds(config.model)};
+                     .context = config.model.context,
+                     .pairs = config.prefers()};
   if (goes_on_with_a_run(asked)) {
     if (!asked.epochs) return;
     const RunPaths paths{asked.run};
     const RunData data = data_of_run(paths);
     if (files.validation.empty()) files.validation = data.validation.string();
     files.tokenizer = paths.root + "/tokenizer";
-    files.source = source_format_of(config.model, files.tokenizer);
+    files.set_encoder(config.model, {files.tokenizer});
     files.now = data.now;
     const auto tokenizer = load_tokenizer(files.tokenizer);
     const ExampleData rows = read_example_data(files, *tokenizer, config.data);
@@ -324,7 +324,7 @@ void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings&
             .steps(*asked.epochs);
     return;
   }
-  files.source = source_format_of(config.model, files.tokenizer);
+  files.set_encoder(config.model, {files.tokenizer});
   const auto tokenizer = load_tokenizer(files.tokenizer);
   const ExampleData data = read_example_data(files, *tokenizer, config.data);
   if (files.heard_seconds > 0 || files.source) {

@@ -11,9 +11,8 @@
 #include "hybrid_trainer/fine_tuning/example_rows.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/run/folder_writing.h"
+#include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/speech/clip_examples.h"
-#include "hybrid_trainer/speech/clip_features.h"
 #include "hybrid_trainer/tables/column_names.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "src/tools/columns_option.h"
@@ -160,7 +159,7 @@ struct Packing {
 
 Packing packing_of(const std::vector<ExampleRow>& rows, std::int64_t length) {
   if (rows.empty()) return {};
-  const bool has_sources = !rows.front().clip.empty() || !rows.front().source.empty();
+  const bool has_sources = rows.front().clip || !rows.front().source.empty();
   if (has_sources) return {std::ssize(rows), 0};  // as long as the longest
   const PackedRows packed(rows, {.sequence_length = length});
   return {packed.sequences(), packed.fill()};
@@ -306,7 +305,8 @@ int rows_command(const std::vector<std::string>& arguments) {
 
   const ChatFiles chat = read_chat_files(model);
   const auto tokenizer = load_tokenizer(model);
-  const ModelConfig of_folder = model_in(model);
+  ExampleFiles of_model;
+  of_model.set_encoder(model_in(model), {model});
   const ExampleFormat format{.tokenizer = *tokenizer,
                              .chat = chat,
                              .longest = longest + 1,
@@ -315,10 +315,11 @@ int rows_command(const std::vector<std::string>& arguments) {
                              .columns = ColumnNames(columns, "hybrid rows: --columns"),
                              .called = called,
                              .pairs = objective != "next_token",
-                             .source = source_format_of(of_folder, model)};
-  const double seconds = heard_seconds(of_folder);
+                             .source = of_model.source};
+  const double seconds = of_model.heard_seconds;
   const ExampleRows examples =
-      seconds > 0 ? read_clip_examples(path, format, seconds, read_speech_tokens(*tokenizer, model))
+      seconds > 0 ? read_clip_examples(path, format, seconds,
+                                       read_speech_tokens(*tokenizer, of_model.generation))
                   : read_example_rows(path, format);
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))

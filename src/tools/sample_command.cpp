@@ -2,6 +2,7 @@
 #include <boost/json.hpp>
 
 #include <iostream>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
@@ -29,8 +30,12 @@ struct SampleOptions {
   bool prompted = false, chat = false, json = false;
   RunWeightsOption weights;
   std::int64_t seed = 0;
-  std::optional<std::int64_t> draft_tokens{}, batch{}, tokens{}, beams{};
+  std::optional<std::int64_t> draft_tokens{}, batch{}, tokens{}, beams{}, top_k{};
+  std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   GenerationSettings generation{};
+
+  /// Whether an option says how tokens are drawn.
+  bool draws() const { return temperature || top_k || top_p || min_p; }
 };
 
 void tell(const GenerationResult& result) {
@@ -118,29 +123,24 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
 }
 
 void add_sampling_options(po::options_description& options, SampleOptions& asked) {
-  GenerationSettings& settings = asked.generation;
   auto add = options.add_options();
-  const auto take_tokens = [&asked](std::int64_t count) {
-    asked.tokens = asked.generation.tokens = count;
+  const auto value = [&]<class T>(std::optional<T>& to, const char* name) {
+    return po::value<T>()->value_name(name)->notifier([&to](T given) { to = given; });
   };
-  add("tokens", po::value<std::int64_t>()->value_name("N")->notifier(take_tokens),
-      "Most tokens to make, of a conversation in each answer (100; of a model with an encoder what "
-      "its folder says).");
-  const auto take_beams = [&asked](std::int64_t count) { asked.beams = count; };
-  add("beam", po::value<std::int64_t>()->value_name("N")->notifier(take_beams),
+  add("tokens", value(asked.tokens, "N"),
+      "Most tokens to make, of a conversation in each answer. Default of these options: what "
+      "generation_config.json says, else 100.");
+  add("beam", value(asked.beams, "N"),
       "Search among N texts at a time for the likeliest one, instead of drawing tokens. A model "
-      "with an encoder has what its folder says, or 1, the likeliest token each time.");
-  add("temperature", po::value(&settings.sampling.temperature)->value_name("T"),
-      "Below 1 is bolder, 0 is greedy (1).");
-  add("top-k", po::value(&settings.sampling.top_k)->value_name("K"),
-      "Only the K likeliest tokens; 0 is all (0).");
-  add("top-p", po::value(&settings.sampling.top_p)->value_name("P"),
-      "Only the likeliest tokens that hold this share (1).");
-  add("min-p", po::value(&settings.sampling.min_p)->value_name("P"),
+      "with an encoder takes 1, the likeliest token each time, where its folder says nothing.");
+  add("temperature", value(asked.temperature, "T"), "Below 1 is bolder, 0 is greedy (1).");
+  add("top-k", value(asked.top_k, "K"), "Only the K likeliest tokens; 0 is all (0).");
+  add("top-p", value(asked.top_p, "P"), "Only the likeliest tokens that hold this share (1).");
+  add("min-p", value(asked.min_p, "P"),
       "Only tokens that are at least P times as likely as the likeliest (0).");
-  add("repetition-penalty", po::value(&settings.sampling.repetition_penalty)->value_name("R"),
+  add("repetition-penalty", value(asked.repetition_penalty, "R"),
       "Above 1, tokens that the text has are less likely (1).");
-  add("stop", po::value(&settings.stop)->composing()->value_name("TEXT"),
+  add("stop", po::value(&asked.generation.stop)->composing()->value_name("TEXT"),
       "Ends the text before TEXT; may be given more than once.");
 }
 
@@ -206,17 +206,16 @@ CommandSyntax syntax_of(SampleOptions& options) {
 
 /// Throws UsageError where an option draws tokens, and the likeliest text is asked for.
 void check_draws_nothing(const SampleOptions& options, const std::string& why) {
-  const SamplingSettings usual, &asked = options.generation.sampling;
-  const char* const other =
-      asked.temperature != usual.temperature && asked.temperature != 0 ? "temperature"
-      : asked.top_k != usual.top_k                                     ? "top-k"
-      : asked.top_p != usual.top_p                                     ? "top-p"
-      : asked.min_p != usual.min_p                                     ? "min-p"
-      : asked.repetition_penalty != usual.repetition_penalty           ? "repetition-penalty"
-      : !options.generation.stop.empty()                               ? "stop"
-      : !options.draft.empty()                                         ? "draft"
-      : options.chat                                                   ? "chat"
-                                                                       : nullptr;
+  const double temperature = options.temperature.value_or(1);
+  const char* const other = temperature != 1 && temperature != 0          ? "temperature"
+                            : options.top_k.value_or(0) != 0              ? "top-k"
+                            : options.top_p.value_or(1) != 1              ? "top-p"
+                            : options.min_p.value_or(0) != 0              ? "min-p"
+                            : options.repetition_penalty.value_or(1) != 1 ? "repetition-penalty"
+                            : !options.generation.stop.empty()            ? "stop"
+                            : !options.draft.empty()                      ? "draft"
+                            : options.chat                                ? "chat"
+                                                                          : nullptr;
   if (other != nullptr)
     throw UsageError(concat("hybrid sample: ", why, ", which goes without --", other));
 }
@@ -248,8 +247,67 @@ void check(const SampleOptions& options) {
     check_draws_nothing(options, "--beam searches for the likeliest text");
 }
 
+/// The options' settings.
+void take_options(SampleOptions& options) {
+  GenerationSettings& settings = options.generation;
+  const auto take = [](auto& to, const auto& given) {
+    if (given) to = *given;
+  };
+  take(settings.tokens, options.tokens);
+  take(settings.sampling.temperature, options.temperature);
+  take(settings.sampling.top_k, options.top_k);
+  take(settings.sampling.top_p, options.top_p);
+  take(settings.sampling.min_p, options.min_p);
+  take(settings.sampling.repetition_penalty, options.repetition_penalty);
+}
+
+/// "temperature 0.6, top-p 0.9": settings that are not the usual ones.
+std::string unusual(const SamplingSettings& settings) {
+  const SamplingSettings usual;
+  std::vector<std::string> texts;
+  const auto add = [&](const char* name, auto value, auto usual_value) {
+    if (value != usual_value) texts.push_back(concat(name, " ", value));
+  };
+  add("temperature", settings.temperature, usual.temperature);
+  add("top-k", settings.top_k, usual.top_k);
+  add("top-p", settings.top_p, usual.top_p);
+  add("min-p", settings.min_p, usual.min_p);
+  add("repetition-penalty", settings.repetition_penalty, usual.repetition_penalty);
+  return join(texts);
+}
+
+/// Takes from a decoder's folder what no option says, and tells how tokens are drawn by it.
+void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOptions& options) {
+  keys.require_honored();
+  GenerationSettings& settings = options.generation;
+  settings.rules = keys.rules;
+  settings.rules.longest = options.tokens ? 0 : keys.most;
+  settings.rules.words = tokenizer.vocabulary_size();
+  if (keys.most_new > 0) settings.tokens = keys.most_new, settings.rules.longest = 0;
+  settings.sampling.repetition_penalty = std::exchange(settings.rules.repetition_penalty, 1);
+  const bool may_draw = options.draws() || !options.draft.empty() || options.chat;
+  if (keys.draws.value_or(false) && keys.beams > 1 && !options.beams)
+    throw DataError(concat(keys.file.string(), ": num_beams: got ", keys.beams,
+                           " with do_sample, want one of both; --beam N or --beam 1 chooses"));
+  if (keys.beams > 1 && !may_draw && !options.beams) options.beams = keys.beams;
+  SamplingSettings& sampling = settings.sampling;
+  if (keys.draws.value_or(false)) {
+    sampling.temperature = keys.temperature.value_or(1);
+    sampling.top_k = keys.top_k.value_or(0);
+    sampling.top_p = keys.top_p.value_or(1);
+    sampling.min_p = keys.min_p.value_or(0);
+  } else if (keys.draws && !options.draws()) {
+    sampling.temperature = 0;
+  }
+  if (const std::string text = unusual(sampling); !text.empty() && options.beams.value_or(1) == 1)
+    std::cerr << keys.file.filename().string() << ": " << text << ", where no option says else\n";
+  take_options(options);
+  check(settings);
+}
+
 /// The likeliest texts by an encoder-decoder of tokens, or by the beams that are asked for.
-void search(const WritingModel& model, const SampleOptions& options, const Stream& stream) {
+void search(const WritingModel& model, const SampleOptions& options, const GenerationKeys& keys,
+            const Stream& stream) {
   SourceSampling asked{.sources = {options.prompt},
                        .beams = options.beams,
                        .tokens = options.tokens,
@@ -259,7 +317,7 @@ void search(const WritingModel& model, const SampleOptions& options, const Strea
   if (!options.prompts.empty()) asked.sources = prompt_lines(options.prompts);
   if (model.run.model().reads_sources()) return write_of_sources(model, asked, stream);
   asked.tokens = options.generation.tokens;
-  continue_by_beams(model, asked, options.generation, stream);
+  continue_by_beams(model, asked, options.generation, keys, stream);
 }
 
 int write(SampleOptions options, const std::vector<std::string>& arguments) {
@@ -267,6 +325,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   if (!operands) return 0;
   options.folder = operands->front();
   options.generation.sampling.seed = static_cast<std::uint64_t>(options.seed);
+  take_options(options);
   check(options);
 
   options.generation.overflow = overflow_of_option(options.overflow);
@@ -282,9 +341,11 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   if (encoder.reads_tokens())
     check_draws_nothing(options, operands->front() + " writes its likeliest text of a source");
   if (encoder.reads_tokens()) {
-    search(model, options, stream);
+    search(model, options, {}, stream);
     return 0;
   }
+  const GenerationKeys keys = generation_keys_of(model.run);
+  take_keys(keys, *model.run.tokenizer, options);
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
@@ -302,7 +363,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   ends.insert(ends.end(), model.run.end_tokens.begin(), model.run.end_tokens.end());
   options.generation.pinned = std::ssize(model.run.tokenizer->template_start());
   if (options.beams.value_or(1) > 1) {
-    search(model, options, stream);
+    search(model, options, keys, stream);
     return 0;
   }
   if (options.chat) {

@@ -19,7 +19,13 @@ constexpr std::int64_t kMostBeams = 64;
 
 SourceWriting writing_of(const WritingModel& model, const SourceSampling& asked) {
   const ModelConfig& config = model.run.model().config();
-  SourceWriting writing = source_writing_of(config, model.run.tokenizer_folder);
+  const GenerationKeys keys = generation_keys_of(model.run);
+  keys.require_honored();
+  if (keys.draws.value_or(false))
+    throw DataError(concat(keys.file.string(),
+                           ": do_sample: got true, want false: a model with an ",
+                           "encoder writes its likeliest text here"));
+  SourceWriting writing = source_writing_of(config, keys);
   writing.rules.words = model.run.tokenizer->vocabulary_size();
   if (asked.beams) writing.beams = *asked.beams;
   if (asked.tokens) writing.set_longest(std::min(*asked.tokens + 1, config.context));
@@ -82,7 +88,8 @@ void write_of_sources(const WritingModel& model, const SourceSampling& asked,
 }
 
 void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
-                       const GenerationSettings& settings, const Stream& stream) {
+                       const GenerationSettings& settings, const GenerationKeys& keys,
+                       const Stream& stream) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
   const std::int64_t context = model.context(), vocabulary = model.run.model().config().vocabulary;
   const ContextWindow window(context, settings.pinned);
@@ -93,14 +100,25 @@ void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
         fit_prompt(std::move(tokens), window, *asked.tokens, settings.overflow);
     if (prompt.left_out > 0)
       std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
-    const BeamSettings search{
-        .longest = std::min(context, std::ssize(prompt.tokens) + *asked.tokens),
-        .end_tokens = settings.end_tokens};
+    const std::int64_t begun = std::ssize(prompt.tokens);
+    WritingRules rules = settings.rules;
+    rules.begun = begun;
+    rules.end_tokens = settings.end_tokens;
+    rules.repetition_penalty = settings.sampling.repetition_penalty;
+    const std::int64_t allowed = rules.longest > 0 ? std::min(rules.longest, context) : context;
+    rules.longest = std::min(allowed, begun + std::min(*asked.tokens, context));
+    const BeamSettings search{.longest = rules.longest,
+                              .end_tokens = settings.end_tokens,
+                              .length_penalty = keys.length_penalty,
+                              .end = keys.search_end};
     BeamSearch beams(model.run.model(),
                      {.texts = asked.beams.value_or(1), .tokens = search.longest}, model.dtype,
                      stream);
     std::vector<std::int32_t> written =
-        beams.write(prompt.tokens, search, [](std::span<float>, std::span<const std::int32_t>) {});
+        beams.write(prompt.tokens, search,
+                    [&](std::span<float> scores, std::span<const std::int32_t> written_so_far) {
+                      rules.apply(scores, written_so_far);
+                    });
     const std::int64_t count = std::ssize(written);
     if (!written.empty() && std::ranges::count(search.end_tokens, written.back()) > 0)
       written.pop_back();

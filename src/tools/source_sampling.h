@@ -29,8 +29,10 @@ struct SourceSampling {
 /// encoder's context and may not be cut.
 void write_of_sources(const WritingModel& model, const SourceSampling& asked, const Stream& stream);
 
-/// Prints each prompt and the likeliest text behind it that a decoder's beam search finds.
+/// Prints each prompt and the likeliest text behind it that a decoder's beam search finds by the keys of its
+/// folder.
 void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
-                       const GenerationSettings& settings, const Stream& stream);
+                       const GenerationSettings& settings, const GenerationKeys& keys,
+                       const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -62,8 +62,8 @@ static int train(const std::vector<std::string>& arguments) {
       "that\n"
       "draw their own examples have none.");
   add("columns", po::value(&columns)->value_name("COLUMN,..."),
-      "Of a table of series, the measurements and the target: speed,height,target=fuel "
-      "(data.columns).");
+      "Of a table of series, the measurements and the target: speed,height,target=fuel, and with "
+      "series=COLUMN and time=COLUMN where series and gaps are (data.columns).");
   add("run", po::value(&run)->required()->value_name("RUN"), "Folder of the run.");
   add("resume", po::bool_switch(&resume),
       "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"

@@ -31,12 +31,17 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
           "Hugging Face folder. A clip longer than 30 s goes through in windows.",
       .operands = {"RUN|HF_DIR", "CLIP"}};
   auto add = syntax.options.add_options();
-  add("language", po::value(&options.settings.language)->value_name("CODE"),
-      "What is spoken, as en or de; else the model says what it hears.");
-  add("translate", po::bool_switch(&options.settings.translates), "Write it in English.");
-  add("beam", po::value(&options.settings.beams)->value_name("N"),
-      "Search among N texts at a time for the likeliest one (1: the likeliest token each time).");
-  add("timestamps", po::bool_switch(&options.settings.timestamps),
+  add("language", po::value(&options.settings.prompt.language)->value_name("CODE"),
+      "What is spoken, as en or german. Default: what the model's folder says, else what the model "
+      "hears.");
+  add("translate", po::bool_switch(&options.settings.prompt.translates), "Write it in English.");
+  add("beam", po::value<std::int64_t>()->value_name("N")->notifier([&options](std::int64_t count) {
+    options.settings.beams = count;
+  }),
+      "Search among N texts at a time for the likeliest one. Default: what the model's folder "
+      "says, "
+      "else 1, the likeliest token each time.");
+  add("timestamps", po::bool_switch(&options.settings.prompt.timestamps),
       "Print a line for each segment, with its times.");
   add_precision_option(syntax.options, options.precision);
   add_device_option(syntax.options, options.device);
@@ -57,7 +62,7 @@ void print(const Transcript& transcript, const TranscribeOptions& options) {
     boost::json::object result{{"text", transcript.text}, {"segments", std::move(segments)}};
     if (!transcript.language.empty()) result["language"] = transcript.language;
     std::cout << json_line(result) << "\n";
-  } else if (options.settings.timestamps) {
+  } else if (options.settings.prompt.timestamps) {
     for (const SpeechSegment& segment : transcript.segments)
       std::cout << time_text(segment.begin) << " - " << time_text(segment.end) << "  "
                 << segment.text << "\n";
@@ -72,7 +77,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   TranscribeOptions options;
   const auto operands = parse_command_line(transcribe_syntax(options), arguments);
   if (!operands) return 0;
-  check_beams("transcribe", options.settings.beams);
+  if (options.settings.beams) check_beams("transcribe", *options.settings.beams);
   const Stream stream(make_device_pool(device_of_option(options.device)));
   const WritingModel model(operands->front(), options.precision, run_weights(options.weights),
                            stream);
@@ -80,12 +85,13 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   if (heard_seconds(network.config()) == 0)
     throw DataError(concat(operands->front(), " is a ", network.config().family,
                            ", which hears nothing; want a Whisper model"));
-  const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, model.run.tokenizer_folder);
-  if (!options.settings.language.empty() && tokens.is_multilingual())
-    tokens.language(options.settings.language);  // before the clip is read
+  const GenerationKeys keys = generation_keys_of(model.run);
+  keys.require_honored();
+  const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, keys);
+  tokens.completed(options.settings.prompt);  // throws before the clip is read
   options.settings.dtype = model.dtype;
   ClipFeatures features(network.config().encoder);
-  const HeardClip heard = features.of(operands->back());
+  const HeardClip heard = features.of(std::filesystem::path(operands->back()));
   print(transcribe(network, *model.run.tokenizer, tokens, heard, options.settings, stream),
         options);
   return 0;

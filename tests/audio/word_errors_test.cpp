@@ -23,6 +23,18 @@ TEST(WordErrors, NormalizeTextsAsWhisperDoes) {
   EXPECT_EQ(normal_words("a\xFF z"), "a z") << "what is not UTF-8 separates words";
 }
 
+/// In which vowels are marks; Whisper's normalizer cuts words at them.
+TEST(WordErrors, MarksStayInWords) {
+  const char* texts[] = {"मैं हिन्दी बोलता हूँ।", "நான் தமிழ் பேசுகிறேன்", "ഞാൻ മലയാളം പറയുന്നു",
+                         "আমি বাংলা বলি",    "สวัสดี ครับ",           "مَرْحَبًا بِكَ"};
+  const std::int64_t words[] = {4, 3, 3, 3, 2, 2};
+  for (std::size_t i = 0; i < std::size(texts); ++i) {
+    EXPECT_EQ(word_errors(texts[i], "").words, words[i]) << texts[i];
+    EXPECT_EQ(word_errors(texts[i], texts[i]).errors(), 0);
+  }
+  EXPECT_EQ(normal_words("\u2764\uFE0F love"), "love") << "a mark behind a sign is none of a word";
+}
+
 TEST(WordErrors, EqualThoseOfJiwer) {
   const auto golden = golden_errors();
   ASSERT_GE(golden.at("errors").as_array().size(), 200u);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "hybrid_trainer/audio/wav_file.h"
@@ -49,7 +50,7 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
     const ClipRows clips = read(name, content);
     ASSERT_EQ(clips.rows.size(), 1u) << name;
     const ClipRow& clip = clips.rows.front();
-    EXPECT_EQ(clip.path, folder_ / "clips/a.wav");
+    EXPECT_EQ(clip.sound.path, folder_ / "clips/a.wav");
     EXPECT_EQ(clip.text, "stop now");
     EXPECT_EQ(clip.language, "en");
     EXPECT_EQ(clip.line, 1);
@@ -58,16 +59,21 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
   EXPECT_EQ(warnings_.str(), "");
 }
 
-TEST_F(ClipRowsTest, AreReadFromParquetByTheirPathAlone) {
+TEST_F(ClipRowsTest, ParquetHoldsPathsOrTheSoundItself) {
   const std::filesystem::path golden(HT_TEST_DATA_DIR);
   std::filesystem::copy_file(golden / "clip_path.parquet", folder_ / "a.parquet");
   const ClipRows clips = read_clip_rows(folder_ / "a.parquet");
   ASSERT_EQ(clips.rows.size(), 1u);
-  EXPECT_EQ(clips.rows[0].path, folder_ / "clips/a.wav");
+  EXPECT_EQ(clips.rows[0].sound.path, folder_ / "clips/a.wav");
   EXPECT_EQ(clips.place(0, clips.rows[0].line, false), "row 1");
   std::filesystem::copy_file(golden / "clip_bytes.parquet", folder_ / "b.parquet");
-  expect_words(message_of<DataError>([&] { read_clip_rows(folder_ / "b.parquet"); }),
-               {"b.parquet", "row 1", "column audio.bytes", "such as sound", "their paths"});
+  const ClipRows held = read_clip_rows(folder_ / "b.parquet");
+  ASSERT_EQ(held.rows.size(), 1u);
+  EXPECT_EQ(held.rows[0].seconds, 0.05);
+  const Sound sound = read_wav(held.rows[0].sound);
+  EXPECT_EQ(sound.samples.size(), 800u);
+  EXPECT_NEAR(sound.samples[8], 3000 * std::sin(8.0 / 5) / 32768, 1e-4);
+  expect_words(held.rows[0].sound.name, {"clips/a.wav in row 1 of ", "b.parquet"});
 }
 
 TEST_F(ClipRowsTest, TakeOtherColumnsAndAbsolutePaths) {
@@ -76,7 +82,7 @@ TEST_F(ClipRowsTest, TakeOtherColumnsAndAbsolutePaths) {
       read("a.jsonl", "{\"audio_filepath\":\"" + path + "\",\"sentence\":\"go\"}\n",
            {.columns = ColumnNames("audio=audio_filepath,text=sentence")});
   ASSERT_EQ(clips.rows.size(), 1u);
-  EXPECT_EQ(clips.rows[0].path, path);
+  EXPECT_EQ(clips.rows[0].sound.path, path);
   EXPECT_EQ(clips.rows[0].language, "");
 }
 
@@ -102,7 +108,7 @@ TEST_F(ClipRowsTest, SayWhatIsWrongWithARow) {
   expect_words(reason(R"({"text":"go"})"), {"no \"audio\"", "want {\"audio\""});
   expect_words(reason(R"({"audio":"","text":"go"})"), {"\"audio\" is no path"});
   expect_words(reason(R"({"audio":{"bytes":"AAAA","path":"a.wav"},"text":"go"})"),
-               {"holds the sound itself"});
+               {"holds the sound as text"});
   expect_words(reason(R"({"audio":{},"text":"go"})"), {"no \"path\""});
   expect_words(reason(R"({"audio":"clips/a.wav","text":"go","language":5})"), {"\"language\""});
   EXPECT_EQ(

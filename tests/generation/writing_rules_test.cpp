@@ -41,6 +41,19 @@ TEST(WritingRules, ShortTextsDoNotEnd) {
   EXPECT_EQ(allowed(rules, {1, 1, 1}), all_but({}));
 }
 
+TEST(WritingRules, NewTokensAndSuppressedOnesCountFromTheBeginning) {
+  const WritingRules rules{
+      .end_tokens = {2}, .suppressed = {7}, .suppressed_at_first = {3}, .begun = 2, .least_new = 1};
+  EXPECT_EQ(allowed(rules, {1, 1}), all_but({2, 3, 7}));
+  EXPECT_EQ(allowed(rules, {1, 1, 4}), all_but({7}));
+}
+
+TEST(WritingRules, PenaltyOfRepeatedTokensIsADivisor) {
+  std::vector<float> scores{3, -3, 3};
+  WritingRules{.repetition_penalty = 2}.apply(scores, TokenIds{0, 1, 0});
+  EXPECT_EQ(scores, (std::vector<float>{1.5F, -6, 3}));
+}
+
 TEST(WritingRules, KeepToTheWordsThatThereAre) {
   EXPECT_EQ(allowed({.words = 3}, {1}), (std::set<int>{0, 1, 2}));
   EXPECT_EQ(allowed({.words = 30}, {1}), all_but({}));

@@ -44,6 +44,13 @@ WRITINGS = [
     dict(num_beams=4, no_repeat_ngram_size=3, min_length=6, max_length=12, early_stopping=True),
     dict(num_beams=4, forced_bos_token_id=0, forced_eos_token_id=2, max_length=9),
     dict(num_beams=1, forced_bos_token_id=0, forced_eos_token_id=2, max_length=9),
+    dict(repetition_penalty=1.7),
+    dict(num_beams=3, repetition_penalty=1.3, no_repeat_ngram_size=2),
+    dict(max_new_tokens=5),
+    dict(num_beams=2, min_new_tokens=9, max_length=15),
+    dict(suppress_tokens=list(range(3, 40))),
+    dict(num_beams=3, begin_suppress_tokens=list(range(3, 50))),
+    dict(begin_suppress_tokens=list(range(3, 50)), forced_bos_token_id=0),
 ]
 
 

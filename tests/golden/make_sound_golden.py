@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes wav/, log_mel.safetensors, word_errors.json and clip_*.parquet.
+"""Makes wav/, log_mel.safetensors, word_errors.json, clip_*.parquet and pictures_*.parquet.
 
 usage: make_sound_golden.py SPEECH.wav
 SPEECH.wav has one second of speech or more, 16,000 samples a second. Needs torch, transformers, safetensors, jiwer,
@@ -8,6 +8,7 @@ soundfile, imageio-ffmpeg and pyarrow.
 
 import json
 import pathlib
+import struct
 import subprocess
 import sys
 
@@ -152,12 +153,20 @@ def write_word_errors():
 
 
 def write_clips():
-    """A clip as data sets of Hugging Face have it: by its path, and with the sound itself."""
+    """A clip as data sets of Hugging Face have it, by its path and with the sound itself, and two pictures likewise."""
     kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-    for name, sound in (("path", None), ("bytes", b"RIFF\xff\xff\xff\xffWAVE")):
+    samples = np.round(3000 * np.sin(np.arange(800) / 5)).astype("<i2").tobytes()
+    header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16,
+                         b"data", len(samples))
+    for name, sound in (("path", None), ("bytes", header + samples)):
         audio = pyarrow.array([{"bytes": sound, "path": "clips/a.wav"}], kind)
         pyarrow.parquet.write_table(pyarrow.table({"audio": audio, "text": ["stop now"], "language": ["en"]}),
                                     HERE / f"clip_{name}.parquet")
+    pictures = [(HERE / "images" / name).read_bytes() for name in ("palette.png", "grey.jpg")]
+    held = pyarrow.array([{"bytes": pictures[0], "path": "a.png"}, {"bytes": pictures[1], "path": None}], kind)
+    for name, column in (("objects", held), ("bytes", pyarrow.array(pictures, pyarrow.binary()))):
+        pyarrow.parquet.write_table(pyarrow.table({"image": column, "label": ["cat", "dog"]}),
+                                    HERE / f"pictures_{name}.parquet")
 
 
 def main():

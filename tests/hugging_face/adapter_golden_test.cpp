@@ -479,6 +479,37 @@ TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
             std::string::npos);
 }
 
+/// PEFT passes input_ids to a model whose task it knows; a head for classes has a place under modules_to_save.
+TEST(AdapterFolders, TaskAndHeadAreThoseOfTheFamily) {
+  const Stream stream = test_stream();
+  struct Case {
+    const char *base, *targets, *task, *whole;
+  };
+  for (const auto& [base, targets, task, whole] :
+       {Case{"llama_a", "all-linear", "\"CAUSAL_LM\"", "null"},
+        Case{"bart_a", "all-linear", "\"SEQ_2_SEQ_LM\"", "null"},
+        Case{"whisper_a", "all-linear", "null", "null"},
+        Case{"vit_a", "query,value", "null", "[\"classifier\"]"}}) {
+    const TemporaryFolder scratch;
+    const ModelConfig config = read_hugging_face_model_config(golden(base), 0);
+    const auto made = make_network(config, 1, stream);
+    read_hugging_face_weights(golden(base), *made, config, stream);
+    made->visit_parameters([](Parameter& parameter) {
+      if (!parameter.name().starts_with("classifier")) parameter.freeze();
+    });
+    const LoraConfig lora{.rank = 4, .targets = targets};
+    add_adapters(*made, config, lora, 1, stream);
+    write_adapter(*made, config, lora, golden(base), scratch / "adapter", stream);
+    const std::string text = read_bytes((scratch / "adapter/adapter_config.json").string());
+    EXPECT_TRUE(contains(text, concat("\"task_type\": ", task))) << base;
+    EXPECT_TRUE(contains(text, concat("\"modules_to_save\": ", whole))) << base;
+    const AdapterFolder read = read_adapter_config(scratch / "adapter");
+    EXPECT_EQ(read.config.rank, 4);
+    EXPECT_EQ(read.classes_of("classifier."),
+              static_cast<std::int64_t>(config.vision.labels.size()));
+  }
+}
+
 TEST(AdapterFolders, AreReadFromSafetensorsAlone) {
   const TemporaryFolder scratch;
   const fs::path folder = scratch / "adapter";

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/hugging_face/generation_keys.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -93,18 +94,18 @@ TEST_F(BartFolder, TheKeysOfPublishedFoldersAreTakenWithoutAWord) {
   EXPECT_EQ(said_.str(), "");
   EXPECT_EQ(config.embedding_scale, 1);
   EXPECT_EQ(config.encoder.context, 20);
-  const WritingKeys keys = writing_keys_in(folder_.path());
+  const GenerationKeys keys = read_generation_keys({folder_.path()});
   EXPECT_EQ(keys.start, 2);
   EXPECT_NE(token_ids_in(folder_.path()).find("\"num_beams\":4"), std::string::npos);
-  EXPECT_EQ(keys.first, 0);
+  EXPECT_EQ(keys.rules.first, 0);
   EXPECT_EQ(keys.beams, 4);
   EXPECT_EQ(keys.most, 142);
-  EXPECT_TRUE(keys.stops_early);
+  EXPECT_EQ(keys.search_end, SearchEnd::kEnough);
   write_text(folder_ / "generation_config.json", R"({"num_beams": 2, "early_stopping": "never"})");
-  const WritingKeys apart = writing_keys_in(folder_.path());
+  const GenerationKeys apart = read_generation_keys({folder_.path()});
   EXPECT_EQ(apart.beams, 2);
-  EXPECT_TRUE(apart.never_guesses);
-  EXPECT_EQ(apart.unrepeated, 0) << "config.json counts no longer";
+  EXPECT_EQ(apart.search_end, SearchEnd::kCertain);
+  EXPECT_EQ(apart.rules.unrepeated, 0) << "config.json counts no longer";
   EXPECT_EQ(apart.start, 2) << "but for the start";
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <iostream>
+#include <set>
 #include <sstream>
 
 #include "hybrid_trainer/core/warning.h"
@@ -166,6 +167,50 @@ TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
     }
     const auto& generation = classes.at("generation_config").as_object();
     EXPECT_TRUE(sort_unread_keys(generation, ForeignFile::kGenerationConfig, {}).unknown.empty());
+  }
+}
+
+/// An export has all values of the base's config.json that a run does not change, in each family.
+TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
+  const auto is_of_training = [](const std::string& key) {
+    return key.find("dropout") != key.npos || key.find("pdrop") != key.npos ||
+           key.ends_with("layerdrop") || key == "init_std" || key == "initializer_range";
+  };
+  const std::set<std::string> own{"architectures", "model_type", "dtype", "torch_dtype"};
+  const std::string file = concat(HT_TEST_DATA_DIR, "/config_classes.json");
+  const auto versions = boost::json::parse(with_named_floats(read_file(file, 1 << 20)));
+  for (const auto& [version, classes] : versions.as_object()) {
+    for (const auto& [type, config] : classes.as_object()) {
+      if (type == "generation_config" || type == "qwen3_5") continue;  // a part of another model
+      boost::json::object base = config.as_object();
+      base["a_key_of_others"] = "kept";
+      base["auto_map"] = boost::json::object{{"AutoConfig", "code.Config"}};
+      for (auto& [key, value] : base)
+        if (is_of_training(std::string(key)) && value.is_number()) value = 0.375;
+      ModelConfig model = read_hugging_face_config(base, "base", model_families()).model;
+      const HuggingFaceLayout& layout = find_family(model.family, model_families()).hugging_face;
+      const auto written = [&](const ModelConfig& one) {
+        return hugging_face_config(one, layout, {}, DType::kF32);
+      };
+      const auto over_base = [&] {
+        return config_over_base(written(model), base, "base", written, model_families());
+      };
+      const boost::json::object same = over_base();
+      for (const auto& [key, value] : base)
+        if (!own.contains(std::string(key)) && !key.ends_with("_token_id") && key != "auto_map")
+          EXPECT_EQ(same.at(key), value) << version << " " << type << " " << std::string_view(key);
+      EXPECT_FALSE(same.contains("auto_map"));
+      ++model.layers;
+      ++model.vocabulary;
+      if (type == "vit") model.vision.labels.push_back({"more"});
+      const boost::json::object changed = over_base();
+      EXPECT_EQ(changed.at("a_key_of_others"), "kept");
+      EXPECT_NE(changed, same) << type;
+      for (const auto& [key, value] : base)
+        if (is_of_training(std::string(key)))
+          EXPECT_EQ(changed.at(key), value)
+              << version << " " << type << " " << std::string_view(key);
+    }
   }
 }
 

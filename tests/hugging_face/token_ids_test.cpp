@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/hugging_face/generation_keys.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
@@ -33,9 +34,60 @@ TEST(TokenIds, EndTokensAreAddedWhereTheyAreMissing) {
   EXPECT_EQ(with_end_tokens(text, Tokens{2, 1}), text);
   const TemporaryTestFolder folder;
   write_bytes(folder / "config.json", with_end_tokens(text, Tokens{2, 9}));
-  EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":[1,2,9]})");
+  EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":[1,2,9],"top_k":3})");
   write_bytes(folder / "config.json", with_end_tokens(R"({"eos_token_id": null})", Tokens{9}));
   EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":9})");
+}
+
+/// What changes a text is in one of both files, and kept when a run or an export writes another one.
+TEST(GenerationKeys, AreOfGenerationConfigElseOfConfig) {
+  const TemporaryTestFolder folder, adapter;
+  EXPECT_TRUE(read_generation_keys({folder.path()}).file.empty());
+  write_bytes(folder / "config.json", R"({"eos_token_id": 2, "decoder_start_token_id": 5,
+      "suppress_tokens": [7], "max_length": 9, "num_beams": 4, "forced_decoder_ids": [[1, 3]],
+      "hidden_size": 8, "use_cache": true, "bad_words_ids": [[1]]})");
+  EXPECT_EQ(token_ids_in(folder.path()),
+            R"({"eos_token_id":2,"decoder_start_token_id":5,"suppress_tokens":[7],"max_length":9,)"
+            R"("num_beams":4,"forced_decoder_ids":[[1,3]],"bad_words_ids":[[1]]})");
+  GenerationKeys keys = read_generation_keys({adapter.path(), "", folder.path()});
+  EXPECT_EQ(keys.beams, 4);
+  EXPECT_EQ(keys.rules.suppressed, Tokens{7});
+  EXPECT_EQ(keys.speech.forced.size(), 1u);
+  write_bytes(adapter / "generation_config.json", R"({"num_beams": 2, "top_k": null})");
+  keys = read_generation_keys({adapter.path(), folder.path()});
+  EXPECT_EQ(keys.beams, 2);
+  EXPECT_EQ(keys.most, 0);
+  EXPECT_EQ(keys.start, 5) << "of either file";
+  EXPECT_EQ(keys.end_tokens, Tokens{2});
+  write_bytes(folder / "generation_config.json", "{}");
+  EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":2,"decoder_start_token_id":5})");
+}
+
+TEST(GenerationKeys, ThoseThatNothingHonorsAreRefusedByName) {
+  const TemporaryTestFolder folder;
+  const auto problem = [&](const std::string& text) -> std::string {
+    write_bytes(folder / "generation_config.json", text);
+    const GenerationKeys keys = read_generation_keys({folder.path()});
+    try {
+      keys.require_honored();
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* harmless :
+       {R"({"bad_words_ids": null, "guidance_scale": 1, "typical_p": 1.0, "diversity_penalty": 0})",
+        R"({"typical_p": 0.9, "top_h": 0.4})",  // without do_sample
+        R"({"cache_implementation": "static", "use_cache": false, "output_scores": true})"})
+    EXPECT_EQ(problem(harmless), "") << harmless;
+  for (const char* key : {"bad_words_ids", "guidance_scale", "stop_strings", "sequence_bias",
+                          "no_speech_threshold", "encoder_repetition_penalty"})
+    EXPECT_TRUE(contains(problem(concat("{\"", key, "\": [2]}")), key)) << key;
+  EXPECT_TRUE(contains(problem(R"({"do_sample": true, "typical_p": 0.9})"), "typical_p"));
+  for (const char* wrong :
+       {R"({"num_beams": "x"})", R"({"repetition_penalty": 0})", R"({"suppress_tokens": ["a"]})",
+        R"({"early_stopping": 3})", R"({"forced_decoder_ids": [[2, 1]]})", R"({"do_sample": 1})"})
+    EXPECT_THROW(problem(wrong), DataError) << wrong;
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ TEST_P(FolderWriting, WritesTheTokensOfTransformers) {
     settings["decoder_start_token_id"] = settings["eos_token_id"] = 2;
     const TemporaryFolder scratch;
     write_text(scratch / "generation_config.json", json::serialize(settings));
-    SourceWriter writer(*model_, source_writing_of(config_, scratch.path()), DType::kF32, stream_);
+    SourceWriter writer(*model_, source_writing_of(config_, read_generation_keys({scratch.path()})),
+                        DType::kF32, stream_);
     TokenIds text = writer.write(ids_of(writing.at("source")));
     text.insert(text.begin(), 2);
     EXPECT_EQ(text, ids_of(writing.at("ids"))) << json::serialize(writing);
@@ -70,7 +71,7 @@ TEST(FolderWritingKeys, NameWhatIsWrong) {
     const TemporaryFolder scratch;
     write_text(scratch / "config.json", config);
     try {
-      source_writing_of(model, scratch.path());
+      source_writing_of(model, read_generation_keys({scratch.path()}));
     } catch (const DataError& error) {
       return std::string(error.what());
     }

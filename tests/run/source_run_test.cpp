@@ -75,7 +75,7 @@ class SourceRun : public RunContracts {
   static std::string written(const TrainedRun& run, const std::string& source, std::int64_t beams,
                              const Stream& stream) {
     const ModelConfig& model = run.model().config();
-    SourceWriting writing = source_writing_of(model, run.tokenizer_folder);
+    SourceWriting writing = source_writing_of(model, generation_keys_of(run));
     writing.beams = beams;
     SourceWriter writer(run.model(), writing, DType::kF32, stream);
     const EnclosedText tokens =

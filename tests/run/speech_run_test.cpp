@@ -44,7 +44,7 @@ TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
   for (const Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0);
   const Stream stream(MemoryPool::create("test"));
   const TrainedRun run = load_trained_run(scratch_ / "run", stream);
-  const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
+  const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, generation_keys_of(run));
   ClipFeatures features(run.model().config().encoder);
   for (const auto& [word, hertz] : kWords) {
     write_tone(scratch_ / (word + ".wav"), hertz, 99);
@@ -62,8 +62,9 @@ TEST_F(SpeechRun, WithoutTimestampsAClipIsOneSegment) {
   train(config, "run");
   const Stream stream(MemoryPool::create("test"));
   const TrainedRun run = load_trained_run(scratch_ / "run", stream);
-  SpeechTokens tokens = read_speech_tokens(*run.tokenizer, run.tokenizer_folder);
-  for (std::int32_t id = 0; id < tokens.first_time(); ++id) tokens.suppressed.push_back(id);
+  SpeechTokens tokens = read_speech_tokens(*run.tokenizer, generation_keys_of(run));
+  for (std::int32_t id = 0; id < tokens.first_time(); ++id)
+    tokens.keys.rules.suppressed.push_back(id);
   ClipFeatures features(run.model().config().encoder);
   const HeardClip clip = features.of(scratch_ / "0.wav");
   const Transcript heard = transcribe(run.model(), *run.tokenizer, tokens, clip, {}, stream);

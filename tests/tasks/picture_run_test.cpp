@@ -201,7 +201,95 @@ TEST_F(PictureRun, KeepsTheHeadWhereItKnowsAllLabels) {
              "{\"image\": \"pictures0.npy\", \"label\": 0}\n"
              "{\"image\": {\"path\": \"pictures1.npy\"}, \"label\": 2}\n");
   train(config, "numbers");
+  for (const char* told : {"the head is new", "3 classes, LABEL_0 to LABEL_2", "4 others, stairs"})
+    EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
+  write_folder({{"LABEL_0"}, {"LABEL_1"}, {"LABEL_2"}});
+  config.model = PictureRun::config().model;
+  train(config, "unnamed");
   EXPECT_FALSE(contains(console_.str(), "the head is new")) << console_.str();
+  EXPECT_TRUE(contains(console_.str(), "mean the 3 classes of the folder's model"));
+}
+
+TEST_F(PictureRun, LabelsThatLookAlikeAreTold) {
+  for (const auto& [a, b] : {std::pair("01", "1"), {"Cat", "cat"}, {"cat ", "cat"}}) {
+    const auto row = [](int i, const std::string& label) {
+      return concat("{\"image\": \"pictures", i, ".npy\", \"label\": \"", label, "\"}\n");
+    };
+    write_text(scratch_ / "pictures.jsonl", row(0, a) + row(1, b));
+    HybridTrainerConfig config = PictureRun::config();
+    config.training.steps = 1;
+    train(config, concat("run", a));
+    EXPECT_TRUE(contains(console_.str(), "are two classes")) << a << "\n" << console_.str();
+  }
+}
+
+/// Found before the first step, or when a batch needs it.
+TEST_F(PictureRun, DamagedPicturesAreSkippedAndTold) {
+  HybridTrainerConfig config = PictureRun::config();
+  config.training.steps = 12;
+  config.data.validation_fraction = 0;
+  const auto damage = [&](int i) {  // a color that no picture has
+    std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}\n";
+    std::string bytes = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size());
+    const float values[4] = {0, 7, 0, 0};
+    bytes += '\0' + header + std::string(reinterpret_cast<const char*>(values), sizeof values);
+    write_text(scratch_ / concat("pictures", i, ".npy"), bytes);
+  };
+  damage(4);
+  damage(7);
+  train(config, "run");
+  for (const char* told : {"line 5 of", "line 8 of", "has the color 7", "70 pictures to train on"})
+    EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
+  EXPECT_EQ(score_of("run", "").examples, 70);
+  const std::string whole = newest_checkpoint_digest(scratch_ / "run");
+  copy_up_to(scratch_ / "run", scratch_ / "parts", 6, 12);
+  train(config, "parts", true);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "parts"), whole);
+}
+
+TEST_F(PictureRun, ParquetHoldsThePicturesThemselves) {
+  HybridTrainerConfig config = PictureRun::config();
+  config.training.steps = 2;
+  config.data.validation_fraction = 0;
+  std::vector<std::string> digests;
+  for (const char* name : {"pictures_objects", "pictures_bytes"}) {
+    TrainingRunSettings all = settings(config, name);
+    all.data = concat(HT_TEST_DATA_DIR, "/", name, ".parquet");
+    run_training(all, console_);
+    digests.push_back(newest_checkpoint_digest(scratch_ / name));
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+  write_text(
+      scratch_ / "pictures.jsonl",
+      concat("{\"image\": \"", HT_TEST_DATA_DIR, "/images/palette.png\", \"label\": \"cat\"}\n",
+             "{\"image\": \"", HT_TEST_DATA_DIR, "/images/grey.jpg\", \"label\": \"dog\"}\n"));
+  EXPECT_EQ(trained(config, "files"), digests[0]);
+}
+
+TEST_F(PictureRun, FoldersOfClassesAreRead) {
+  for (int i = 0; i < kPictures; ++i) {
+    const std::filesystem::path folder =
+        scratch_ / "classes" / kKinds[static_cast<std::size_t>(i) % 3];
+    std::filesystem::create_directories(folder / "more");
+    std::filesystem::copy_file(scratch_ / concat("pictures", i, ".npy"),
+                               folder / (i % 2 == 0 ? "" : "more") / concat(i, ".npy"));
+    write_text(folder / "notes.txt", "no picture");
+  }
+  write_text(scratch_ / "classes/disc/more/bad.webp", "RIFF0000WEBPVP8 ");
+  HybridTrainerConfig config = PictureRun::config();
+  config.training.steps = 1;
+  TrainingRunSettings all = settings(config, "run");
+  all.data = scratch_ / "classes";
+  run_training(all, console_);
+  for (const char* told :
+       {"3 classes", "bad.webp", "is WebP", "65 pictures to train on, 7 to measure"})
+    EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
+  EXPECT_EQ(score_of("run", "classes").examples, kPictures);
+  std::filesystem::create_directories(scratch_ / "parts");
+  std::filesystem::rename(scratch_ / "classes", scratch_ / "parts/train");
+  all = settings(config, "refused");
+  all.data = scratch_ / "parts";
+  EXPECT_THROW(run_training(all, console_), DataError) << "train is no class";
 }
 
 TEST_F(PictureRun, TrainedRunsRefuseOtherLabels) {
@@ -224,7 +312,7 @@ TEST_F(PictureRun, NamesARowThatCannotBeSeen) {
   EXPECT_TRUE(contains(refusal(R"({"image": "held0.npy"})"), "no \"label\""));
   EXPECT_TRUE(contains(refusal(R"({"label": "disc"})"), "no \"image\""));
   EXPECT_TRUE(contains(refusal(R"({"image": "held0.npy", "label": -1})"), "from 0 on"));
-  EXPECT_TRUE(contains(refusal(R"({"image": {"bytes": "abc"}, "label": 1})"), "picture itself"));
+  EXPECT_TRUE(contains(refusal(R"({"image": {"bytes": "abc"}, "label": 1})"), "picture as text"));
   EXPECT_TRUE(contains(refusal(good), "two classes or more"));
   EXPECT_TRUE(contains(refusal(good + R"({"image": "held1.npy", "label": 3})"), "others numbers"));
   write_text(scratch_ / "a.webp", "RIFF0000WEBPVP8 ");

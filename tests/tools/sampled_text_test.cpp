@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <cstdlib>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/tools/hybrid_process.h"
@@ -68,6 +69,44 @@ TEST(SampledText, SampleSaysWhatThePromptLostAndWhatItForgot) {
       trained_folder(), {"sample", "run", "--prompts", "long.txt", "--context-overflow", "error"});
   EXPECT_EQ(of_file.output, "") << "refused before the first is written";
   EXPECT_EQ(of_file.exit_code, 65);
+}
+
+/// The folder's keys are the defaults of the options.
+TEST(SampledText, KeysOfGenerationConfigAreHonoredOrRefused) {
+  const fs::path folder = trained_folder() / "keys";
+  in_trained_folder({"export", "run", "--output", "keys"});
+  fs::copy(trained_folder() / "data/tokenizer.json", folder);
+  const auto sample = [&](const std::string& keys, std::vector<std::string> options = {}) {
+    write_text(folder / "generation_config.json", keys);
+    options.insert(options.begin(), {"sample", "keys", "--prompt", "Line", "--json"});
+    return run_hybrid(trained_folder(), options);
+  };
+  const std::string greedy =
+      sample("{}", {"--temperature", "0", "--tokens", "9", "--repetition-penalty", "1.5"}).output;
+  const std::string keys = R"({"do_sample": false, "max_new_tokens": 9, "repetition_penalty": 1.5)";
+  const ProcessResult by_keys = sample(keys + "}");
+  EXPECT_EQ(only_object(by_keys.output).at("text"), only_object(greedy).at("text"));
+  EXPECT_NE(by_keys.errors.find("temperature 0, repetition-penalty 1.5"), std::string::npos)
+      << by_keys.errors;
+  EXPECT_EQ(only_object(sample(keys + "}", {"--tokens", "2"}).output).at("tokens"), 2);
+  EXPECT_EQ(only_object(sample(R"({"max_length": 7})").output).at("tokens"), 3)
+      << "with the prompt";
+  EXPECT_EQ(only_object(sample(R"({"do_sample": true, "top_k": 1, "max_new_tokens": 9})",
+                               {"--repetition-penalty", "1.5"})
+                            .output)
+                .at("text"),
+            only_object(greedy).at("text"));
+  const std::string text =
+      only_object(
+          sample(R"({"do_sample": false, "no_repeat_ngram_size": 1})", {"--tokens", "8"}).output)
+          .at("text")
+          .as_string()
+          .c_str();
+  const std::string whole = "Line" + text;
+  EXPECT_EQ(std::set<char>(whole.begin(), whole.end()).size(), whole.size()) << whole;
+  const ProcessResult refused = sample(R"({"bad_words_ids": [[3]]})");
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_NE(refused.errors.find("bad_words_ids"), std::string::npos) << refused.errors;
 }
 
 TEST(SampledText, AConversationKeepsItsSystemMessage) {

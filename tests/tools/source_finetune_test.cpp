@@ -66,6 +66,21 @@ TEST_F(SourceFinetune, FromPairsToTexts) {
                        "activations"));
 }
 
+/// A longer sequence is advised only while the model's context has room for it.
+TEST_F(SourceFinetune, SaysWhatToDoAboutRowsThatAreTooLong) {
+  write_text(scratch_ / "long.jsonl",
+             concat(R"({"prompt":"ab","completion":")", std::string(30, 'a'), "\"}\n",
+                    R"({"prompt":"ab","completion":"b"})", "\n"));
+  const auto told = [&](const char* run, const char* setting) {
+    const ProcessResult result =
+        well({"finetune", "--model", "model", "--data", "long.jsonl", "--run", run, "--set",
+              "training.steps=1", "--set", setting, "--device", "cpu"});
+    return result.output + result.errors;
+  };
+  EXPECT_TRUE(contains(told("whole", "data.batch_size=1"), "the model's context has no more"));
+  EXPECT_TRUE(contains(told("short", "data.sequence_length=8"), "raise data.sequence_length"));
+}
+
 TEST_F(SourceFinetune, SmoothsTargetsWhereItIsTold) {
   const std::vector<std::string> asked{
       "finetune", "--model",  "model", "--data", "pairs.jsonl",      "--run",

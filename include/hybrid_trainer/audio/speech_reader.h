@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <vector>
 
 #include "hybrid_trainer/audio/resampling.h"
+#include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {
 
@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 class SpeechReader {
  public:
   /// Throws what read_wav throws.
-  std::vector<float> read(const std::filesystem::path& path);
+  std::vector<float> read(const FilePart& path);
 
  private:
   std::map<std::int64_t, Resampling> filters_;  // by the rate of the file

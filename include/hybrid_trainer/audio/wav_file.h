@@ -5,12 +5,14 @@
 #include <filesystem>
 
 #include "hybrid_trainer/audio/sound.h"
+#include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {
 
 /// How one sample stands in a WAV file.
 enum class WavSamples { kUnsigned8, kInteger16, kInteger24, kInteger32, kFloat32, kFloat64 };
 std::size_t bytes_of(WavSamples samples);
+inline bool is_floating(WavSamples samples) { return samples >= WavSamples::kFloat32; }
 
 /// What the header of a WAV file says.
 struct WavForm {
@@ -27,11 +29,11 @@ struct WavForm {
 /// ffmpeg and sox leave them in a pipe, go on to the end of the file. Throws MissingInput; DataError
 /// where the file is something else, compressed, truncated or empty, or its header makes no sense;
 /// IoError.
-WavForm read_wav_form(const std::filesystem::path& path);
+WavForm read_wav_form(const FilePart& path);
 
 /// Reads a WAV file as the mean of its channels. Throws what read_wav_form throws, and DataError
 /// where a sample is not finite.
-Sound read_wav(const std::filesystem::path& path);
+Sound read_wav(const FilePart& path);
 
 /// Writes a new WAV file of one channel, with 16-bit samples, which are rounded and cut at full
 /// scale, or 32-bit floats. Throws IoError, also where something stands at the path.

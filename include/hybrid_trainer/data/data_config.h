@@ -69,7 +69,8 @@ struct DataConfig {
                 "Names by which examples are read, each with the column that has it: "
                 "prompt=question,completion=answer. NAME= without a column leaves NAME out. Empty "
                 "reads columns by their own names. Of tables of series: "
-                "speed,height,target=fuel, and series=COLUMN where another one begins."});
+                "speed,height,target=fuel, series=COLUMN where another one begins, and time=COLUMN "
+                "whose gaps no window crosses."});
     visit(
         Field{"mask_frames", self.mask_frames,
               "Of clips of speech, silence about 5 % of the frames in training, other ones in each "

@@ -32,6 +32,9 @@ struct UnreadKeys {
 UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
                             const std::set<std::string>& read);
 
+/// Whether a key of generation_config.json changes the text that transformers' generate writes.
+bool changes_writing(const std::string& key);
+
 /// Warns in one line that these keys of the file at `path` are ignored, unless there are none.
 void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys);
 

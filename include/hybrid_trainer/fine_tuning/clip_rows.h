@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
 
@@ -12,7 +13,7 @@ namespace hybrid_trainer {
 
 /// A clip of speech and what is said in it.
 struct ClipRow {
-  std::filesystem::path path{};
+  FilePart sound{};
   std::string text{};
   std::string language{};  // "en"; empty where the row names none
   double seconds = 0;
@@ -49,10 +50,10 @@ struct ClipFormat {
 /// Reads a file of clips, or the files of a folder (row_files, visit_rows):
 ///   {"audio": "a.wav", "text": "what is said", "language": "en"}
 /// Paths are relative to the file of rows; standard input's to the current folder. An object with a
-/// "path", as data sets of Hugging Face have it, is as good as the path. "language" may be left out. Of
-/// each clip the header is read. A row is refused where its clip is missing, no WAV file, or longer
-/// than format.longest_seconds, or its text is empty. Warns once of keys that are not read. Throws
-/// MissingInput, DataError where a file holds no rows or its first 1,000 are all refused, IoError.
+/// "path" or "bytes", as data sets of Hugging Face have it, is as good as the path, and so are the bytes
+/// alone in a parquet table. "language" may be left out. A row is refused where its clip is missing, no
+/// WAV file, damaged, or longer than format.longest_seconds, or its text is empty. Warns once of keys that
+/// are not read. Throws MissingInput, DataError where a file holds no rows or its first 1,000 are all refused, IoError.
 ClipRows read_clip_rows(const std::filesystem::path& path, const ClipFormat& format = {});
 
 }  // namespace hybrid_trainer

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/fine_tuning/row_shape.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
@@ -30,7 +32,7 @@ struct ExampleRow {
   /// Of a pair of answers: where the tokens of the rejected text begin, behind all of the chosen one;
   /// 0 of a row that is no pair.
   std::int64_t rejected_at = 0;
-  std::filesystem::path clip{};  // of speech, whose words the tokens are; empty of a row of text
+  std::shared_ptr<const FilePart> clip{};  // whose words the tokens are; null of a row of text
   /// What an encoder reads before the decoder writes the tokens; empty of a decoder's row.
   std::vector<std::int32_t> source{};
   std::int64_t source_left_out = 0;  // tokens of the source behind the longest length
@@ -102,6 +104,9 @@ struct SourceFormat {
       1024;  // most tokens of a source; it keeps its start, and the token that ends it
 };
 
+/// Ends a line on rows that are too long, where the sequence is as long as the model's context.
+inline constexpr const char* kContextIsFull = "the model's context has no more";
+
 /// Settings that turn examples into rows; must outlive nothing but the call.
 struct ExampleFormat {
   const Tokenizer& tokenizer;
@@ -111,6 +116,7 @@ struct ExampleFormat {
   std::time_t now = 0;  // what a template takes for the time
   /// Tokens of the model, 0 where it is not known; a row with another token is refused.
   std::int64_t vocabulary = 0;
+  std::int64_t context = 0;  // most tokens of a sequence, 0 where it is not known
   /// What texts, prompts and completions make of a special token that they spell. Chats have their
   /// tokens.
   ControlText control = ControlText::kAsTokens;
@@ -147,7 +153,7 @@ std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleR
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
 /// "3 rows are longer than 64 tokens, …": how many rows were cut and what they lost; empty where none
-/// was. `length`: of a sequence; `way_out`: what makes it longer.
+/// was. `length`: of a sequence; `way_out`: what makes it longer, or kContextIsFull.
 std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
                         std::int64_t length, const std::string& way_out);
 

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/generation/context_window.h"
 #include "hybrid_trainer/generation/draft_model.h"
+#include "hybrid_trainer/generation/writing_rules.h"
 
 namespace hybrid_trainer {
 
@@ -28,6 +29,7 @@ class Utf8Assembler {
 struct GenerationSettings {
   std::int64_t tokens = 100;  // most tokens to make
   SamplingSettings sampling{};
+  WritingRules rules{};                    // of a folder, without what follows from the text
   std::vector<std::string> stop{};         // the text ends before the first of these
   std::vector<std::int32_t> end_tokens{};  // which end the text as the end-of-text token does
   std::int64_t pinned = 0;  // tokens at the text's beginning that stay when it outgrows the context

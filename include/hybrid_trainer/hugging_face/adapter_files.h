@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 
 /// Writes a folder that PEFT opens over `base`, a Hugging Face folder or name. The folder appears
-/// whole or not at all. `config`: of the model's adapters. Warns of modules over which PEFT opens none.
+/// whole or not at all. `config`: of the model's adapters. Weights that were trained whole beside them are
+/// modules_to_save. Warns of modules over which PEFT opens none.
 /// Throws CannotCreate, IoError.
 void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
                    const std::string& base, const std::filesystem::path& folder,
@@ -39,6 +41,10 @@ struct AdapterFolder {
   std::vector<std::string> weights_beside{};
   bool unties_head = false;     // a base's tied head becomes a weight of its own
   std::int64_t vocabulary = 0;  // rows of the token table among them; 0: there is none
+  bool unties_head = false;  // a base's tied head becomes a weight of its own
+  /// Rows of a classifier that it has whole, by the beginning of its name; 0: it has none.
+  std::int64_t classes_of(const std::string& classifier) const;
+  std::map<std::string, std::int64_t> rows_beside{};  // of weights_beside that are whole
 };
 
 /// Reads the configuration of an adapter folder. Warns of keys that nobody here knows. Throws

@@ -18,20 +18,24 @@ namespace hybrid_trainer {
 /// rounds none of the vectors, else in f32; and the tokenizer's files where there is one and it is a BPE. Special tokens have the ids that
 /// `token_ids` says, or else that of the end-of-text token (hugging_face/token_ids.h). Of `origin`, the
 /// folder that the model began with, it takes over what the model has no part for: a vision model
-/// beside it with its configuration and processors. The folder appears whole or not at all. Throws CannotCreate where `folder` exists and is not empty
-/// or cannot be made, DataError where the tokenizer does not belong to the model, IoError.
+/// beside it with its configuration and processors. Of `base_config`, the config.json that the model began
+/// with, it keeps all values that the model does not change. The folder appears whole or not at all. Throws
+/// CannotCreate where `folder` exists and is not empty or cannot be made, DataError where the tokenizer does
+/// not belong to the model, IoError.
 void export_hugging_face(Network& network, const ModelConfig& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
                          DType dtype = DType::kF32, const std::string& token_ids = "",
-                         const std::filesystem::path& origin = {});
+                         const std::filesystem::path& origin = {},
+                         const std::filesystem::path& base_config = {});
 inline void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                                 const std::filesystem::path& folder, const Stream& stream,
                                 const ModelRegistry& registry = model_families(),
                                 DType dtype = DType::kF32, const std::string& token_ids = "",
-                                const std::filesystem::path& origin = {}) {
+                                const std::filesystem::path& origin = {},
+                                const std::filesystem::path& base_config = {}) {
   export_hugging_face(model, model.config(), tokenizer, folder, stream, registry, dtype, token_ids,
-                      origin);
+                      origin, base_config);
 }
 
 /// Throws DataError where a folder cannot tell of such a model, as of a family of our own.

@@ -2,8 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <vector>
+
+#include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {
 
@@ -44,9 +45,9 @@ struct NpyArray {
 /// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError where the file
 /// is something else, holds objects, texts, records or complex numbers, or has fewer bytes than its
 /// shape wants; IoError.
-NpyForm read_npy_form(const std::filesystem::path& path);
+NpyForm read_npy_form(const FilePart& path);
 
 /// Reads a whole file; numbers that are no f32 are rounded to it. Throws what read_npy_form throws.
-NpyArray read_npy(const std::filesystem::path& path);
+NpyArray read_npy(const FilePart& path);
 
 }  // namespace hybrid_trainer

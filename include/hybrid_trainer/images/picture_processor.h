@@ -2,9 +2,9 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/images/picture.h"
 #include "hybrid_trainer/images/picture_steps.h"
 
@@ -25,10 +25,10 @@ class PictureProcessor {
 
   /// Throws DataError where read_picture_form does, or the file is an array (3, height, width) of
   /// floats of another size, or a picture whose size the steps leave and that is not the model's.
-  void check(const std::filesystem::path& path) const;
+  void check(const FilePart& path) const;
   /// Pixel values (height, width, 3) of a file. An array of floats (3, height, width) of the model's size
   /// holds pixel values already, which are taken as they are. Throws what read_picture throws.
-  void write(const std::filesystem::path& path, std::span<float> to, bool mirrors = false) const;
+  void write(const FilePart& path, std::span<float> to, bool mirrors = false) const;
   /// Of a picture in memory.
   void write(const Picture& picture, std::span<float> to) const;
 

@@ -9,7 +9,9 @@
 
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "hybrid_trainer/hugging_face/generation_keys.h"
 #include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/models/model_config.h"
 
 namespace hybrid_trainer {
 
@@ -20,6 +22,7 @@ struct ExampleFiles {
   std::filesystem::path tokenizer;     // folder of tokenizer and chat template
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
+  std::int64_t context = 0;            // likewise
   std::string called{};   // the name of `examples` in messages, where that is not its path
   bool pairs = false;     // they hold pairs of answers
   bool measured = false;  // a model is measured on them: of a folder with splits on those of a test
@@ -27,6 +30,11 @@ struct ExampleFiles {
   double heard_seconds = 0;
   /// The model has an encoder that reads tokens; see folder_writing.h.
   std::optional<SourceFormat> source{};
+  GenerationKeys generation{};  // of a model with an encoder
+
+  /// Sets the members that depend on the model's encoder, if it has one. `folders`: see
+  /// read_generation_keys, whose errors it throws.
+  void set_encoder(const ModelConfig& model, const std::vector<std::filesystem::path>& folders);
 };
 
 /// Examples as a run takes them.

@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/hugging_face/generation_keys.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/memory/memory_places.h"
@@ -73,6 +74,7 @@ struct TrainedRun {
   std::vector<std::int32_t> end_tokens;  // of an adapter, which its base lacks
   std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
   std::filesystem::path origin;       // the Hugging Face folder that all began with, or empty
+  std::filesystem::path base_config;  // the config.json that all began with, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
   /// The network as the language model that it is. Throws UsageError where it is none; see
   /// as_language_model for `what`.
@@ -80,6 +82,10 @@ struct TrainedRun {
     return as_language_model(*network, config.model.family, what);
   }
 };
+
+/// How the model's folder says that it writes: the run's or adapter's own file, else that of its base.
+/// Throws DataError.
+GenerationKeys generation_keys_of(const TrainedRun& run);
 
 /// Which weights of a run are read.
 struct RunWeights {

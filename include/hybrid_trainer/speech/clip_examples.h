@@ -6,16 +6,18 @@
 
 namespace hybrid_trainer {
 
-/// What a model learns to write of a clip: the prompt of its language, what is said, and the end. All but
-/// the first token is learnt. A text begins as a word within one does, with a space, as Whisper writes.
-/// `longest`: tokens; a longer row loses its end. Throws DataError where the row names no language, or
-/// one that the model does not know, and the model knows several.
-ExampleRow clip_example(const ClipRow& clip, const Tokenizer& tokenizer, const SpeechTokens& tokens,
-                        std::int64_t longest);
+/// What a model learns to write of a clip: the prompt of its language and of the folder's task, what is
+/// said, and the end. All but the first token is learnt. A text begins as a word within one does, with a
+/// space, unless the space would be a token alone. A text with timestamps begins with one, and has neither
+/// <|notimestamps|> nor the space. Of `format`, tokenizer, longest and control are read. Throws DataError
+/// where the row and the folder name no language, or one that the model does not know, and the model knows
+/// several; where timestamps are wrong; or where the text spells another special token of Whisper's.
+ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
+                        const SpeechTokens& tokens);
 
 /// Reads a file of clips, or the files of a folder, as read_example_rows reads texts; of `format` it
-/// takes tokenizer, longest, columns and called. A clip longer than longest_seconds is refused. Throws as
-/// read_clip_rows.
+/// takes tokenizer, longest, control, columns and called. A clip longer than longest_seconds is refused.
+/// Throws as read_clip_rows.
 ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
                                double longest_seconds, const SpeechTokens& tokens);
 

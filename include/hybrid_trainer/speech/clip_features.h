@@ -1,10 +1,9 @@
 #pragma once
 
-#include <filesystem>
-
 #include "hybrid_trainer/audio/log_mel.h"
 #include "hybrid_trainer/audio/speech_reader.h"
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/model_config.h"
 
 namespace hybrid_trainer {
@@ -29,9 +28,9 @@ class ClipFeatures {
 
   /// Of a clip that the encoder reads at once as many frames as it reads, of a longer one all. Throws
   /// what read_wav throws.
-  HeardClip of(const std::filesystem::path& clip);
+  HeardClip of(const FilePart& clip);
   /// The features of a clip that the encoder reads at once, into `to` (frames, bands).
-  void write(const std::filesystem::path& clip, float* to);
+  void write(const FilePart& clip, float* to);
 
  private:
   LogMel log_mel_;

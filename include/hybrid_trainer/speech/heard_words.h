@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,12 @@ namespace hybrid_trainer {
 /// The words of a clip's row, as it was learnt.
 std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer, const SpeechTokens& tokens);
 
-/// What a model hears in each clip, in the language that its row says. Throws what read_wav throws.
+/// What a model hears in each clip, in language and task of its row, with timestamps where the row has some.
+/// `beams`: see TranscriptionSettings. Throws what read_wav throws.
 std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& tokenizer,
                                      const SpeechTokens& tokens,
                                      const std::vector<ExampleRow>& clips, DType dtype,
-                                     const Stream& stream);
+                                     const Stream& stream, std::optional<std::int64_t> beams = {});
 
 /// What a model gets wrong of the words of clips. Throws as heard_texts.
 WordErrors heard_words(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,8 @@
 namespace hybrid_trainer {
 
 struct TranscriptionSettings {
-  std::string language{};   // a code, as "en"; empty: the model says which it hears
-  bool translates = false;  // into English
-  bool timestamps = false;  // what is said is cut into segments with times
-  std::int64_t beams = 1;   // texts that the search goes on with, see BeamSearch
+  SpeechPrompt prompt{};                // completed from the folder's keys
+  std::optional<std::int64_t> beams{};  // texts that the search goes on with; else as the keys say
   DType dtype = DType::kF32;
 };
 

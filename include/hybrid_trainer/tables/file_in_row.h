@@ -1,7 +1,11 @@
 #pragma once
 
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "hybrid_trainer/files/input_file.h"
 
 namespace boost::json {
 class object;
@@ -15,14 +19,22 @@ const boost::json::value* value_in_row(const boost::json::object& row, std::stri
 
 /// How messages speak of the files that rows name.
 struct RowFileWords {
-  std::string_view holds;  // "holds the sound itself; write it to WAV files and give their paths"
+  std::string_view holds;  // "holds the sound as text; write it to WAV files and give their paths"
   std::string_view file;   // "a WAV file"
   std::string_view wanted;
 };
 
-/// The path of a file, such as a clip or a picture, that a row has under `name`: by itself, or as the
-/// "path" of an object. Throws DataError where there is none.
-std::string path_in_row(const boost::json::object& row, std::string_view name,
-                        const RowFileWords& words);
+/// The files of rows, such as clips and pictures.
+class FilesInRows {
+ public:
+  /// The file that a row has under `name`: a path relative to `folder`, alone or as the "path" of an object,
+  /// or the file's bytes, alone or as the object's "bytes". `place`: of the row, "row 3 of a.parquet", by
+  /// which messages call such bytes. Throws DataError where there is none, IoError.
+  FilePart file(const boost::json::object& row, std::string_view name, const RowFileWords& words,
+                const std::filesystem::path& folder, const std::string& place);
+
+ private:
+  std::optional<ScratchFile> held_;  // what tables hold
+};
 
 }  // namespace hybrid_trainer

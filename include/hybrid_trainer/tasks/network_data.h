@@ -67,6 +67,7 @@ struct NetworkDataSource {
   std::filesystem::path model{};  // folder of what lies beside the weights: of a run or a model
   bool is_trained = false;        // the model is a run's: what it tells apart stays
   bool is_measured = false;       // on all of `data`
+  bool checks_examples = true;    // each is read once, so that what is damaged is known
 };
 
 /// Where the data of a family's networks come from.
@@ -88,6 +89,9 @@ const NetworkDataKinds& network_data_kinds();
 /// The data of the config's family. Throws UsageError where none are known, and as NetworkDataKind::open.
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds = network_data_kinds());
+
+/// Whether a folder has folders with pictures, each of which is a class, and no files of rows.
+bool is_folder_of_classes(const std::filesystem::path& path);
 
 /// Throws UsageError where `data` is given to a family that makes its own.
 void refuse_data_file(const std::string& family, const std::filesystem::path& data);

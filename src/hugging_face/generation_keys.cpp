@@ -1,0 +1,187 @@
+#include "hybrid_trainer/hugging_face/generation_keys.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/foreign_keys.h"
+#include "src/hugging_face/hugging_face_files.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The values of a file, or of none. Null equals absent.
+class KeyReader {
+ public:
+  explicit KeyReader(const fs::path& file) : name_(file.string()) {
+    if (!file.empty()) object_ = python_object_in(file);
+  }
+  const json::object& object() const { return object_; }
+
+  const json::value* find(const char* key) const {
+    const json::value* value = object_.if_contains(key);
+    return value != nullptr && value->is_null() ? nullptr : value;
+  }
+  std::int64_t count(const char* key, std::int64_t missing) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return missing;
+    if (!value->is_int64() || value->get_int64() < 0) fail(key, *value, "a whole number from 0 on");
+    return value->get_int64();
+  }
+  std::optional<double> number(const char* key) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return {};
+    if (!value->is_number()) fail(key, *value, "a number");
+    return value->to_number<double>();
+  }
+  std::optional<bool> flag(const char* key) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return {};
+    if (!value->is_bool()) fail(key, *value, "true or false");
+    return value->get_bool();
+  }
+  std::string text(const char* key) const {
+    const json::value* value = find(key);
+    if (value == nullptr) return "";
+    if (!value->is_string()) fail(key, *value, "a text");
+    return std::string(value->get_string());
+  }
+  std::int32_t token(const char* key, const json::value& value) const {
+    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() > INT32_MAX)
+      fail(key, value, "a token's id");
+    return static_cast<std::int32_t>(value.get_int64());
+  }
+  std::optional<std::int32_t> token(const char* key) const {
+    const json::value* value = find(key);
+    if (value != nullptr && value->is_array() && value->get_array().size() == 1)
+      value = &value->get_array().front();
+    return value == nullptr ? std::nullopt : std::optional(token(key, *value));
+  }
+  std::vector<std::int32_t> tokens(const char* key) const {
+    const json::value* value = find(key);
+    std::vector<std::int32_t> ids;
+    if (value == nullptr) return ids;
+    for (const json::value& id : value->is_array() ? value->get_array() : json::array{*value})
+      if (!id.is_int64() || id.get_int64() >= 0) ids.push_back(token(key, id));  // -1: none
+    return ids;
+  }
+  [[noreturn]] void fail(const char* key, const json::value& value, const char* wanted) const {
+    throw DataError(concat(name_, ": ", key, ": got ", json::serialize(value).substr(0, 60),
+                           ", want ", wanted));
+  }
+
+ private:
+  std::string name_;
+  json::object object_;
+};
+
+SearchEnd search_end_in(const KeyReader& reader) {
+  const json::value* early = reader.find("early_stopping");
+  if (early == nullptr || *early == json::value(false)) return SearchEnd::kGuess;
+  if (*early == json::value("never")) return SearchEnd::kCertain;
+  if (!early->is_bool()) reader.fail("early_stopping", *early, "true, false or \"never\"");
+  return SearchEnd::kEnough;
+}
+
+/// [[1, 50259], [2, null]]: places in the text from 1 on, without gaps, and their tokens.
+std::vector<std::optional<std::int32_t>> forced_in(const KeyReader& reader) {
+  constexpr const char* kKey = "forced_decoder_ids";
+  std::vector<std::optional<std::int32_t>> forced;
+  const json::value* value = reader.find(kKey);
+  if (value == nullptr) return forced;
+  const json::array* const list = value->if_array();
+  if (list == nullptr) reader.fail(kKey, *value, "a list of places and tokens");
+  for (const json::value& item : *list) {
+    const json::array* const pair = item.if_array();
+    const bool is_next =
+        pair != nullptr && pair->size() == 2 && (*pair)[0] == json::value(std::ssize(forced) + 1);
+    if (!is_next) reader.fail(kKey, *value, "places from 1 on, each with its token");
+    forced.push_back((*pair)[1].is_null() ? std::nullopt
+                                          : std::optional(reader.token(kKey, (*pair)[1])));
+  }
+  return forced;
+}
+
+GenerationKeys::Speech speech_in(const KeyReader& reader) {
+  GenerationKeys::Speech speech{.is_multilingual = reader.flag("is_multilingual"),
+                                .language = reader.text("language"),
+                                .task = reader.text("task"),
+                                .timestamps = reader.flag("return_timestamps").value_or(false),
+                                .latest_first_time = reader.token("max_initial_timestamp_index"),
+                                .forced = forced_in(reader)};
+  if (const json::value* known = reader.find("lang_to_id")) {
+    if (!known->is_object()) reader.fail("lang_to_id", *known, "tokens of languages and their ids");
+    for (const auto& [token, id] : known->get_object())
+      speech.languages.emplace_back(token, reader.token("lang_to_id", id));
+    std::ranges::sort(speech.languages, {}, &std::pair<std::string, std::int32_t>::second);
+  }
+  return speech;
+}
+
+/// Of a list of folders the first that has a file of this name.
+fs::path first_with(const std::vector<fs::path>& folders, const char* name) {
+  for (const fs::path& folder : folders)
+    if (!folder.empty() && fs::is_regular_file(folder / name)) return folder / name;
+  return {};
+}
+
+}  // namespace
+
+std::int64_t GenerationKeys::longest(std::int64_t begun, std::int64_t context) const {
+  if (most_new > 0) return std::min(begun + std::min(most_new, context), context);
+  return most > 0 ? std::min(most, context) : context;
+}
+
+void GenerationKeys::require_honored() const {
+  std::string all;
+  for (const std::string& problem : problems) all += "\n" + problem;
+  if (!all.empty())
+    throw DataError(
+        concat(file.string(), ": asks for what is not supported when text is written:", all));
+}
+
+GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
+  const fs::path config = first_with(folders, "config.json");
+  const fs::path apart = first_with(folders, "generation_config.json");
+  const KeyReader reader(apart.empty() ? config : apart);
+  GenerationKeys keys{
+      .file = apart.empty() ? config : apart,
+      .start = reader.token("decoder_start_token_id"),
+      .end_tokens = reader.tokens("eos_token_id"),
+      .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1)),
+      .length_penalty = reader.number("length_penalty").value_or(1),
+      .search_end = search_end_in(reader),
+      .rules = {.first = reader.token("forced_bos_token_id"),
+                .last = reader.token("forced_eos_token_id"),
+                .suppressed = reader.tokens("suppress_tokens"),
+                .suppressed_at_first = reader.tokens("begin_suppress_tokens"),
+                .repetition_penalty = reader.number("repetition_penalty").value_or(1),
+                .least = reader.count("min_length", 0),
+                .least_new = reader.count("min_new_tokens", 0),
+                .unrepeated = reader.count("no_repeat_ngram_size", 0)},
+      .most = reader.count("max_length", 0),
+      .most_new = reader.count("max_new_tokens", 0),
+      .draws = reader.flag("do_sample"),
+      .temperature = reader.number("temperature"),
+      .top_p = reader.number("top_p"),
+      .min_p = reader.number("min_p"),
+      .speech = speech_in(reader)};
+  if (reader.find("top_k") != nullptr) keys.top_k = reader.count("top_k", 0);
+  const KeyReader of_model(config);
+  if (!keys.start) keys.start = of_model.token("decoder_start_token_id");
+  if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id");
+  if (!(keys.rules.repetition_penalty > 0))
+    reader.fail("repetition_penalty", *reader.find("repetition_penalty"), "a number above 0");
+  std::set<std::string> unused;  // they choose among tokens that are drawn
+  if (!keys.draws.value_or(false)) unused = {"epsilon_cutoff", "eta_cutoff", "top_h", "typical_p"};
+  keys.problems =
+      sort_unread_keys(reader.object(), ForeignFile::kGenerationConfig, unused).problems;
+  return keys;
+}
+
+}  // namespace hybrid_trainer
