@@ -91,7 +91,7 @@ const std::map<std::string, Names> kLibraries{
     {"Eigen/", {"kernels", "phases"}},
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
-    {"utf8proc", {"audio", "data"}},
+    {"utf8proc", {"audio", "files"}},
     {"zlib", {"parquet"}},
     {"zstd", {"parquet"}},
     {"png", {"images"}},
@@ -258,6 +258,32 @@ TEST(Architecture, EachLibraryStaysInItsLayers) {
                          folder == "cereal" || folder == "Eigen" || folder == "linux";
       EXPECT_TRUE(known) << at(file, include) << " is of a library that the table does not hold";
     }
+  }
+}
+
+/// Layers whose numbers come from files: they convert integers by narrow (core/narrow.h), and their
+/// CMakeLists.txt, by READS_FILES, makes errors of conversions without a cast.
+const Names kReadFiles{"parquet", "tables",     "images",      "audio",        "gguf",
+                       "files",   "io",         "data",        "chat",         "hugging_face",
+                       "watch",   "run_folder", "gguf_export", "observability"};
+
+TEST(Architecture, ReadersOfFilesConvertIntegersByOneHelper) {
+  const std::regex unchecked(
+      R"(static_cast<(?:int|short|unsigned|long|uInt|std::u?int(?:8|16|32)_t)>|\bato(?:i|l|ll)\()");
+  for (const SourceFile& file : product_sources()) {
+    if (!kReadFiles.contains(layer_of(file.path))) continue;
+    std::ifstream in(kRoot / file.path);
+    int number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      EXPECT_FALSE(std::regex_search(line, unchecked))
+          << file.path << ":" << number << ": use narrow: " << line;
+    }
+  }
+  for (const std::string& layer : kReadFiles) {
+    std::ifstream in(kRoot / "src" / layer / "CMakeLists.txt");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_NE(text.find("ht_add_layer(" + layer + " READS_FILES"), std::string::npos) << layer;
   }
 }
 

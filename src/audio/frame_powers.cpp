@@ -74,7 +74,7 @@ void FramePowers::butterfly(std::array<Values, 5>& x) {
 /// One stage of Stockham's algorithm, which needs no reversal of digits.
 template <int kRadix>
 void FramePowers::stage(std::int64_t parts, std::int64_t stride, const std::vector<Turn>& turns) {
-  std::array<Values, kRadix> x;
+  std::array<Values, std::size_t{kRadix}> x;
   for (std::int64_t p = 0; p < parts; ++p) {
     const Turn* turn = &turns[static_cast<std::size_t>(p * kRadix)];
     for (std::int64_t q = 0; q < stride; ++q) {

@@ -56,7 +56,11 @@ Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to
   cutoff_ = kRolloff * lower;
   half_ = static_cast<std::int64_t>(std::ceil(kZeroCrossings / lower));
   taps_ = (2 * half_ + kSums - 1) / kSums * kSums;
-  if (to_ * taps_ > kMostTaps) return;
+  if (to_ * taps_ > kMostTaps)
+    throw DataError(concat("sound of ", from, " samples a second needs a filter of ", to_ * taps_,
+                           " numbers to have ", to, "; at most ", kMostTaps,
+                           " are computed, so resample it first: ffmpeg -i IN.wav -ar ", to,
+                           " OUT.wav"));
   filter_.resize(static_cast<std::size_t>(to_ * taps_));
   for (std::int64_t phase = 0; phase < to_; ++phase)
     fill_taps(phase, &filter_[static_cast<std::size_t>(phase * taps_)]);
@@ -83,14 +87,11 @@ std::vector<float> Resampling::of(std::span<const float> samples) const {
   std::vector<float> padded(static_cast<std::size_t>(count + 2 * half_ + taps_));
   std::ranges::copy(samples, padded.begin() + half_ - 1);
   std::vector<float> result(static_cast<std::size_t>((count * to_ + from_ - 1) / from_));
-  std::vector<float> own_taps(filter_.empty() ? static_cast<std::size_t>(taps_) : 0);
   for (std::int64_t i = 0; i < std::ssize(result); ++i) {
     const std::int64_t first = i * from_ / to_, phase = i * from_ % to_;
-    if (filter_.empty()) fill_taps(phase, own_taps.data());
-    const float* taps =
-        filter_.empty() ? own_taps.data() : &filter_[static_cast<std::size_t>(phase * taps_)];
     result[static_cast<std::size_t>(i)] =
-        sum_of_products(&padded[static_cast<std::size_t>(first)], taps, taps_);
+        sum_of_products(&padded[static_cast<std::size_t>(first)],
+                        &filter_[static_cast<std::size_t>(phase * taps_)], taps_);
   }
   return result;
 }

@@ -1,12 +1,14 @@
 #include "hybrid_trainer/audio/wav_file.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "src/audio/wav_header.h"
@@ -24,10 +26,9 @@ T from_bytes(const unsigned char* bytes) {
 double unsigned_8(const unsigned char* bytes) { return (bytes[0] - 128) / 128.0; }
 double integer_16(const unsigned char* bytes) { return from_bytes<std::int16_t>(bytes) / 0x1p15; }
 double integer_24(const unsigned char* bytes) {
-  const auto value = static_cast<std::int32_t>(static_cast<std::uint32_t>(bytes[0]) << 8 |
-                                               static_cast<std::uint32_t>(bytes[1]) << 16 |
-                                               static_cast<std::uint32_t>(bytes[2]) << 24);
-  return value / 0x1p31;
+  return std::bit_cast<std::int32_t>(std::uint32_t{bytes[0]} << 8 | std::uint32_t{bytes[1]} << 16 |
+                                     std::uint32_t{bytes[2]} << 24) /
+         0x1p31;
 }
 double integer_32(const unsigned char* bytes) { return from_bytes<std::int32_t>(bytes) / 0x1p31; }
 double float_32(const unsigned char* bytes) { return from_bytes<float>(bytes); }
@@ -69,9 +70,9 @@ void append_number(std::string& bytes, std::uint32_t value, int count) {
 }
 
 std::string wav_header(const Sound& sound, WavSamples samples) {
-  const auto width = static_cast<std::uint32_t>(bytes_of(samples));
-  const auto rate = static_cast<std::uint32_t>(sound.rate);
-  const auto data = static_cast<std::uint32_t>(sound.samples.size() * width);
+  const auto width = narrow<std::uint32_t>(bytes_of(samples));
+  const auto rate = narrow<std::uint32_t>(sound.rate);
+  const auto data = narrow<std::uint32_t>(sound.samples.size() * width);
   std::string header = "RIFF";
   append_number(header, 36 + data + data % 2, 4);
   header += "WAVEfmt ";
@@ -146,7 +147,7 @@ void write_wav(const std::filesystem::path& path, const Sound& sound, WavSamples
     rounded.reserve(sound.samples.size());
     for (const float sample : sound.samples)
       rounded.push_back(
-          static_cast<std::int16_t>(std::lrint(std::clamp(sample * 0x1p15f, -0x1p15f, 32767.0f))));
+          narrow<std::int16_t>(std::lrint(std::clamp(sample * 0x1p15f, -0x1p15f, 32767.0f))));
     file.write(rounded.data(), rounded.size() * sizeof(std::int16_t));
   }
   file.close();

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/audio/sound_kinds.h"
 
 namespace hybrid_trainer {
@@ -99,7 +100,7 @@ class WavHeaderReader {
   }
 
   void read_format(std::string_view text) {
-    auto code = static_cast<std::uint32_t>(little_endian(text, 0, 2));
+    auto code = narrow<std::uint32_t>(little_endian(text, 0, 2));
     form_.channels = static_cast<std::int64_t>(little_endian(text, 2, 2));
     form_.rate = static_cast<std::int64_t>(little_endian(text, 4, 4));
     const std::uint64_t frame_bytes = little_endian(text, 12, 2), bits = little_endian(text, 14, 2);
@@ -121,7 +122,7 @@ class WavHeaderReader {
     if (text.size() < 40 || text.substr(26, 14) != kFormatTail)
       refuse(concat("its samples are of an unknown kind (WAVE_FORMAT_EXTENSIBLE); ",
                     way_to_wav(file_.path())));
-    return static_cast<std::uint32_t>(little_endian(text, 24, 2));
+    return narrow<std::uint32_t>(little_endian(text, 24, 2));
   }
 
   WavSamples samples_of(std::uint32_t code, std::uint64_t bits) const {

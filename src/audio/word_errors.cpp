@@ -3,11 +3,10 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
-#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
+#include "hybrid_trainer/files/unicode_forms.h"
 #include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
@@ -41,27 +40,16 @@ void make_lower(Characters& characters) {
 Characters without_brackets(const Characters& text, std::u32string_view opening,
                             std::u32string_view closing, std::size_t least) {
   Characters left;
+  std::size_t end = 0;  // the next one of `closing`
   for (std::size_t at = 0; at < text.size(); ++at) {
-    const std::size_t end =
-        opening.find(text[at]) == opening.npos ? text.npos : text.find_first_of(closing, at + 1);
-    if (end == text.npos || end - at - 1 < least)
+    const bool opens = opening.find(text[at]) != opening.npos;
+    if (opens && end <= at) end = text.find_first_of(closing, at + 1);
+    if (!opens || end == text.npos || end - at - 1 < least)
       left += text[at];
     else
       at = end;
   }
   return left;
-}
-
-/// Compatible forms composed (NFKC).
-std::string compatible(const std::string& text) {
-  utf8proc_uint8_t* made = nullptr;
-  const utf8proc_ssize_t bytes = utf8proc_map(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-      static_cast<utf8proc_ssize_t>(text.size()), &made,
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(made, std::free);
-  if (bytes < 0) throw Error(ExitCode::kInternal, utf8proc_errmsg(bytes));
-  return {reinterpret_cast<const char*>(made), static_cast<std::size_t>(bytes)};
 }
 
 /// Of marks, which are vowels in many scripts, only those that stand behind no letter.
@@ -146,8 +134,7 @@ class Distances {
  private:
   void keep(std::size_t j, const std::vector<std::int64_t>& distances) {
     for (std::size_t i = 1; i < distances.size(); ++i)
-      steps_[j * (said_.size() + 1) + i] =
-          static_cast<std::int8_t>(distances[i] - distances[i - 1]);
+      steps_[j * (said_.size() + 1) + i] = narrow<std::int8_t>(distances[i] - distances[i - 1]);
   }
   std::int8_t step(std::size_t i, std::size_t j) const {
     return steps_[j * (said_.size() + 1) + i];
@@ -178,7 +165,7 @@ std::string normal_words(std::string_view text) {
   make_lower(characters);
   characters = without_brackets(characters, U"<[", U">]", 0);
   characters = without_brackets(characters, U"(", U")", 1);
-  characters = characters_of(compatible(utf8_of(characters)));
+  characters = characters_of(in_unicode_form(utf8_of(characters), UnicodeForm::kKC));
   make_lower(characters);
   Characters words;
   for (const char32_t one : characters) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "src/chat/python_text.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -26,10 +28,8 @@ const char* condition_of(Place place) {
 }
 
 /// A text between actions: Go would take "{{" for the begin of one.
-std::string literal(std::string text) {
-  constexpr std::string_view kBraces = "{{", kQuoted = R"({{ "{{" }})";
-  for (std::size_t at = 0; (at = text.find(kBraces, at)) != std::string::npos; at += kQuoted.size())
-    text.replace(at, kBraces.size(), kQuoted);
+std::string literal(std::string_view plain) {
+  std::string text = jinja::replaced(plain, "{{", R"({{ "{{" }})", -1);
   if (text.ends_with('{')) text.replace(text.size() - 1, 1, R"({{ "{" }})");  // before an action
   return text;
 }

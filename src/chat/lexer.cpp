@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/chat/python_text.h"
 
@@ -64,7 +65,7 @@ class Lexer {
     tokens_.push_back({kind, std::move(text), line_});
   }
   void pass(std::size_t bytes) {
-    line_ += static_cast<int>(std::ranges::count(rest().substr(0, bytes), '\n'));
+    line_ += narrow<int>(std::ranges::count(rest().substr(0, bytes), '\n'));
     at_ += bytes;
   }
   void pass_space() { pass(leading_space(rest())); }
@@ -195,7 +196,7 @@ class Lexer {
   void read_string() {
     const char quote = rest().front();
     std::size_t end = at_ + 1;
-    while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
+    while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2u : 1u;
     if (end >= source_.size()) fail("a text has no end, ", quote);
     add(LexedKind::kString, unescaped(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
     pass(end + 1 - at_);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "src/chat/call_checks.h"
 #include "src/chat/nodes.h"
 #include "src/chat/token_reader.h"
@@ -49,7 +50,7 @@ class OperandParser : protected TokenReader {
   }
   /// A name's number.
   int number_of(const std::string& name) {
-    return numbers_.emplace(name, static_cast<int>(numbers_.size())).first->second;
+    return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
   }
   NameNumbers take_numbers() { return std::move(numbers_); }
   const CallChecks& calls() const { return calls_; }

@@ -2,6 +2,7 @@
 # Its sources are the .cpp files of the folder and of its cpu/, families/ and experiments/ folders and of those named by FOLDERS, with CUDA also the .cpp and .cu files of its cuda/ folder
 # in place of no_cuda.cpp. DEPENDS are the layers it uses, which is the
 # architecture; LIBRARIES the third-party libraries it links, HEADERS those that are headers alone: neither is seen outside.
+# A layer that READS_FILES of others compiles only if no number changes its type, or its sign, without a word: see core/narrow.h.
 include(warnings)
 
 # What nearly every source includes is parsed once.
@@ -14,7 +15,7 @@ target_precompile_headers(hybrid_trainer_precompiled PRIVATE <algorithm> <array>
 ht_compile_options(hybrid_trainer_precompiled)
 
 function(ht_add_layer name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;HEADERS;FOLDERS" ${ARGN})
+  cmake_parse_arguments(arg "READS_FILES" "" "DEPENDS;LIBRARIES;HEADERS;FOLDERS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp
        ${CMAKE_CURRENT_SOURCE_DIR}/families/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/experiments/*.cpp)
   foreach(folder IN LISTS arg_FOLDERS)
@@ -43,6 +44,9 @@ function(ht_add_layer name)
     target_link_libraries(${layer} PRIVATE $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
   endif()
   ht_compile_options(${layer})
+  if(arg_READS_FILES)
+    target_compile_options(${layer} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror=conversion -Werror=sign-conversion>)
+  endif()
   target_precompile_headers(${layer} REUSE_FROM hybrid_trainer_precompiled)
   install(TARGETS ${layer} EXPORT hybrid_trainer ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 endfunction()

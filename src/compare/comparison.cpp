@@ -56,17 +56,10 @@ class ComparisonFolder {
 
  private:
   void make() const {
-    std::string problem;
-    try {
-      make_folders(path_);
-      if (::access(path_.c_str(), W_OK | X_OK) == 0) return;
-      problem = "it cannot be written to";
-    } catch (const fs::filesystem_error& error) {
-      problem = error.code().message();
-    } catch (const IoError& error) {
-      problem = error.what();
-    }
-    throw CannotCreate(concat(path_.string(), ": cannot hold a comparison: ", problem));
+    make_folders(path_);
+    if (::access(path_.c_str(), W_OK | X_OK) == 0) return;
+    throw CannotCreate(
+        concat(path_.string(), ": cannot hold a comparison: it cannot be written to"));
   }
   void lock() {
     const fs::path file = path_ / ".lock";

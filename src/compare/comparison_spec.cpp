@@ -52,7 +52,8 @@ std::vector<std::string> gone(const json::object& before, const json::object& no
   if (!before.contains(key)) return texts;
   const json::array* left =
       value_at(now, key).is_array() ? &value_at(now, key).get_array() : nullptr;
-  for (const json::value& value : before.at(key).as_array()) {
+  const json::array none, *const listed = before.at(key).if_array();
+  for (const json::value& value : listed == nullptr ? none : *listed) {
     if (left == nullptr || std::find(left->begin(), left->end(), value) == left->end())
       texts.push_back(json::serialize(value));
   }

@@ -16,6 +16,8 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kMostArms = 1000;     // each is a whole configuration
+constexpr std::size_t kMostProblems = 100;  // looking for the nearest names takes time
 
 bool is_folder_name(const std::string& name) {
   const auto may_be_in = [](unsigned char c) {
@@ -119,6 +121,7 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
   GivenNames given;
   const FieldNode tree = field_tree(arm.config);
   for (const auto& [name, value] : settings.get_object()) {
+    if (problems_.all().size() >= kMostProblems) return;
     const std::string key(name);
     if (is_of_a_run(key) || name_one_key(tree, key, spec_.sweep_key)) {
       problems_.note(
@@ -195,6 +198,9 @@ void SpecReading::read_arms(const Object& root) {
                                : "want a list of at least one {\"name\": …, \"set\": {…}}");
     return;
   }
+  const std::size_t count = arms->get_array().size();
+  if (count > kMostArms)
+    return problems_.note("arms", concat("got ", count, " of them, want at most ", kMostArms));
   std::size_t index = 0;
   for (const Value& arm : arms->get_array()) {
     const std::string path = concat("arms[", index++, "]");

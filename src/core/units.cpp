@@ -59,7 +59,7 @@ std::string bytes(std::size_t bytes) {
 }
 
 std::string duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds > 1e12) return "?";
+  if (!(std::abs(seconds) <= 1e12)) return "?";  // nor NaN
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (seconds < 9.95) return formatted("%.1f%s", seconds, "s");
   if (whole < 60) return concat(whole, "s");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/unicode_classes.h"
 
@@ -32,7 +33,7 @@ bool has_class(CodePoint character, UnicodeClass wanted) {
 void AddedTokens::add(AddedToken token) {
   note_neighbours(token);
   tokens_.push_back(std::move(token));
-  add_nodes(static_cast<std::uint32_t>(tokens_.size() - 1));
+  add_nodes(narrow<std::uint32_t>(tokens_.size() - 1));
 }
 
 void AddedTokens::note_neighbours(const AddedToken& token) {
@@ -47,7 +48,7 @@ void AddedTokens::note_neighbours(const AddedToken& token) {
       later_.insert(found.value);
     }
     last = found.value;
-    i += found.bytes;
+    i += std::max<std::size_t>(found.bytes, 1);
   }
   if (token.single_word || token.lstrip) firsts_.insert(first);
   lasts_.insert(last);

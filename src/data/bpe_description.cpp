@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/data/json_place.h"
 #include "src/data/tokenizer_steps.h"
 
@@ -86,7 +87,7 @@ std::pair<std::string, std::string> parts_of(const json::value& merge) {
     if (space != std::string::npos) return {line.substr(0, space), line.substr(space + 1)};
   }
   throw DataError(
-      concat("tokenizer.json: model.merges: got ", json::serialize(merge), ", want two tokens"));
+      concat("tokenizer.json: model.merges: got ", shortened(merge), ", want two tokens"));
 }
 
 void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
@@ -134,7 +135,7 @@ void read_added(const Tokenizer& tokenizer, const json::value& root, const std::
     std::string& token = found.tokens[id];
     TokenUse& use = found.uses[id];
     if (use == TokenUse::kNone) {
-      token = std::string(tokenizer.token_bytes(static_cast<std::int32_t>(id)));
+      token = std::string(tokenizer.token_bytes(narrow<std::int32_t>(id)));
       if (!token.empty()) use = TokenUse::kSpecial;
     }
     if (const auto listed = added.find(token); listed != added.end())
@@ -182,7 +183,7 @@ std::string describe_file(const json::value& root, const Tokenizer& tokenizer,
   }
   if (!pre.by_bytes && flag("byte_fallback")) describe_whole_text(normalizers, pre.steps, found);
   read_vocabulary(model.at("vocab").object(), found);
-  for (const json::value& merge : model.at("merges").value().as_array())
+  for (const json::value& merge : model.at("merges").array())
     found.merges.push_back(parts_of(merge));
   const auto unknown = model.find("unk_token");
   return unknown ? unknown->text() : "";

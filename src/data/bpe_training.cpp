@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/bpe_files.h"
 #include "src/data/byte_symbols.h"
@@ -39,7 +40,7 @@ class PartedCounts {
 BpeModel model_of_bytes() {
   BpeModel model;
   for (const std::uint8_t byte : bytes_by_symbol()) {
-    model.byte_ids[byte] = static_cast<std::int32_t>(model.tokens.size());
+    model.byte_ids[byte] = narrow<std::int32_t>(model.tokens.size());
     model.tokens.emplace_back(1, static_cast<char>(byte));
   }
   return model;
@@ -55,7 +56,7 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
     std::string bytes = model.tokens[static_cast<std::size_t>(pair.left)] +
                         model.tokens[static_cast<std::size_t>(pair.right)];
     if (!known.insert(bytes).second) continue;  // another pair spells the same token already
-    const auto joined = static_cast<std::int32_t>(model.tokens.size());
+    const auto joined = narrow<std::int32_t>(model.tokens.size());
     model.tokens.push_back(std::move(bytes));
     model.merges.push_back({pair.left, pair.right, joined});
     pairs.join(pair, joined);

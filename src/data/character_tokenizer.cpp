@@ -35,7 +35,7 @@ class CharacterTokenizer : public Tokenizer {
       : Tokenizer(symbols_as_bytes(code_points, bytes), {}, files_of(code_points, bytes)),
         code_points_(std::move(code_points)),
         bytes_(std::move(bytes)) {
-    std::int32_t id = 0;
+    std::int32_t id = 0;  // at most 0x110000 and 256
     byte_ids_.fill(kUnknown);
     id_of_.assign(code_points_.empty() ? 0 : code_points_.back() + 1, kUnknown);
     for (const char32_t value : code_points_) id_of_[value] = id++;
@@ -70,7 +70,7 @@ class CharacterTokenizer : public Tokenizer {
     if (found.bytes == 0) {
       std::snprintf(code, sizeof(code), "byte 0x%02X", static_cast<unsigned char>(text[offset]));
     } else {
-      std::snprintf(code, sizeof(code), "U+%04X ", static_cast<unsigned>(found.value));
+      std::snprintf(code, sizeof(code), "U+%04X ", std::uint32_t{found.value});
     }
     throw DataError(concat("character ", code, text.substr(offset, found.bytes), " at byte ",
                            offset, " is not among the ", vocabulary_size(),
@@ -91,12 +91,12 @@ std::vector<T> increasing_numbers(const JsonPlace& place, std::int64_t limit) {
   std::int64_t previous = -1;
   for (const JsonPlace& item : place.items()) {
     const boost::json::value& value = item.value();
-    const bool holds = value.is_int64() && value.as_int64() > previous && value.as_int64() < limit;
-    if (!holds) {
-      place.fail("holds ", boost::json::serialize(value), " after ", previous,
+    const std::int64_t* const number = value.if_int64();
+    if (number == nullptr || *number <= previous || *number >= limit) {
+      place.fail("holds ", shortened(value), " after ", previous,
                  "; want increasing integers below ", limit);
     }
-    previous = value.as_int64();
+    previous = *number;
     numbers.push_back(static_cast<T>(previous));
   }
   return numbers;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
+#include <cmath>
 #include <numeric>
 #include <unordered_map>
 
@@ -123,9 +124,11 @@ class ScoredMerges {
   ScoredMerges(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& uses,
                const std::vector<double>& scores)
       : tokens_(tokens) {
-    for (std::size_t id = 0; id < tokens.size(); ++id)
-      if (uses[id] == TokenType::kNormal || uses[id] == TokenType::kUserDefined)
-        ids_.emplace(tokens[id], id);
+    for (std::size_t id = 0; id < tokens.size(); ++id) {
+      if (uses[id] != TokenType::kNormal && uses[id] != TokenType::kUserDefined) continue;
+      check(id, tokens[id], scores[id]);
+      ids_.emplace(tokens[id], id);
+    }
     order_.resize(tokens.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::ranges::stable_sort(order_,
@@ -140,6 +143,14 @@ class ScoredMerges {
   }
 
  private:
+  static void check(std::size_t id, const std::string& token, double score) {
+    constexpr std::size_t kLongest = 512;  // all ways to cut it are looked at
+    if (token.size() > kLongest)
+      throw DataError(concat(kPrefix, "tokens: token ", id, " has ", token.size(),
+                             " bytes; want at most ", kLongest));
+    if (std::isnan(score))
+      throw DataError(concat(kPrefix, "scores: that of token ", id, " is NaN"));
+  }
   void add(std::string_view token, json::array& merges) const {
     for (std::size_t cut = decode_utf8(token, 0).bytes; cut > 0 && cut < token.size();) {
       const std::string_view left = token.substr(0, cut), right = token.substr(cut);
@@ -300,7 +311,15 @@ class GgufTokenizer {
     }
     return root(std::move(normalizer), nullptr, template_of(true),
                 sequence("decoders", std::move(decoders)),
-                model(ScoredMerges(tokens_, uses_, scores).all(), false, false));
+                model(scored_merges(scores), false, false));
+  }
+
+  json::array scored_merges(const std::vector<double>& scores) const {
+    try {
+      return ScoredMerges(tokens_, uses_, scores).all();
+    } catch (const DataError& error) {
+      throw DataError(concat(path(), ": ", error.what(), "; convert the model anew"));
+    }
   }
 
   json::object settings() const {

@@ -2,24 +2,43 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/files/utf8.h"
+
 namespace hybrid_trainer {
 
 namespace {
 
-std::string shortened(const boost::json::value& value) {
-  std::string text = boost::json::serialize(value);
-  return text.size() > 60 ? text.substr(0, 60) + "…" : text;
+/// Of keys in a path, and of the path, which all places below repeat.
+constexpr std::size_t kLongestKey = 100, kLongestPath = 400, kMostUnknown = 100;
+
+std::string_view first_of(std::string_view text, std::size_t bytes) {
+  return text.substr(0, whole_characters(text, bytes));
 }
 
 }  // namespace
+
+std::string shortened(const boost::json::value& value) {
+  constexpr std::size_t kShown = 60;
+  boost::json::serializer serializer;
+  serializer.reset(&value);
+  char text[kShown + 4];
+  const boost::json::string_view start = serializer.read(text, sizeof text);
+  if (serializer.done() && start.size() <= kShown) return std::string(start);
+  return std::string(first_of({start.data(), start.size()}, kShown)) + "…";
+}
 
 void JsonPlace::fail_kind(const char* wanted) const {
   fail("is ", shortened(*value_), "; want ", wanted);
 }
 
 const boost::json::object& JsonPlace::object() const {
-  if (!value_->is_object()) fail_kind("an object");
-  return value_->get_object();
+  if (const boost::json::object* object = value_->if_object()) return *object;
+  fail_kind("an object");
+}
+
+const boost::json::array& JsonPlace::array() const {
+  if (const boost::json::array* array = value_->if_array()) return *array;
+  fail_kind("an array");
 }
 
 std::optional<JsonPlace> JsonPlace::find(std::string_view key) const {
@@ -29,24 +48,26 @@ std::optional<JsonPlace> JsonPlace::find(std::string_view key) const {
 }
 
 JsonPlace JsonPlace::member(std::string_view key, const boost::json::value& value) const {
-  return {value, file_, concat(path_, path_.empty() ? "" : ".", key), unknown_};
+  if (path_.size() > kLongestPath) return {value, path_, file_};
+  return {value, concat(path_, path_.empty() ? "" : ".", first_of(key, kLongestKey)), file_};
 }
 
 JsonPlace JsonPlace::at(std::string_view key) const {
   if (auto member = find(key)) return *member;
-  fail("has no \"", key, "\"");
+  fail("has no \"", first_of(key, kLongestKey), "\"");
 }
 
 void JsonPlace::know(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object()) {
     if (value.is_null() || std::ranges::find(keys, std::string_view(key)) != keys.end()) continue;
+    if (file_->unknown.size() == kMostUnknown) return;
     const std::string path = member(key, value).path_;
     std::string without_numbers;
     for (std::size_t i = 0; i < path.size(); ++i) {
       const bool in_brackets = path[i] >= '0' && path[i] <= '9' && without_numbers.ends_with('[');
       if (!in_brackets) without_numbers += path[i];
     }
-    unknown_->insert(without_numbers);
+    file_->unknown.insert(without_numbers);
   }
 }
 
@@ -58,19 +79,19 @@ void JsonPlace::expect(std::string_view key, const boost::json::value& wanted) c
 }
 
 std::string JsonPlace::text() const {
-  if (!value_->is_string()) fail_kind("a string");
-  return std::string(value_->get_string());
+  if (const boost::json::string* text = value_->if_string()) return std::string(*text);
+  fail_kind("a string");
 }
 
 bool JsonPlace::flag() const {
-  if (!value_->is_bool()) fail_kind("true or false");
-  return value_->get_bool();
+  if (const bool* flag = value_->if_bool()) return *flag;
+  fail_kind("true or false");
 }
 
 std::int64_t JsonPlace::count(std::int64_t most) const {
-  const bool holds = value_->is_int64() && value_->get_int64() >= 0 && value_->get_int64() <= most;
-  if (!holds) fail_kind("an integer from 0 on");
-  return value_->get_int64();
+  const std::int64_t* count = value_->if_int64();
+  if (count != nullptr && *count >= 0 && *count <= most) return *count;
+  fail_kind("an integer from 0 on");
 }
 
 double JsonPlace::number() const {
@@ -78,15 +99,9 @@ double JsonPlace::number() const {
   return value_->to_number<double>();
 }
 
-std::vector<JsonPlace> JsonPlace::items() const {
-  if (!value_->is_array()) fail_kind("an array");
-  std::vector<JsonPlace> items;
-  while (items.size() < value_->get_array().size()) items.push_back(item(items.size()));
-  return items;
-}
-
 JsonPlace JsonPlace::item(std::size_t i) const {
-  return {value_->get_array()[i], file_, concat(path_, "[", i, "]"), unknown_};
+  if (path_.size() > kLongestPath) return {array().at(i), path_, file_};
+  return {array().at(i), concat(path_, "[", i, "]"), file_};
 }
 
 }  // namespace hybrid_trainer

@@ -1,9 +1,11 @@
 #include "hybrid_trainer/data/masked_batches.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <span>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/token_batch.h"
 
@@ -35,7 +37,7 @@ void mask_sequence(std::span<std::int32_t> tokens, std::int32_t* targets,
       tokens[at] = settings.mask_token;
     } else if (kind < kChanged) {
       const auto words = static_cast<std::uint64_t>(settings.words);
-      tokens[at] = static_cast<std::int32_t>(random_below(key.of(kWordKey), at, words));
+      tokens[at] = narrow<std::int32_t>(random_below(key.of(kWordKey), at, words));
     }
   }
 }
@@ -58,7 +60,7 @@ Batch masked(Batch batch, const MaskSettings& settings, const KeyOf& key_of) {
 std::uint64_t fingerprint(std::span<const std::int32_t> tokens) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const std::int32_t token : tokens)
-    hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
+    hash = (hash ^ std::bit_cast<std::uint32_t>(token)) * 0x100000001B3u;
   return hash;
 }
 

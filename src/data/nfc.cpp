@@ -1,31 +1,10 @@
 #include "src/data/nfc.h"
 
-#include <utf8proc.h>
-
-#include <cstdlib>
-#include <memory>
-
-#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/unicode_forms.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/unicode_classes.h"
 
 namespace hybrid_trainer {
-
-namespace {
-
-/// Appends the form C of a text in UTF-8.
-void append_composed(std::string_view text, std::string& result) {
-  utf8proc_uint8_t* composed = nullptr;
-  const utf8proc_ssize_t bytes =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &composed,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, std::free);
-  if (bytes < 0) throw Error(ExitCode::kInternal, utf8proc_errmsg(bytes));
-  result.append(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(bytes));
-}
-
-}  // namespace
 
 std::string to_nfc(std::string_view text) {
   std::string result;
@@ -34,7 +13,7 @@ std::string to_nfc(std::string_view text) {
   const auto flush = [&](std::size_t end) {
     const std::string_view part = text.substr(begin, end - begin);
     if (composes) {
-      append_composed(part, result);
+      result += in_unicode_form(part, UnicodeForm::kC);
     } else {
       result += part;
     }

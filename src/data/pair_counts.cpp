@@ -1,10 +1,13 @@
 #include "src/data/pair_counts.h"
 
+#include "hybrid_trainer/core/narrow.h"
+
 namespace hybrid_trainer {
 
 void PairCounts::add_word(std::string_view word, std::int64_t count) {
-  const auto index = static_cast<std::int32_t>(words_.size());
-  words_.push_back({symbols_.size(), static_cast<std::int32_t>(word.size()), count});
+  const auto index = narrow<std::int32_t>(words_.size(), "the number of words");
+  words_.push_back(
+      {symbols_.size(), narrow<std::int32_t>(word.size(), "the length of a word"), count});
   for (const char byte : word) symbols_.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
   const std::int32_t* symbol = symbols_.data() + words_.back().begin;
   for (std::size_t i = 0; i + 1 < word.size(); ++i)
@@ -22,8 +25,8 @@ void PairCounts::add_pair(std::int32_t left, std::int32_t right, std::int64_t co
 
 void PairCounts::push_new_pairs() {
   for (const std::uint64_t key : new_pairs_) {
-    queue_.push({pairs_.at(key).count, static_cast<std::int32_t>(key >> 32),
-                 static_cast<std::int32_t>(key & 0xFFFFFFFFu)});
+    queue_.push({pairs_.at(key).count, narrow<std::int32_t>(key >> 32),
+                 narrow<std::int32_t>(key & 0xFFFFFFFFu)});
   }
   new_pairs_.clear();
 }

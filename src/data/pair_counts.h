@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <queue>
 #include <string_view>
@@ -46,8 +47,8 @@ class PairCounts {
     }
   };
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
-    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 |
-           static_cast<std::uint32_t>(right);
+    return std::uint64_t{std::bit_cast<std::uint32_t>(left)} << 32 |
+           std::bit_cast<std::uint32_t>(right);
   }
   void add_pair(std::int32_t left, std::int32_t right, std::int64_t count, std::int32_t word);
   void push_new_pairs();

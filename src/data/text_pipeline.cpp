@@ -98,13 +98,7 @@ std::vector<std::string_view> split_parts(std::string_view text, const Ranges& m
 
 TextPipeline::TextPipeline(std::vector<NormalizerStep> normalizers,
                            std::vector<PreTokenizerStep> steps)
-    : normalizers_(std::move(normalizers)), steps_(std::move(steps)) {
-  constexpr std::size_t kMostSteps = 256;
-  const std::size_t most = std::max(normalizers_.size(), steps_.size());
-  if (most > kMostSteps)
-    throw DataError(
-        concat("the tokenizer has ", most, " steps; at most ", kMostSteps, " are read"));
-}
+    : normalizers_(std::move(normalizers)), steps_(std::move(steps)) {}
 
 std::string TextPipeline::normalized(std::string_view text, PiecePlace place) const {
   std::string result(text);

@@ -4,10 +4,12 @@
 #include <array>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/output_file.h"
 
 namespace hybrid_trainer {
@@ -59,7 +61,7 @@ void read_as(const InputFile& file, std::int64_t start, std::span<std::int32_t> 
   auto to = out.begin();
   read_pieces<Id>(file, start, static_cast<std::int64_t>(out.size()),
                   [&](std::span<const Id> ids, std::int64_t) {
-                    to = std::ranges::copy(ids, to).out;
+                    for (const Id id : ids) *to++ = narrow<std::int32_t>(id, "a token");
                     return true;
                   });
 }
@@ -112,7 +114,7 @@ class ShardWriter::File {
     Header header{};
     header[0] = format_.magic;
     header[1] = format_.version;
-    header[2] = static_cast<std::int32_t>(tokens_);
+    header[2] = narrow<std::int32_t>(tokens_, "the number of a shard's tokens");
     (output_.*write)(header.data(), kHeaderBytes);
   }
   ShardFormat format_;
@@ -136,7 +138,7 @@ void ShardWriter::append(std::span<const std::int32_t> tokens) {
   while (!tokens.empty()) {
     if (!file_) {
       char name[32];
-      std::snprintf(name, sizeof(name), "_%06d.bin", static_cast<int>(files_++));
+      std::snprintf(name, sizeof(name), "_%06d.bin", narrow<int>(files_++));
       file_ = std::make_unique<File>(settings_.folder / (settings_.split + name),
                                      format_for(settings_.vocabulary_size));
     }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -55,13 +56,13 @@ class PipelineReader {
       const std::int64_t id = value.is_int64() ? value.get_int64() : -1;
       const auto place = static_cast<std::size_t>(id);
       if (id < 0 || id >= most)
-        vocab.fail("token \"", token, "\" has the id ", boost::json::serialize(value),
-                   "; want one from 0 to ", most - 1);
+        vocab.fail("token \"", token, "\" has the id ", shortened(value), "; want one from 0 to ",
+                   most - 1);
       if (place >= taken.size()) taken.resize(place + 1), spelling().resize(place + 1);
       if (taken[place]) vocab.fail("token \"", token, "\" has the id ", id, ", as another one has");
       taken[place] = true;
       spelling()[place] = token;
-      model_ids_[token] = static_cast<std::int32_t>(id);
+      model_ids_[token] = narrow<std::int32_t>(id, "a token's id");
     }
     pipeline_.least_table = spelling().size();
   }
@@ -104,7 +105,7 @@ class PipelineReader {
       return;
     }
     const auto found = model_ids_.find(content);
-    const auto size = static_cast<std::int32_t>(model_ids_.size());
+    const auto size = narrow<std::int32_t>(model_ids_.size(), "the number of tokens");
     const std::int32_t id =
         found != model_ids_.end() ? found->second : std::max(size, last_added_ + 1);
     if (listed.id && *listed.id != id && ++renumbered_ == 1)
@@ -193,7 +194,7 @@ class PipelineReader {
 
   /// The two tokens of a merge.
   std::pair<std::string, std::string> parts_of(const JsonPlace& merges, std::size_t i) const {
-    const boost::json::value& merge = merges.value().get_array()[i];
+    const boost::json::value& merge = merges.array()[i];
     if (merge.is_string()) {
       const std::string line(merge.get_string());
       const std::size_t space = line.find(' ');
@@ -202,13 +203,12 @@ class PipelineReader {
     }
     const bool are_two = merge.is_array() && merge.get_array().size() == 2 &&
                          merge.at(0).is_string() && merge.at(1).is_string();
-    if (!are_two) merges.item(i).fail("is ", boost::json::serialize(merge), ", not two tokens");
+    if (!are_two) merges.item(i).fail("is ", shortened(merge), ", not two tokens");
     return {std::string(merge.at(0).get_string()), std::string(merge.at(1).get_string())};
   }
 
   void read_merges(const JsonPlace& place) {
-    if (!place.value().is_array()) place.items();  // says so
-    for (std::size_t i = 0; i < place.value().get_array().size(); ++i) {
+    for (std::size_t i = 0; i < place.array().size(); ++i) {
       const auto [left, right] = parts_of(place, i);
       const auto id = [&](const std::string& token) {
         const auto found = model_id(token);
@@ -233,6 +233,7 @@ class PipelineReader {
       place.know({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
       pipeline_.template_start.insert(pipeline_.template_start.begin(), id_beside(place.at("cls")));
       pipeline_.template_end.push_back(id_beside(place.at("sep")));
+      check_template(place, template_tokens());
     } else {
       place.fail("is ", type, ", which is not supported; want ByteLevel, TemplateProcessing, ",
                  "RobertaProcessing or Sequence");
@@ -241,14 +242,25 @@ class PipelineReader {
 
   /// Of [spelling, id], a token that stands beside a text.
   std::int32_t id_beside(const JsonPlace& pair) {
-    if (pair.items().size() != 2) pair.fail("wants a spelling and an id");
-    const JsonPlace id = pair.item(1);
-    if (id.count() >= static_cast<std::int64_t>(spelling().size()))
-      id.fail("is ", id.count(), ", and the vocabulary has ", spelling().size(), " tokens");
-    return static_cast<std::int32_t>(id.count());
+    if (pair.array().size() != 2) pair.fail("wants a spelling and an id");
+    return id_of(pair.item(1));
   }
 
-  static constexpr std::size_t kMostTemplateTokens = 64;
+  std::int32_t id_of(const JsonPlace& place) {
+    const auto id = narrow<std::int32_t>(place.count());
+    if (std::cmp_greater_equal(id, spelling().size()))
+      place.fail("is ", id, ", and the vocabulary has ", spelling().size(), " tokens");
+    return id;
+  }
+
+  /// Of those of all post-processors together: each text has them.
+  static void check_template(const JsonPlace& place, std::size_t tokens) {
+    constexpr std::size_t kMost = 64;
+    if (tokens > kMost) place.fail("puts more than ", kMost, " tokens beside a text");
+  }
+  std::size_t template_tokens() const {
+    return pipeline_.template_start.size() + pipeline_.template_end.size();
+  }
 
   /// The tokens of the special tokens before and behind the one sequence.
   void read_template(const JsonPlace& place) {
@@ -265,11 +277,8 @@ class PipelineReader {
       const std::string name = piece.at("SpecialToken").at("id").text();
       const JsonPlace ids = place.at("special_tokens").at(name).at("ids");
       for (const JsonPlace& id : ids.items()) {
-        if (id.count() >= static_cast<std::int64_t>(spelling().size()))
-          id.fail("is ", id.count(), ", and the vocabulary has ", spelling().size(), " tokens");
-        (is_behind ? behind : before).push_back(static_cast<std::int32_t>(id.count()));
-        if (before.size() + behind.size() > kMostTemplateTokens)
-          piece.fail("puts more than ", kMostTemplateTokens, " tokens beside a text");
+        (is_behind ? behind : before).push_back(id_of(id));
+        check_template(piece, template_tokens() + before.size() + behind.size());
       }
     }
     if (!is_behind) place.at("single").fail("has no Sequence");

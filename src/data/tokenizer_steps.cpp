@@ -37,6 +37,11 @@ std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* reg
 /// bytes for one. Steps that double it, one after another, would take all memory.
 class Growth {
  public:
+  /// Of all texts, or of each token: each step goes over them.
+  void add(const JsonPlace& step) {
+    constexpr int kMostSteps = 256;
+    if (++steps_ > kMostSteps) step.fail("is step ", steps_, "; at most ", kMostSteps, " are read");
+  }
   void replace(const JsonPlace& step, const std::string& pattern, const std::string& content) {
     const double times = static_cast<double>(content.size()) / static_cast<double>(pattern.size());
     factor_ *= std::max(times, 1.0);
@@ -50,6 +55,7 @@ class Growth {
  private:
   static constexpr int kMost = 64;
   double factor_ = 1;
+  int steps_ = 0;
 };
 
 /// One character, as a text.
@@ -124,6 +130,7 @@ std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& plac
   Growth growth;
   if (!place) return steps;
   for_each_step(*place, "normalizers", [&](const JsonPlace& step) {
+    growth.add(step);
     const std::string type = step.at("type").text();
     if (type == "NFC") {
       step.know({"type"});
@@ -148,7 +155,9 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
   using Kind = PreTokenizerStep::Kind;
   PreTokenizer read;
   if (!place) return read;
+  Growth growth;
   for_each_step(*place, "pretokenizers", [&](const JsonPlace& step) {
+    growth.add(step);
     if (read.by_bytes) step.fail("comes after ByteLevel, which is supported as the last one only");
     const std::string type = step.at("type").text();
     if (type == "ByteLevel") {
@@ -183,6 +192,7 @@ std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, boo
   if (!place) return {{.kind = by_bytes ? Kind::kByteLevel : Kind::kBlanks}};
   Growth growth;
   for_each_step(*place, "decoders", [&](const JsonPlace& step) {
+    growth.add(step);
     const std::string type = step.at("type").text();
     if (type == "ByteLevel") {
       step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});

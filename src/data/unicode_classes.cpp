@@ -4,6 +4,8 @@
 #include <iterator>
 #include <vector>
 
+#include "hybrid_trainer/core/narrow.h"
+
 namespace hybrid_trainer {
 
 namespace {
@@ -17,7 +19,7 @@ std::vector<std::uint8_t> classes_by_code_point() {
   for (std::size_t i = 0; i < std::size(kRuns); ++i) {
     const std::size_t end = i + 1 < std::size(kRuns) ? kRuns[i + 1] >> 8 : classes.size();
     std::fill(classes.begin() + (kRuns[i] >> 8), classes.begin() + static_cast<std::ptrdiff_t>(end),
-              static_cast<std::uint8_t>(kRuns[i]));
+              narrow<std::uint8_t>(kRuns[i] & 0xFF));
   }
   return classes;
 }

@@ -4,11 +4,13 @@
 #include <functional>
 #include <utility>
 
+#include "hybrid_trainer/core/narrow.h"
+
 namespace hybrid_trainer {
 
 std::uint32_t WordCounts::hash_of(std::string_view word) {
   const std::size_t hash = std::hash<std::string_view>()(word);
-  return static_cast<std::uint32_t>(hash ^ hash >> 32);
+  return narrow<std::uint32_t>((hash ^ hash >> 32) & 0xFFFFFFFF);
 }
 
 void WordCounts::add(std::string_view word, std::uint32_t hash, std::int64_t count) {
@@ -21,9 +23,10 @@ void WordCounts::add(std::string_view word, std::uint32_t hash, std::int64_t cou
     entry.count += count;
     return;
   }
-  entries_.push_back({count, text_.size(), static_cast<std::uint32_t>(word.size()), hash});
+  entries_.push_back(
+      {count, text_.size(), narrow<std::uint32_t>(word.size(), "the length of a word"), hash});
   text_ += word;
-  slots_[i] = static_cast<std::uint32_t>(entries_.size());
+  slots_[i] = narrow<std::uint32_t>(entries_.size(), "the number of words");
 }
 
 void WordCounts::add(const WordCounts& other) {
@@ -43,7 +46,7 @@ void WordCounts::grow() {
   for (std::size_t place = 0; place < entries_.size(); ++place) {
     std::size_t i = entries_[place].hash & mask;
     while (slots_[i] != 0) i = (i + 1) & mask;
-    slots_[i] = static_cast<std::uint32_t>(place + 1);
+    slots_[i] = narrow<std::uint32_t>(place + 1);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
@@ -62,8 +63,8 @@ void WordEncoder::append_cached(std::string_view word, std::vector<std::int32_t>
   append_merged(word, ids);
   const std::size_t count = ids.size() - before;
   if (count > kCachedIds) return;
-  cached.bytes = static_cast<std::uint8_t>(word.size());
-  cached.count = static_cast<std::uint8_t>(count);
+  cached.bytes = narrow<std::uint8_t>(word.size());
+  cached.count = narrow<std::uint8_t>(count);
   std::memcpy(cached.text, word.data(), word.size());
   std::copy_n(ids.end() - static_cast<std::ptrdiff_t>(count), count, cached.ids);
 }
@@ -109,7 +110,7 @@ void WordEncoder::push_candidate(std::int32_t position) {
 }
 
 void WordEncoder::append_long(std::vector<std::int32_t>& ids) {
-  const auto count = static_cast<std::int32_t>(initial_.size());
+  const auto count = narrow<std::int32_t>(initial_.size(), "the length of a word");
   symbols_.clear();
   heap_.clear();
   for (std::int32_t i = 0; i < count; ++i) {

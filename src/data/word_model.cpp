@@ -6,6 +6,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/utf8.h"
 
@@ -61,7 +62,7 @@ WordModel::WordModel(BpeVocabulary vocabulary)
   if (!vocabulary_.by_bytes) divides_ = bytes_stand_alone();
   if (!vocabulary_.ignores_merges) return;
   for (std::size_t id = 0; id < vocabulary_.tokens.size(); ++id)
-    words_.emplace(vocabulary_.tokens[id], static_cast<std::int32_t>(id));
+    words_.emplace(vocabulary_.tokens[id], narrow<std::int32_t>(id));
 }
 
 /// Whether all bytes have tokens, or none has, and no merge has a part in them.

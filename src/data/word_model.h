@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,8 +48,8 @@ class MergeTable {
     Rule rule;
   };
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
-    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 |
-           static_cast<std::uint32_t>(right);
+    return std::uint64_t{std::bit_cast<std::uint32_t>(left)} << 32 |
+           std::bit_cast<std::uint32_t>(right);
   }
   std::size_t slot_of(std::uint64_t key) const {
     return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & mask_;

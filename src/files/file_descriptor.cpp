@@ -22,4 +22,10 @@ std::string system_problem(const std::filesystem::path& path, const char* what_f
   return concat(path.native(), ": ", what_failed, ": ", std::strerror(errno));
 }
 
+void throw_cannot_create(int code, const std::string& problem) {
+  for (const int of_disk : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE})
+    if (code == of_disk) throw IoError(problem);
+  throw CannotCreate(problem);
+}
+
 }  // namespace hybrid_trainer

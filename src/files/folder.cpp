@@ -19,7 +19,7 @@ void sync_folder(const fs::path& path) {
   if (::fsync(folder.number()) != 0) throw IoError(system_problem(path, "fsync failed"));
 }
 
-void make_folders(const fs::path& path) {
+void make_folders(const fs::path& path) try {
   std::vector<fs::path> parents;
   fs::path missing = fs::absolute(path).lexically_normal();
   if (!missing.has_filename()) missing = missing.parent_path();  // "folder/"
@@ -27,6 +27,10 @@ void make_folders(const fs::path& path) {
     parents.push_back(missing.parent_path());
   fs::create_directories(path);
   for (const fs::path& parent : parents) sync_folder(parent);
+} catch (const fs::filesystem_error& error) {
+  throw_cannot_create(
+      error.code().value(),
+      concat(path.native(), ": the folder cannot be made: ", error.code().message()));
 }
 
 void sync_tree(const fs::path& path) {

@@ -21,7 +21,7 @@ OutputFile::OutputFile(const fs::path& path, Existing existing, fs::path called)
                    O_WRONLY | O_CREAT | O_CLOEXEC |
                        (existing == Existing::kRefuse ? O_EXCL | O_NOFOLLOW : O_TRUNC),
                    0666)) {
-  if (file_.number() < 0) throw IoError(system_problem(path_, "cannot create it"));
+  if (file_.number() < 0) throw_cannot_create(errno, system_problem(path_, "cannot create it"));
 }
 
 void OutputFile::write(const void* data, std::size_t bytes) {
@@ -80,7 +80,7 @@ void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& 
     write(file);
     file.sync_and_close();
     if (std::rename(temporary.c_str(), path.c_str()) != 0)
-      throw IoError(system_problem(path, "cannot replace it"));
+      throw_cannot_create(errno, system_problem(path, "cannot replace it"));
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;

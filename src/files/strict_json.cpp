@@ -14,7 +14,8 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-constexpr std::size_t kMostDigits = 60;  // of a number in a message
+constexpr std::size_t kMostDigits = 60;    // of a number in a message
+constexpr std::size_t kLongestPath = 256;  // of keys, such as "optimizer.learning_rate"
 
 enum class Rules { kStrict, kNotingLines, kPython };
 
@@ -66,8 +67,9 @@ class Handler {
     const auto [key, is_new] = level.keys.insert(std::exchange(key_, {}));
     level.key = key;
     if (rules_ == Rules::kNotingLines) {
-      if (!is_new) keys_.duplicates.push_back({path(), line_});
-      if (arrays_ == 0) keys_.lines.emplace(path(), line_);
+      const std::string at = path();
+      if (!is_new) keys_.duplicates.push_back({at, line_});
+      if (arrays_ == 0 && at.size() <= kLongestPath) keys_.lines.emplace(at, line_);
     } else if (!is_new && rules_ == Rules::kStrict) {
       duplicate_ = path();
       error = json::error::syntax;
@@ -125,9 +127,13 @@ class Handler {
     std::set<std::string> keys;
     std::set<std::string>::const_iterator key;  // the last one
   };
+  /// Cut off behind kLongestPath bytes: all keys of an object begin with its own path.
   std::string path() const {
     std::string path;
-    for (const Level& level : levels_) path += (path.empty() ? "" : ".") + *level.key;
+    for (const Level& level : levels_) {
+      if (path.size() > kLongestPath) break;
+      (path += path.empty() ? "" : ".").append(*level.key, 0, kLongestPath + 1);
+    }
     return path;
   }
   JsonKeys& keys_;

@@ -92,7 +92,7 @@ static void refuse_unmarked_utf16(std::string_view text, const std::filesystem::
   constexpr std::size_t kMostLooked = 512, kLeast = 8;
   const std::size_t looked = std::min(kMostLooked, text.size()) / 2 * 2;
   std::size_t zeros[2] = {0, 0};
-  for (std::size_t i = 0; i < looked; ++i) zeros[i % 2] += text[i] == '\0' ? 1 : 0;
+  for (std::size_t i = 0; i < looked; ++i) zeros[i % 2] += text[i] == '\0' ? 1u : 0u;
   if (looked < kLeast) return;
   for (const bool is_big : {false, true}) {
     if (4 * zeros[is_big ? 0 : 1] < looked || zeros[is_big ? 1 : 0] > 0) continue;

@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -44,7 +45,7 @@ void encode_q8_0(std::span<const float> values, std::byte* to) {
   const float scale = largest / 127, inverse = scale == 0 ? 0 : 1 / scale;
   store_half(scale, to);
   for (std::size_t i = 0; i < kBlock; ++i)
-    store(static_cast<std::int8_t>(std::round(values[i] * inverse)), to + 2 + i);
+    store(narrow<std::int8_t>(std::round(values[i] * inverse)), to + 2 + i);
 }
 
 void encode_q4_0(std::span<const float> values, std::byte* to) {
@@ -52,7 +53,7 @@ void encode_q4_0(std::span<const float> values, std::byte* to) {
       values.begin(), values.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
   const float scale = farthest / -8, inverse = scale == 0 ? 0 : 1 / scale;
   const auto code = [&](float value) {
-    return std::min(15, static_cast<int>(double{value} * double{inverse} + 8.5));
+    return std::min(15, narrow<int>(double{value} * double{inverse} + 8.5));
   };
   store_half(scale, to);
   for (std::size_t i = 0; i < kBlock / 2; ++i)

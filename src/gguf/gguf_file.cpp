@@ -1,8 +1,6 @@
 #include "hybrid_trainer/gguf/gguf_file.h"
 
-#include <algorithm>
 #include <array>
-#include <set>
 #include <string_view>
 
 #include "hybrid_trainer/core/error.h"
@@ -100,10 +98,9 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
     if (!values_.emplace(key, read_gguf_value(reader, key)).second)
       reader.fail("has the key ", key, " twice");
   }
-  std::set<std::string> names;
   for (std::uint64_t i = 0; i < tensors; ++i) {
     tensors_.push_back(read_tensor(reader));
-    if (!names.insert(tensors_.back().name).second)
+    if (!places_.emplace(tensors_.back().name, tensors_.size() - 1).second)
       reader.fail("has the tensor ", tensors_.back().name, " twice");
   }
   const std::size_t alignment = alignment_of(reader, values_);
@@ -120,8 +117,8 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
 }
 
 const GgufTensor* GgufFile::find_tensor(const std::string& name) const {
-  const auto found = std::ranges::find(tensors_, name, &GgufTensor::name);
-  return found == tensors_.end() ? nullptr : &*found;
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &tensors_[found->second];
 }
 
 const GgufTensor& GgufFile::tensor(const std::string& name) const {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hybrid_trainer/core/narrow.h"
+#include "hybrid_trainer/files/utf8.h"
+
 namespace hybrid_trainer {
 
 void GgufHeaderReader::read(void* to, std::size_t bytes, const char* what) {
@@ -19,6 +22,8 @@ std::string GgufHeaderReader::text(std::size_t most, const char* what) {
     fail("has ", what, " of ", bytes, " bytes, and ", left(), " bytes are left; copy it anew");
   std::string value(bytes, '\0');
   read(value.data(), bytes, what);
+  if (valid_utf8_bytes(value, 0) != value.size())
+    fail("has ", what, " before byte ", at_, " that is not UTF-8; convert the model anew");
   return value;
 }
 
@@ -98,7 +103,7 @@ GgufValue::Content read_array(GgufHeaderReader& reader, GgufKind kind, const std
     content = std::move(values);
   });
   if (!is_known)
-    reader.fail("the value ", key, " is an array of kind ", static_cast<std::uint32_t>(kind),
+    reader.fail("the value ", key, " is an array of kind ", narrow<std::uint32_t>(kind),
                 ", which is not read here");
   return content;
 }
@@ -121,7 +126,7 @@ GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
     value.content = static_cast<decltype(wide)>(reader.number<decltype(stored)>("a value"));
   });
   if (!is_known)
-    reader.fail("the value ", key, " is of kind ", static_cast<std::uint32_t>(value.kind),
+    reader.fail("the value ", key, " is of kind ", narrow<std::uint32_t>(value.kind),
                 ", which no version of GGUF has; copy the file anew");
   return value;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -37,12 +38,12 @@ constexpr std::pair<std::uint32_t, const char*> kOtherTypes[] = {
 
 const TypeRow* find_type(std::uint32_t number) {
   const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) {
-    return static_cast<std::uint32_t>(row.type) == number;
+    return narrow<std::uint32_t>(row.type) == number;
   });
   return found == kTypes.end() ? nullptr : found;
 }
 
-const TypeRow& row_of(GgufType type) { return *find_type(static_cast<std::uint32_t>(type)); }
+const TypeRow& row_of(GgufType type) { return *find_type(narrow<std::uint32_t>(type)); }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
 
 namespace hybrid_trainer {
@@ -47,8 +48,8 @@ std::optional<std::int64_t> GgufFile::count(const std::string& key) const {
   if (value == nullptr) return {};
   if (const auto* whole = std::get_if<std::int64_t>(&value->content)) return *whole;
   const auto* positive = std::get_if<std::uint64_t>(&value->content);
-  if (positive == nullptr || *positive > INT64_MAX) refuse_kind(*this, key, "whole number");
-  return static_cast<std::int64_t>(*positive);
+  if (positive == nullptr) refuse_kind(*this, key, "whole number");
+  return narrow<std::int64_t>(*positive, concat(path_.string(), ": ", key));
 }
 
 std::optional<double> GgufFile::number(const std::string& key) const {
@@ -75,8 +76,10 @@ std::vector<std::int64_t> GgufFile::counts(const std::string& key) const {
   const GgufValue* value = find(key);
   if (value == nullptr || !std::holds_alternative<std::vector<std::uint64_t>>(value->content))
     return array_value<std::int64_t>(*this, key, "list of whole numbers");
-  const auto& found = std::get<std::vector<std::uint64_t>>(value->content);
-  return {found.begin(), found.end()};
+  std::vector<std::int64_t> counts;
+  for (const std::uint64_t one : std::get<std::vector<std::uint64_t>>(value->content))
+    counts.push_back(narrow<std::int64_t>(one, concat(path_.string(), ": an element of ", key)));
+  return counts;
 }
 
 }  // namespace hybrid_trainer

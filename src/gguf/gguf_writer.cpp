@@ -7,6 +7,7 @@
 #include <span>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/gguf/block_formats.h"
 
@@ -30,7 +31,7 @@ class HeaderWriter {
     number<std::uint64_t>(value.size());
     text_ += value;
   }
-  void kind(GgufKind kind) { number(static_cast<std::uint32_t>(kind)); }
+  void kind(GgufKind kind) { number(narrow<std::uint32_t>(kind)); }
   void align() { text_.resize(aligned(text_.size()), '\0'); }
 
   void pair(const GgufPair& pair) {
@@ -42,9 +43,9 @@ class HeaderWriter {
   }
   void tensor(const GgufTensor& tensor, std::size_t offset) {
     string(tensor.name);
-    number(static_cast<std::uint32_t>(tensor.shape.rank()));
+    number(narrow<std::uint32_t>(tensor.shape.rank()));
     for (int i = tensor.shape.rank(); i-- > 0;) number(static_cast<std::uint64_t>(tensor.shape[i]));
-    number(static_cast<std::uint32_t>(tensor.type));
+    number(narrow<std::uint32_t>(tensor.type));
     number<std::uint64_t>(offset);
   }
 
@@ -52,8 +53,8 @@ class HeaderWriter {
   void write(GgufKind, const std::string& value) { string(value); }
   void write(GgufKind, bool value) { number<std::uint8_t>(value ? 1 : 0); }
   void write(GgufKind, double value) { number(static_cast<float>(value)); }
-  void write(GgufKind, std::int64_t value) { number(static_cast<std::int32_t>(value)); }
-  void write(GgufKind, std::uint64_t value) { number(static_cast<std::uint32_t>(value)); }
+  void write(GgufKind, std::int64_t value) { number(narrow<std::int32_t>(value)); }
+  void write(GgufKind, std::uint64_t value) { number(narrow<std::uint32_t>(value)); }
   template <class T>
   void write(GgufKind kind, const std::vector<T>& values) {
     number<std::uint64_t>(values.size());

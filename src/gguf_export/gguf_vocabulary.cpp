@@ -60,11 +60,16 @@ std::int64_t use_number(TokenUse use) {
   return 5;
 }
 
-std::string with_blanks(std::string text) {
+std::string with_blanks(const std::string& text) {
   constexpr std::string_view kBlank = "▁";
-  for (std::size_t at = 0; (at = text.find(kBlank, at)) != std::string::npos; ++at)
-    text.replace(at, kBlank.size(), " ");
-  return text;
+  std::string blanks;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t next = std::min(text.find(kBlank, at), text.size());
+    blanks.append(text, at, next - at);
+    if (next < text.size()) blanks += ' ';
+    at = next + kBlank.size();
+  }
+  return blanks;
 }
 
 /// llama.cpp joins the two parts whose token has the largest score: by minus the rank of the first

@@ -254,7 +254,7 @@ bool AdapterConfig::is_target(const std::string& module) const {
   if (layers.empty() || targets.pattern || targets.names.contains(there)) return true;
   for (const ModulePattern& name : layer_names) {
     const std::optional<std::string> layer = name.first_group(there);
-    if (layer) return layers.contains(std::atoll(layer->c_str()));
+    if (layer) return layers.contains(leading_number(*layer));
   }
   return false;
 }

@@ -1,10 +1,10 @@
 #include "src/hugging_face/adapter_tensors.h"
 
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/hugging_face/module_names.h"
 
 namespace hybrid_trainer {
 
@@ -45,7 +45,8 @@ AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t ex
 std::int64_t expert_of(const std::string& module) {
   constexpr std::string_view kExperts = ".experts.";
   const std::size_t at = module.rfind(kExperts);
-  return at == std::string::npos ? -1 : std::atoll(module.c_str() + at + kExperts.size());
+  if (at == std::string::npos) return -1;
+  return leading_number(std::string_view(module).substr(at + kExperts.size()));
 }
 
 std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts) {

@@ -68,7 +68,9 @@ bool ConfigReader::set(double& to, const json::value& value) {
   return number && !std::isnan(*number) && (to = *number, true);
 }
 bool ConfigReader::set(std::int64_t& to, const json::value& value) {
-  return value.is_int64() && (to = value.get_int64()) >= 1;
+  const std::int64_t* const number = value.if_int64();
+  const bool fits = number != nullptr && *number >= 1 && *number <= INT32_MAX;
+  return fits && (to = *number, true);  // the product of two of them fits, too
 }
 
 }  // namespace hybrid_trainer

@@ -66,7 +66,7 @@ class ConfigReader {
   static bool set(std::int64_t& to, const boost::json::value& value);
   static const char* wanted(bool) { return "true or false"; }
   static const char* wanted(double) { return "a number"; }
-  static const char* wanted(std::int64_t) { return "a whole number from 1 on"; }
+  static const char* wanted(std::int64_t) { return "a whole number from 1 to 2147483647"; }
   const boost::json::object& object_;
   std::string path_;
   std::set<std::string> known_;

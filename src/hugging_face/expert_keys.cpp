@@ -1,7 +1,5 @@
 #include "src/hugging_face/expert_keys.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/hugging_face/layer_letters.h"
 
@@ -74,7 +72,7 @@ void read_rule(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& ke
 }
 
 void read_layers(ConfigReader& reader, ModelConfig& model) {
-  const std::int64_t layers = std::clamp<std::int64_t>(model.layers, 1, 1000);  // checked later
+  const std::int64_t layers = model.layers;
   const std::string letters = letters_of_experts(reader, layers), period = period_of(letters);
   model.experts.layers = 2 * period.size() > letters.size() ? letters : period;
   if (model.experts.layers == "e") model.experts.layers.clear();

@@ -1,11 +1,11 @@
 #include "src/hugging_face/fused_experts.h"
 
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/hugging_face/module_names.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -42,7 +42,7 @@ std::optional<FileTensor> among_all(const FileTensor& tensor, std::int64_t exper
   if (at == std::string::npos || tensor.parts > 1) return {};
   const std::size_t number = at + kExperts.size(), dot = tensor.name.find('.', number);
   if (dot == std::string::npos) return {};
-  const std::int64_t expert = std::atoll(tensor.name.c_str() + number);
+  const std::int64_t expert = leading_number(std::string_view(tensor.name).substr(number));
   for (const ExpertModule& module : kModules) {
     if (tensor.name.substr(dot + 1) != module.name) continue;
     FileTensor all = tensor;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "src/hugging_face/hugging_face_files.h"
 
@@ -14,6 +15,8 @@ namespace json = boost::json;
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr std::int64_t kMostBeams = 64;
 
 /// The values of a file, or of none. Null equals absent.
 class KeyReader {
@@ -27,10 +30,11 @@ class KeyReader {
     const json::value* value = object_.if_contains(key);
     return value != nullptr && value->is_null() ? nullptr : value;
   }
-  std::int64_t count(const char* key, std::int64_t missing) const {
+  std::int64_t count(const char* key, std::int64_t missing, std::int64_t most = INT32_MAX) const {
     const json::value* value = find(key);
     if (value == nullptr) return missing;
-    if (!value->is_int64() || value->get_int64() < 0) fail(key, *value, "a whole number from 0 on");
+    if (!value->is_int64() || value->get_int64() < 0 || value->get_int64() > most)
+      fail(key, *value, concat("a whole number from 0 to ", most));
     return value->get_int64();
   }
   std::optional<double> number(const char* key) const {
@@ -52,9 +56,8 @@ class KeyReader {
     return std::string(value->get_string());
   }
   std::int32_t token(const char* key, const json::value& value) const {
-    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() > INT32_MAX)
-      fail(key, value, "a token's id");
-    return static_cast<std::int32_t>(value.get_int64());
+    if (!value.is_int64() || value.get_int64() < 0) fail(key, value, "a token's id");
+    return narrow<std::int32_t>(value.get_int64(), concat(name_, ": ", key));
   }
   std::optional<std::int32_t> token(const char* key) const {
     const json::value* value = find(key);
@@ -70,7 +73,8 @@ class KeyReader {
       if (!id.is_int64() || id.get_int64() >= 0) ids.push_back(token(key, id));  // -1: none
     return ids;
   }
-  [[noreturn]] void fail(const char* key, const json::value& value, const char* wanted) const {
+  [[noreturn]] void fail(const char* key, const json::value& value,
+                         const std::string& wanted) const {
     throw DataError(concat(name_, ": ", key, ": got ", json::serialize(value).substr(0, 60),
                            ", want ", wanted));
   }
@@ -153,7 +157,7 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
       .file = apart.empty() ? config : apart,
       .start = reader.token("decoder_start_token_id"),
       .end_tokens = reader.tokens("eos_token_id"),
-      .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1)),
+      .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1, kMostBeams)),
       .length_penalty = reader.number("length_penalty").value_or(1),
       .search_end = search_end_in(reader),
       .rules = {.first = reader.token("forced_bos_token_id"),

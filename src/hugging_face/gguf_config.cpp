@@ -10,6 +10,7 @@
 #include "hybrid_trainer/gguf/gguf_names.h"
 #include "hybrid_trainer/gguf/gguf_special_tokens.h"
 #include "hybrid_trainer/gguf/rotary_divisors.h"
+#include "src/hugging_face/layer_letters.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -208,6 +209,8 @@ class ConfigOfFile {
   void read_gemma() {
     const bool second = architecture_.family == "gemma2";
     const std::int64_t layers = count("block_count");
+    if (layers < 1 || layers > kMostLayers)
+      refuse(concat(key("block_count"), " is ", layers, ", want 1 to ", kMostLayers));
     const bool is_27b = layers == (second ? 46 : 62);
     config_["query_pre_attn_scalar"] =
         is_27b ? count("embedding_length") / count("attention.head_count") : head_size_;

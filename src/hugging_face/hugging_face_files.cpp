@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/python_floats.h"
 #include "hybrid_trainer/files/strict_json.h"
@@ -24,9 +25,8 @@ using Fixed = HuggingFaceLayout::Fixed;
 
 /// A number without decimals as an integer, which is what transformers takes for one.
 HuggingFaceLayout::Value whole(double value) {
-  const auto rounded = static_cast<std::int64_t>(value);
-  if (static_cast<double>(rounded) == value) return rounded;
-  return value;
+  if (!holds_number<std::int64_t>(value) || std::trunc(value) != value) return value;
+  return narrow<std::int64_t>(value);
 }
 HuggingFaceLayout::Value whole(std::int64_t value) { return value; }
 HuggingFaceLayout::Value whole(bool value) { return value; }
@@ -131,6 +131,7 @@ void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text
   const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
   const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
   const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
+  if (!ids.is_object()) throw DataError("token ids: want a JSON object");
   for (const auto& [key, value] : ids.get_object()) config[key] = value;
 }
 
@@ -214,10 +215,14 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
 }
 
-/// The keys of the text model alone.
+/// The keys of the text model alone. Sizes out of range are a problem before lists of layers are made.
 void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   reader.know("quantization_config");
   for (const auto& member : layout.members) read_member(reader, model, member);
+  std::vector<std::string> out_of_range;
+  collect_range_problems(model, "", out_of_range);
+  for (const std::string& problem : out_of_range) reader.problem(problem);
+  if (!out_of_range.empty()) return;
   for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
   if (layout.rope_theta) read_rotary_keys(reader, model, layout);
   read_mixer_keys(reader, model, layout);

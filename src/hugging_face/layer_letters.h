@@ -9,6 +9,9 @@
 
 namespace hybrid_trainer {
 
+/// As in ModelConfig's range: lists of layers are made of no more.
+inline constexpr std::int64_t kMostLayers = 1000;
+
 /// Words of layer_types and the letters that stand for them here, the words to name first.
 using LayerWords = std::vector<std::pair<std::string, char>>;
 

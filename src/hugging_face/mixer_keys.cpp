@@ -50,7 +50,7 @@ std::string letters_of_interval(ConfigReader& reader, std::int64_t layers, char 
 }
 
 void read_mixers(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  const std::int64_t layers = std::clamp<std::int64_t>(model.layers, 1, 1000);  // checked later
+  const std::int64_t layers = model.layers;
   std::string letters;
   if (layout.mixer_keys == MixerKeys::kAttentionLayers) {
     letters = letters_of_indices(reader, layers, layout.mixer);

@@ -1,7 +1,10 @@
 #include "src/hugging_face/module_names.h"
 
+#define BOOST_REGEX_MAX_STATE_COUNT 200000  // of one match over iterators without random access
 #include <boost/regex.hpp>
+#include <charconv>
 #include <limits>
+#include <list>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -46,14 +49,21 @@ ModulePattern::ModulePattern(const std::string& pattern) : text_(pattern.substr(
 
 std::optional<std::string> ModulePattern::first_group(const std::string& name) const {
   try {
-    boost::smatch match;
-    if (!boost::regex_match(name, match, compiled_->regex)) return {};
+    const std::list<char> letters(name.begin(), name.end());
+    boost::match_results<std::list<char>::const_iterator> match;
+    if (!boost::regex_match(letters.begin(), letters.end(), match, compiled_->regex)) return {};
     return match.size() > 1 ? match[1].str() : "";
   } catch (const std::runtime_error&) {
     throw DataError(concat("the pattern ", text_,
                            " takes too long to match; write it without "
                            "repetitions within repetitions"));
   }
+}
+
+std::int64_t leading_number(std::string_view text) {
+  std::int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc::result_out_of_range ? INT32_MAX : number;
 }
 
 std::string ModuleNames::name_of(const std::string& module) const {

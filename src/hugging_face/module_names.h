@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,9 @@ class ModulePattern {
   std::string text_;
   std::shared_ptr<const Compiled> compiled_;
 };
+
+/// The number that a text begins with, such as a layer's, within 32 bits; 0 where it has none.
+std::int64_t leading_number(std::string_view text);
 
 /// Patterns that one key may give at most.
 inline constexpr std::size_t kMostPatterns = 100;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/models/decoder_spec.h"
 #include "src/hugging_face/layer_letters.h"
 
@@ -101,8 +102,11 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
               share);
   if (model.rope_scaling.type != "dynamic") return;
   model.rope_scaling.original_context = model.context;  // and what the factor makes of it
-  model.context =
-      std::llround(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
+  const double context =
+      std::round(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
+  if (!holds_number<std::int64_t>(context))
+    return reader.problem(concat("rope_scaling: makes a context of ", context, " tokens"));
+  model.context = narrow<std::int64_t>(context);
 }
 
 bool is_of_all_layers(WindowKeys keys) {

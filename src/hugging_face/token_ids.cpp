@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
@@ -21,15 +22,20 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kEnd = "eos_token_id";
+constexpr std::int64_t kMostEnds = 1000;  // a search looks at all of them
 
 std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::string& name) {
   const json::value* ids = object.if_contains(kEnd);
   if (ids == nullptr || ids->is_null()) return {};
   std::vector<std::int32_t> tokens;
-  for (const json::value& id : ids->is_array() ? ids->get_array() : json::array{*ids}) {
-    if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() > INT32_MAX)
+  const json::array one{*ids}, &all = ids->is_array() ? ids->get_array() : one;
+  if (std::ssize(all) > kMostEnds)
+    throw DataError(
+        concat(name, ": ", kEnd, ": has ", all.size(), " tokens, want at most ", kMostEnds));
+  for (const json::value& id : all) {
+    if (!id.is_int64() || id.get_int64() < 0)
       throw DataError(concat(name, ": ", kEnd, ": want a whole number or a list"));
-    tokens.push_back(static_cast<std::int32_t>(id.get_int64()));
+    tokens.push_back(narrow<std::int32_t>(id.get_int64(), concat(name, ": ", kEnd)));
   }
   return tokens;
 }
@@ -65,8 +71,10 @@ std::vector<std::int32_t> end_token_ids_in(const fs::path& folder) {
 
 std::vector<std::int32_t> generation_end_tokens_in(const fs::path& folder) {
   if (GgufFile::is_one(folder)) {
-    const std::vector<std::int64_t> ends = read_gguf_special_tokens(GgufFile(folder)).ends;
-    return {ends.begin(), ends.end()};
+    std::vector<std::int32_t> ends;
+    for (const std::int64_t id : read_gguf_special_tokens(GgufFile(folder)).ends)
+      ends.push_back(narrow<std::int32_t>(id, "a token's id"));
+    return ends;
   }
   std::vector<std::int32_t> tokens = end_tokens_of(folder / "generation_config.json");
   return tokens.empty() ? end_tokens_of(folder / "config.json") : tokens;

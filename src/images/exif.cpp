@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "hybrid_trainer/core/narrow.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -44,7 +46,7 @@ int exif_orientation(std::string_view tiff) {
     if (bytes.number(at, 2) != kOrientationTag) continue;
     if (bytes.number(at + 2, 2) != kShort || bytes.number(at + 4, 4) != 1) return 1;
     const std::uint32_t value = bytes.number(at + 8, 2);
-    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    return value >= 1 && value <= 8 ? narrow<int>(value) : 1;
   }
   return 1;
 }

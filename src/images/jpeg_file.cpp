@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/images/exif.h"
 #include "src/images/picture_size.h"
 
@@ -19,6 +20,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr int kExifMarker = JPEG_APP0 + 1;
+constexpr long kMostMemory = 512L << 20;  // beside the picture
 constexpr std::string_view kExifStart = "Exif\0\0"sv;
 
 /// Unpacks one JPEG file with libjpeg. libjpeg leaves a call by longjmp where something is wrong: so
@@ -44,7 +46,7 @@ class JpegReader {
   PictureForm form() {
     if (!reads_header()) refuse();
     const PictureForm form{PictureKind::kJpeg, jpeg_.image_height, jpeg_.image_width};
-    check_picture_size(form.height, form.width, path_);
+    check_compressed_size(form.height, form.width, bytes_.size(), path_);
     return form;
   }
   /// Whether the end of the picture follows its header somewhere.
@@ -76,7 +78,10 @@ class JpegReader {
   static void on_error(j_common_ptr jpeg) {
     char message[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, message);
-    of(jpeg).problem_ = message;
+    const bool is_large = jpeg->err->msg_code == JERR_NO_BACKING_STORE;
+    of(jpeg).problem_ = is_large ? concat("several passes over its pixels take more than ",
+                                          kMostMemory >> 20, " MiB; want it in one (baseline)")
+                                 : message;
     std::longjmp(of(jpeg).before_, 1);
   }
   static void on_message(j_common_ptr jpeg, int level) {
@@ -106,6 +111,7 @@ class JpegReader {
   bool opens() {
     if (setjmp(before_) != 0) return false;
     jpeg_create_decompress(&jpeg_);
+    jpeg_.mem->max_memory_to_use = kMostMemory;
     jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
     return true;
@@ -132,7 +138,7 @@ class JpegReader {
       for (std::size_t c = 0; c < 3; ++c) {
         const int scaled = (255 - row[4 * x + c]) * black + 128;
         const int share = ((scaled >> 8) + scaled) >> 8;
-        *to++ = static_cast<std::uint8_t>(std::clamp(black - share, 0, 255));
+        *to++ = narrow<std::uint8_t>(std::clamp(black - share, 0, 255));
       }
     }
   }

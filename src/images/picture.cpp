@@ -6,46 +6,38 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Of a picture of height × width the place that stands at (y, x) of the upright one.
-std::pair<std::int64_t, std::int64_t> source_of(int orientation, std::int64_t y, std::int64_t x,
-                                                std::int64_t height, std::int64_t width) {
-  const std::int64_t bottom = height - 1, right = width - 1;
-  switch (orientation) {
-    case 2:
-      return {y, right - x};
-    case 3:
-      return {bottom - y, right - x};
-    case 4:
-      return {bottom - y, x};
-    case 5:
-      return {x, y};
-    case 6:
-      return {bottom - x, y};
-    case 7:
-      return {bottom - x, right - y};
-    case 8:
-      return {x, right - y};
-    default:
-      return {y, x};
-  }
+Picture transposed(const Picture& picture) {
+  Picture turned = Picture::of_size(picture.width, picture.height);
+  for (std::int64_t y = 0; y < turned.height; ++y)
+    for (std::int64_t x = 0; x < turned.width; ++x)
+      std::copy_n(picture.at(x, y), kColors, turned.at(y, x));
+  return turned;
+}
+
+void flip_rows(Picture& picture) {
+  const std::int64_t bytes = picture.width * kColors;
+  for (std::int64_t y = 0; y < picture.height / 2; ++y)
+    std::swap_ranges(picture.at(y, 0), picture.at(y, 0) + bytes,
+                     picture.at(picture.height - 1 - y, 0));
 }
 
 }  // namespace
 
 Picture upright(Picture picture, int orientation) {
   if (orientation < 2 || orientation > 8) return picture;
-  const bool lies = orientation >= 5;
-  Picture turned = Picture::of_size(lies ? picture.width : picture.height,
-                                    lies ? picture.height : picture.width);
-  for (std::int64_t y = 0; y < turned.height; ++y) {
-    for (std::int64_t x = 0; x < turned.width; ++x) {
-      const auto [from_y, from_x] = source_of(orientation, y, x, picture.height, picture.width);
-      std::copy_n(std::as_const(picture).at(from_y, from_x), kColors, turned.at(y, x));
-    }
-  }
-  return turned;
+  if (orientation >= 5) picture = transposed(picture);
+  if (orientation == 3 || orientation == 4 || orientation >= 7) flip_rows(picture);
+  const bool is_mirrored =
+      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+  return is_mirrored ? mirrored(std::move(picture)) : picture;
 }
 
-Picture mirrored(const Picture& picture) { return upright(picture, 2); }
+Picture mirrored(Picture picture) {
+  for (std::int64_t y = 0; y < picture.height; ++y)
+    for (std::int64_t x = 0; x < picture.width / 2; ++x)
+      std::swap_ranges(picture.at(y, x), picture.at(y, x) + kColors,
+                       picture.at(y, picture.width - 1 - x));
+  return picture;
+}
 
 }  // namespace hybrid_trainer

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/images/npy_file.h"
 #include "src/images/jpeg_file.h"
@@ -47,7 +48,7 @@ std::uint8_t color_of(float value, bool is_fraction, const std::string& path) {
                            is_fraction ? "fractions from 0 to 1, or whole numbers from 0 to 255 as "
                                          "array.astype('uint8') has them"
                                        : "whole numbers from 0 to 255"));
-  return static_cast<std::uint8_t>(std::lrint(is_fraction ? value * 255.0f : value));
+  return narrow<std::uint8_t>(std::lrint(is_fraction ? value * 255.0f : value));
 }
 
 Picture picture_of_array(const FilePart& path) {

@@ -71,6 +71,10 @@ PictureProcessor::PictureProcessor(const PictureSteps& steps, std::int64_t heigh
       if (steps.normalizes)
         value = (value - static_cast<float>(steps.mean[color])) /
                 static_cast<float>(steps.deviation[color]);
+      if (!std::isfinite(value))
+        throw DataError(
+            concat("preprocessor_config.json makes the pixel value ", value, " of ", i,
+                   "; want finite numbers of rescale_factor, image_mean and image_std"));
       values_[color][i] = value;
     }
 }
@@ -114,8 +118,8 @@ void PictureProcessor::write(const FilePart& path, std::span<float> to, bool mir
     }
     return;
   }
-  const Picture picture = read_picture(path);
-  write(mirrors ? mirrored(picture) : picture, to);
+  Picture picture = read_picture(path);
+  write(mirrors ? mirrored(std::move(picture)) : picture, to);
 }
 
 void PictureProcessor::write(const Picture& picture, std::span<float> to) const {
@@ -128,19 +132,27 @@ void PictureProcessor::write(const Picture& picture, std::span<float> to) const 
 }
 
 Picture PictureProcessor::shaped(const Picture& picture) const {
-  Picture result = picture;
-  if (steps_.resizes && steps_.shortest_side > 0) {
+  const auto finished = [&](const Picture& sized) {
+    return steps_.crops ? cropped(sized, steps_.crop_height, steps_.crop_width) : sized;
+  };
+  if (!steps_.resizes) return finished(picture);
+  std::int64_t height = steps_.height, width = steps_.width;
+  if (steps_.shortest_side > 0) {
     const bool is_upright = picture.width <= picture.height;
     const std::int64_t longest = std::max(picture.width, picture.height),
                        shortest = std::min(picture.width, picture.height);
     const auto side = static_cast<std::int64_t>(
         static_cast<double>(steps_.shortest_side * longest) / static_cast<double>(shortest));
-    result = resized(picture, is_upright ? side : steps_.shortest_side,
-                     is_upright ? steps_.shortest_side : side, steps_.filter);
-  } else if (steps_.resizes) {
-    result = resized(picture, steps_.height, steps_.width, steps_.filter);
+    height = is_upright ? side : steps_.shortest_side;
+    width = is_upright ? steps_.shortest_side : side;
   }
-  return steps_.crops ? cropped(result, steps_.crop_height, steps_.crop_width) : result;
+  constexpr std::int64_t kMostResized = 1 << 25;
+  if (height > kMostResized / width)
+    throw DataError(concat("a picture of ", size_text(picture.height, picture.width),
+                           " pixels becomes one of ", size_text(height, width),
+                           " by preprocessor_config.json before it is cropped; want at most ",
+                           kMostResized, " pixels, so crop the picture first"));
+  return finished(resized(picture, height, width, steps_.filter));
 }
 
 }  // namespace hybrid_trainer

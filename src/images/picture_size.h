@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,5 +11,9 @@ inline constexpr std::int64_t kMostPixels = 178'956'970;
 
 /// Throws DataError where a picture has no pixels or more than that.
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);
+/// Throws DataError, too, where a compressed file of so many bytes claims far more pixels than pictures of
+/// anything have.
+void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
+                           const std::string& path);
 
 }  // namespace hybrid_trainer

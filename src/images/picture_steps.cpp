@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 
@@ -44,7 +45,8 @@ class StepsReader {
   [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
     const json::value* got = find(key);
     throw DataError(concat(path_.native(), ": ", key, ": got ",
-                           got == nullptr ? "nothing" : json::serialize(*got), ", want ", wanted));
+                           got == nullptr ? "nothing" : json::serialize(*got).substr(0, 60),
+                           ", want ", wanted));
   }
   const json::value* find(const char* key) const {
     const json::value* value = keys_.if_contains(key);
@@ -157,7 +159,7 @@ std::string PictureSteps::json() const {
   json::object keys{{"image_processor_type", "ViTImageProcessor"},
                     {"do_resize", resizes},
                     {"size", sides(height, width)},
-                    {"resample", static_cast<int>(filter)},
+                    {"resample", narrow<int>(filter)},
                     {"do_center_crop", crops},
                     {"do_rescale", rescales},
                     {"rescale_factor", scale},

@@ -20,7 +20,8 @@ constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1A\n"sv;
 /// calls it has no local objects with destructors, and returns false then.
 class PngReader {
  public:
-  PngReader(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {
+  PngReader(std::string_view bytes, const std::string& path)
+      : bytes_(bytes.size()), rest_(bytes), path_(path) {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
     info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
     if (info_ == nullptr) {
@@ -37,7 +38,7 @@ class PngReader {
     if (!reads_header()) refuse();
     const PictureForm form{PictureKind::kPng, png_get_image_height(png_, info_),
                            png_get_image_width(png_, info_)};
-    check_picture_size(form.height, form.width, path_);
+    check_compressed_size(form.height, form.width, bytes_, path_);
     if (png_get_bit_depth(png_, info_) == 16 &&
         (png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR) == 0)
       throw DataError(concat(path_,
@@ -82,10 +83,13 @@ class PngReader {
 
   bool reads_header() {
     constexpr png_uint_32 kLongestSide = 1 << 24;
-    constexpr std::size_t kMostChunkBytes = std::size_t{64} << 20;
+    constexpr std::size_t kMostChunkBytes = std::size_t{8} << 20;
+    // Compressed texts and profiles, of which a file may have a thousand, are not unpacked.
+    constexpr png_byte kIgnored[] = "iCCP\0iTXt\0tEXt\0zTXt\0sPLT";
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_user_limits(png_, kLongestSide, kLongestSide);
     png_set_chunk_malloc_max(png_, kMostChunkBytes);
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kIgnored, sizeof kIgnored / 5);
     png_read_info(png_, info_);
     return true;
   }
@@ -117,6 +121,7 @@ class PngReader {
     return exif_orientation({reinterpret_cast<const char*>(data), bytes});
   }
 
+  std::size_t bytes_;
   std::string_view rest_;
   const std::string& path_;
   png_structp png_ = nullptr;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -78,14 +79,14 @@ std::vector<Share> shares(std::int64_t from, std::int64_t to, const Kernel& kern
     for (double weight : weights) {
       if (sum != 0) weight /= sum;
       share.weights.push_back(
-          static_cast<int>(std::copysign(0.5, weight) + weight * (1 << kFractionBits)));
+          narrow<int>(std::copysign(0.5, weight) + weight * (1 << kFractionBits)));
     }
   }
   return result;
 }
 
 std::uint8_t rounded(int sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
+  return narrow<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
 /// One pixel: the weighted sum of those that begin at `from` and are `step` bytes apart.

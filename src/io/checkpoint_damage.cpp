@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "src/io/checkpoint_files.h"
 #include "src/io/checkpoint_tensors.h"
@@ -7,27 +8,14 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Size and checksum of a file as it is now.
-FileDigest digest_of_file(const std::string& path) {
-  const InputFile file(path);
-  Checksum checksum;
-  std::vector<char> chunk(std::min(file.bytes(), std::size_t{8} << 20));
-  for (std::size_t at = 0; at < file.bytes(); at += chunk.size()) {
-    const std::size_t bytes = std::min(file.bytes() - at, chunk.size());
-    file.read_at(chunk.data(), bytes, at);
-    checksum.add(chunk.data(), bytes);
-  }
-  return {file.bytes(), checksum.text()};
-}
-
 std::string damage_of_file(const CheckpointInfo& checkpoint, const std::string& name,
                            const FileDigest& want) {
   try {
-    const FileDigest got = digest_of_file(checkpoint.path + "/" + name);
-    if (got.bytes != want.bytes)
-      return concat(name, " has ", got.bytes, " bytes, want ", want.bytes);
-    if (got.checksum != want.checksum)
-      return concat(name, " has ", got.checksum, ", want ", want.checksum);
+    const std::string path = checkpoint.path + "/" + name;
+    if (const std::size_t bytes = InputFile(path).bytes(); bytes != want.bytes)
+      return concat(name, " has ", bytes, " bytes, want ", want.bytes);
+    if (const std::string checksum = checksum_of_file(path); checksum != want.checksum)
+      return concat(name, " has ", checksum, ", want ", want.checksum);
     if (is_rank_file_name(name)) open_checkpoint_file(checkpoint, name);
     return "";
   } catch (const MissingInput&) {
@@ -46,7 +34,7 @@ std::map<std::string, int> verifiers(const CheckpointInfo& checkpoint, int ranks
   std::map<std::string, int> by_file;
   for (const auto& [size, name] : files) {
     const auto least = std::min_element(bytes.begin(), bytes.end());
-    by_file[name] = static_cast<int>(least - bytes.begin());
+    by_file[name] = narrow<int>(least - bytes.begin());
     *least += size;
   }
   return by_file;

@@ -41,8 +41,7 @@ std::string manifest_text(const CheckpointInfo& info);
 /// Reads back only what manifest_text wrote, byte for byte. Throws DataError.
 CheckpointInfo parse_manifest(const std::string& text, const std::string& path);
 
-/// The numbers, series and texts of a State as bytes, and back. Bytes to be read must come from
-/// state_bytes: pass only bytes whose checksum matched. Throws DataError.
+/// The numbers, series and texts of a State as bytes, and back. Throws DataError.
 std::string state_bytes(const State& state);
 void read_state_bytes(const std::string& bytes, State& state);
 

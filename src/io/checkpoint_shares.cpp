@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "src/io/checkpoint_files.h"
 #include "src/io/safetensors_header.h"
@@ -95,8 +96,8 @@ std::string share_text(const CheckpointInfo& written) {
     text << kFileLine << ' ' << name << ' ' << file.bytes << ' ' << file.checksum << '\n';
   for (const auto& [name, tensor] : written.tensors) {
     require(name.find('\n') == name.npos, "the name of a tensor is one line");
-    text << kTensorLine << ' ' << static_cast<int>(tensor.dtype) << ' '
-         << tensor.ranges.front().last << ' ' << tensor.shape.rank();
+    text << kTensorLine << ' ' << narrow<int>(tensor.dtype) << ' ' << tensor.ranges.front().last
+         << ' ' << tensor.shape.rank();
     for (int i = 0; i < tensor.shape.rank(); ++i) text << ' ' << tensor.shape[i];
     text << ' ' << name << '\n';
   }

@@ -15,6 +15,8 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
+constexpr std::size_t kMostProblems = 100;  // of a file: looking for the nearest names takes time
+
 std::string joined(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
@@ -106,6 +108,7 @@ struct FileReading {
 
   void read_group(const FieldNode& group, const std::string& path, const json::object& object) {
     for (const auto& [key, value] : object) {
+      if (problems.size() >= kMostProblems) return;
       const std::string name(key);
       const std::string at = joined(path, name);
       if (path.empty() && name == "$schema") continue;

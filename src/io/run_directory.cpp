@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/folder.h"
@@ -68,7 +69,7 @@ struct LockHolder {
 
 LockHolder holder_in(const std::string& lock) {
   LockHolder holder;
-  std::ifstream(lock) >> holder.process >> holder.mark;
+  std::ifstream(lock) >> std::setw(32) >> holder.process >> std::setw(256) >> holder.mark;
   const bool is_number =
       std::ranges::all_of(holder.process, [](unsigned char c) { return std::isdigit(c) != 0; });
   return is_number && holder.process.size() < 20 ? holder : LockHolder{};
@@ -80,13 +81,7 @@ bool make_folder(const RunPaths& paths) {
     throw CannotCreate(concat(paths.root, ": cannot be made a run directory: ", reason));
   };
   const bool is_new = !exists(paths.root);
-  try {
-    make_folders(paths.root);
-  } catch (const fs::filesystem_error& problem) {
-    refuse(problem.code().message());
-  } catch (const IoError& problem) {
-    refuse(problem.what());
-  }
+  make_folders(paths.root);
   if (!fs::is_directory(paths.root)) refuse("it is a file");
   if (content_of(paths) == Content::kOther) {
     throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),

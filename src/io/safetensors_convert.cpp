@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "hybrid_trainer/core/narrow.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -43,8 +45,8 @@ bool narrow_integers(void* to, const void* from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t value = 0;
     std::memcpy(&value, static_cast<const char*>(from) + i * sizeof value, sizeof value);
-    static_cast<std::int32_t*>(to)[i] = static_cast<std::int32_t>(value);
-    if (static_cast<std::int32_t>(value) != value) return false;
+    if (!holds_number<std::int32_t>(value)) return false;
+    static_cast<std::int32_t*>(to)[i] = narrow<std::int32_t>(value);
   }
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
@@ -62,7 +63,7 @@ void RowStates::save(State& state) const {
 
 void RowStates::load(const State& state, const Stream& stream) {
   now_.clear();
-  now_.resize(static_cast<std::size_t>(state.integer("carried.branches")));
+  now_.resize(narrow<std::uint16_t>(state.integer("carried.branches"), "carried.branches"));
   const auto read = [&](const std::string& name) {
     const auto found = state.tensors.find(name);
     if (found == state.tensors.end()) return Tensor{};

@@ -5,27 +5,23 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/folder.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/observability/metrics_tail.h"
 #include "src/observability/step_record_json.h"
 
 namespace hybrid_trainer {
 namespace {
 
-/// Visits complete lines that are records, with the offset after each, until `visit` returns false.
+/// Visits complete lines that are records, with the offset after each.
 template <class Visit>
 void visit_records(const std::filesystem::path& path, const Visit& visit) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw MissingInput(concat("cannot read ", path.string(), ": ", std::strerror(errno)));
-  std::string line;
-  std::int64_t end = 0;
-  while (std::getline(in, line) && !in.eof()) {
-    end += static_cast<std::int64_t>(line.size()) + 1;
-    const auto record = parse_json_line(line);
-    if (record && !visit(*record, end)) return;
-  }
+  const InputFile is_there(path);
+  MetricsTail tail(path);
+  tail.read([] {},
+            [&](const StepRecord& record, std::string_view) { visit(record, tail.offset()); });
 }
 
 [[noreturn]] void throw_not_durable(const std::filesystem::path& path) {
@@ -45,10 +41,10 @@ JsonlSink::JsonlSink(std::filesystem::path path)
 
 void JsonlSink::truncate_after(std::int64_t step) {
   std::int64_t kept = 0;
+  bool is_later = false;
   visit_records(path_, [&](const StepRecord& record, std::int64_t end) {
-    if (record.step > step) return false;
-    kept = end;
-    return true;
+    is_later = is_later || record.step > step;
+    if (!is_later) kept = end;
   });
   if (::ftruncate(file_.number(), kept) != 0) {
     throw IoError(concat("cannot shorten ", path_.string(), ": ", std::strerror(errno)));
@@ -77,10 +73,7 @@ void JsonlSink::sync() {
 
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit) {
-  visit_records(path, [&](const StepRecord& record, std::int64_t) {
-    visit(record);
-    return true;
-  });
+  visit_records(path, [&](const StepRecord& record, std::int64_t) { visit(record); });
 }
 
 }  // namespace hybrid_trainer

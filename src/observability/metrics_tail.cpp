@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
-constexpr std::size_t kMostLine = std::size_t{1} << 26;  // a longer one is no record
+constexpr std::size_t kMostLine = std::size_t{8} << 20;  // a longer one is no record
 
 /// Up to `bytes` at `offset`; fewer where the file ends.
 std::string read_some(int file, std::size_t bytes, std::int64_t offset,
@@ -69,15 +69,15 @@ MetricsTail::Change MetricsTail::read(
          begin = end + 1) {
       const std::string_view line = std::string_view(text).substr(begin, end - begin);
       last_line_.assign(line).push_back('\n');
+      offset_ += std::ssize(last_line_);
       if (const auto record = parse_json_line(line)) {
         visit(*record, line);
         if (change == Change::kNone) change = Change::kMore;
       }
     }
-    offset_ += static_cast<std::int64_t>(begin);
     text.erase(0, begin);
     if (text.size() > kMostLine)
-      throw IoError(concat(path_.string(), ": a line of more than ", kMostLine >> 20, " MiB"));
+      throw DataError(concat(path_.string(), ": a line of more than ", kMostLine >> 20, " MiB"));
   }
   return change;
 }

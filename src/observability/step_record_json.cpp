@@ -53,6 +53,8 @@ class LineWriter {
   json::object& line_;
 };
 
+/// Reads a line of metrics.jsonl, which may be anybody's: what no training run has is refused, so that
+/// sums and differences of records fit their types.
 class LineReader {
  public:
   explicit LineReader(const json::object& line) : line_(line) {}
@@ -67,15 +69,24 @@ class LineReader {
     if constexpr (std::is_enum_v<Value>) {
       read_name(from, value);
     } else {
-      value = from.to_number<Value>();
+      value = number_in<Value>(from);
     }
   }
   static void read(const json::value& from, double& value) {
-    value = from.is_null() ? std::numeric_limits<double>::quiet_NaN() : from.to_number<double>();
+    value = from.is_null() ? std::numeric_limits<double>::quiet_NaN() : number_in<double>(from);
   }
   template <class Value>
   static void read(const json::value& from, std::optional<Value>& value) {
-    if (!from.is_null()) value = from.to_number<Value>();
+    if (!from.is_null()) value = number_in<Value>(from);
+  }
+  template <class Number>
+  static Number number_in(const json::value& from) {
+    constexpr double kMost = std::is_floating_point_v<Number> ? 1e100
+                             : std::is_unsigned_v<Number>     ? 1e18  // bytes
+                                                              : 1e12;     // counts, which are added up
+    const double size = std::abs(from.to_number<double>());
+    if (!(size <= kMost)) throw DataError(concat("the number ", size, " is out of range"));
+    return from.to_number<Number>();
   }
   static void read(const json::value& from, bool& value) { value = from.as_bool(); }
   static void read(const json::value& from, std::string& value) {
@@ -85,21 +96,22 @@ class LineReader {
     for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
       const json::value* const found =
           from.as_object().if_contains(name_of(static_cast<MemoryKind>(kind)));
-      if (found != nullptr) bytes[kind] = found->to_number<std::size_t>();
+      if (found != nullptr) bytes[kind] = number_in<std::size_t>(*found);
     }
   }
   static void read(const json::value& from, ExpertLoads& loads) {
     const auto numbers = [&](const char* key, auto& to) {
       for (const json::value& number : from.at(key).as_array())
-        to.push_back(
-            number.to_number<typename std::remove_reference_t<decltype(to)>::value_type>());
+        to.push_back(number_in<typename std::remove_reference_t<decltype(to)>::value_type>(number));
     };
     numbers("most", loads.most);
     numbers("least", loads.least);
     numbers("entropy", loads.entropy);
     numbers("dead", loads.dead);
-    loads.balance_loss = from.at("balance_loss").to_number<double>();
-    loads.z_loss = from.at("z_loss").to_number<double>();
+    for (const std::size_t layers : {loads.least.size(), loads.entropy.size(), loads.dead.size()})
+      if (layers != loads.most.size()) throw DataError("lists of layers differ in length");
+    loads.balance_loss = number_in<double>(from.at("balance_loss"));
+    loads.z_loss = number_in<double>(from.at("z_loss"));
   }
   template <class Named>
   static void read_name(const json::value& name, Named& value) {

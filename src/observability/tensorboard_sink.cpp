@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -59,8 +59,9 @@ std::vector<EventFile> event_files_in(const fs::path& folder) {
     start.resize(static_cast<std::size_t>(in.gcount()));
     const auto found = start_of_events(start);
     if (!found) continue;
-    files.push_back(
-        {entry.path(), *found, std::strtoll(name.c_str() + std::strlen(kNameStart), nullptr, 10)});
+    std::uint32_t made_at = 0;  // 0, too, where the name has no such number
+    std::from_chars(name.data() + std::strlen(kNameStart), name.data() + name.size(), made_at);
+    files.push_back({entry.path(), *found, made_at});
   }
   return files;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
@@ -32,13 +33,18 @@ std::string text_at(const boost::json::object& event, const char* key) {
 }  // namespace
 
 void TraceFile::Open::add(const boost::json::object& event) {
-  const auto number = [&](const char* key) { return event.at(key).to_number<std::int64_t>(); };
+  const auto number = [&](const char* key) {
+    constexpr std::int64_t kMost = 1'000'000'000'000'000;  // microseconds: 31 years
+    const auto found = event.at(key).to_number<std::int64_t>();
+    if (found < 0 || found > kMost) throw DataError(concat(key, " is out of range"));
+    return found;
+  };
   const std::string type = text_at(event, "ph"), name = text_at(event, "name");
   last = std::max(last, number("ts"));
   if (type == "B") phase = name;
   if (type == "E") phase.clear();
   if (type == "b") {
-    blocks[number("id")] = {name, static_cast<int>(number("pid"))};
+    blocks[number("id")] = {name, narrow<int>(number("pid"))};
     blocks_begun = std::max(blocks_begun, number("id"));
   }
   if (type == "e") blocks.erase(number("id"));
@@ -66,9 +72,13 @@ TraceFile::Open TraceFile::cut_after(std::int64_t step) {
     if (begin == 0 && line == "[") continue;
     const auto event = event_of(line);
     if (!event) break;
-    open.add(*event);
-    if (text_at(*event, "ph") != "X") continue;
-    if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
+    try {
+      open.add(*event);
+      if (text_at(*event, "ph") != "X") continue;
+      if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
+    } catch (const std::exception&) {  // of Boost.JSON: the event is none of ours
+      break;
+    }
     kept = begin + static_cast<std::int64_t>(line.find_last_of('}')) + 1;
     kept_open = open;
   }

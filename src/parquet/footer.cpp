@@ -1,6 +1,7 @@
 #include "src/parquet/footer.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/parquet/schema_tree.h"
 #include "src/parquet/thrift_reader.h"
 
@@ -11,7 +12,7 @@ constexpr std::size_t kMostElements = 10'000;
 
 int small(std::int64_t value) {
   if (value < 0 || value > 1 << 20) throw DataError("its metadata have a number out of range");
-  return static_cast<int>(value);
+  return narrow<int>(value);
 }
 
 bool is_integer(int type) {
@@ -56,7 +57,7 @@ SchemaElement read_element(ThriftReader& reader) {
   if (element.converted >= 11 && element.converted <= 14) element.is_unsigned = true;
   const bool is_group = element.children > 0;
   if (!is_group) element.children = -1;
-  constexpr int kTypes = static_cast<int>(ParquetType::kFixedLenByteArray) + 1;
+  constexpr int kTypes = narrow<int>(ParquetType::kFixedLenByteArray) + 1;
   if (!has_name || element.repetition > 2 ||
       (!is_group && (element.type < 0 || element.type >= kTypes)))
     throw DataError("its schema has an element that is neither a column nor a group of them");
@@ -96,19 +97,29 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
   });
   if (nodes_.empty()) throw DataError("has no columns");
   std::int64_t rows = 0;
-  for (const Group& group : groups_) rows += group.rows;
+  for (const Group& group : groups_) check_count(rows += group.rows, "rows");
   if (rows != rows_)
     throw DataError(concat("says that it has ", rows_, " rows, and its row groups have ", rows));
+}
+
+void Footer::check_count(std::int64_t count, const char* what) const {
+  constexpr std::uint64_t kAlwaysAllowed = 1'000'000, kMostPerByte = 64;
+  const std::uint64_t most = kAlwaysAllowed + kMostPerByte * pages_end_;
+  if (count < 0 || static_cast<std::uint64_t>(count) > most)
+    throw DataError(concat("is damaged: it says that its ", pages_end_, " bytes hold ", count, " ",
+                           what, "; want at most ", most, ", so ", kMostPerByte, " for each byte"));
 }
 
 void Footer::add_group(std::string_view bytes) {
   Group group{bytes};
   ThriftReader reader(bytes);
-  std::size_t columns = 0;
   reader.read_struct([&](int id, int type) {
     if (id == 1 && type == ThriftReader::kList) {
       reader.read_list([&](int of_list) {
-        ++columns;
+        if (of_list != ThriftReader::kStruct || group.chunks.size() == all_columns_)
+          throw DataError(concat("has a row group with other columns than its schema, which has ",
+                                 all_columns_));
+        group.chunks.push_back(narrow<std::uint32_t>(reader.position()));
         reader.skip(of_list);
       });
       return true;
@@ -117,19 +128,19 @@ void Footer::add_group(std::string_view bytes) {
     group.rows = reader.read_integer();
     return true;
   });
-  constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
-  if (group.rows < 0 || group.rows > kMostRows || columns != all_columns_)
-    throw DataError(concat("has a row group with ", group.rows, " rows and ", columns,
+  if (group.rows < 0 || group.chunks.size() != all_columns_)
+    throw DataError(concat("has a row group with ", group.rows, " rows and ", group.chunks.size(),
                            " columns, and the schema ", all_columns_));
-  groups_.push_back(group);
+  check_count(group.rows, "rows");
+  groups_.push_back(std::move(group));
 }
 
 ColumnChunk Footer::chunk(std::size_t group, const ParquetColumn& column) const {
-  ThriftReader reader(groups_.at(group).bytes);
+  const Group& of_group = groups_.at(group);
+  ThriftReader reader(of_group.bytes.substr(of_group.chunks.at(column.chunk)));
   ColumnChunk chunk;
   std::int64_t data = -1, dictionary = -1, bytes = -1;
   int type_in_file = -1;
-  std::size_t index = 0;
   const auto read_metadata = [&](int id, int type) {
     if (!is_integer(type)) return false;
     const std::int64_t value = reader.read_integer();
@@ -150,20 +161,15 @@ ColumnChunk Footer::chunk(std::size_t group, const ParquetColumn& column) const 
     reader.read_struct(read_metadata);
     return true;
   };
-  reader.read_struct([&](int id, int type) {
-    if (id != 1 || type != ThriftReader::kList) return false;
-    reader.read_list([&](int of_list) {
-      index++ == column.chunk ? reader.read_struct(read_chunk) : reader.skip(of_list);
-    });
-    return true;
-  });
-  if (groups_.at(group).rows == 0 && chunk.values == 0) return {chunk.codec};
+  reader.read_struct(read_chunk);
+  if (of_group.rows == 0 && chunk.values == 0) return {chunk.codec};
+  check_count(chunk.values, "values of a column");
   const bool begins_with_dictionary = dictionary > 0 && dictionary < data;
   const std::int64_t begin = begins_with_dictionary ? dictionary : data;
   const auto end = static_cast<std::int64_t>(pages_end_);
-  if (begin < 4 || bytes < 0 || begin > end || bytes > end - begin || chunk.values < 0 ||
-      chunk.values < (column.most_repetition == 0 ? groups_.at(group).rows : 0) ||
-      type_in_file != static_cast<int>(column.type))
+  if (begin < 4 || bytes < 0 || begin > end || bytes > end - begin ||
+      (column.most_repetition == 0 && chunk.values != of_group.rows) ||
+      type_in_file != narrow<int>(column.type))
     throw DataError(
         concat("is damaged: the pages of column ", column.name, " are not where its metadata say"));
   chunk.begin = static_cast<std::uint64_t>(begin);

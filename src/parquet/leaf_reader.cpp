@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/parquet/page_codec.h"
 #include "src/parquet/thrift_reader.h"
 
@@ -13,7 +14,9 @@ namespace {
 
 enum PageType { kData = 0, kDictionary = 2, kData2 = 3 };
 
-int bits_of(int largest) { return std::bit_width(static_cast<unsigned>(largest)); }
+constexpr std::size_t kLongestHeader = 16 << 20;
+
+int bits_of(int largest) { return narrow<int>(std::bit_width(narrow<unsigned>(largest))); }
 
 }  // namespace
 
@@ -56,11 +59,15 @@ void LeafReader::load() {
   if (has_place_) return;
   if (left_ == 0) throw DataError(concat("column ", column_.name, " ends before others"));
   while (left_in_page_ == 0) read_page();
-  repetition_ = column_.most_repetition == 0 ? 0 : static_cast<int>(repetitions_.next());
-  definition_ = column_.most_definition == 0 ? 0 : static_cast<int>(definitions_.next());
-  if (repetition_ > column_.most_repetition || definition_ > column_.most_definition)
-    throw DataError(
-        concat("column ", column_.name, " is damaged: it is nested deeper than its schema"));
+  const auto level = [&](RunReader& levels, int most) {
+    const std::uint32_t read = most == 0 ? 0 : levels.next();
+    if (std::cmp_greater(read, most))
+      throw DataError(
+          concat("column ", column_.name, " is damaged: it is nested deeper than its schema"));
+    return narrow<int>(read);
+  };
+  repetition_ = level(repetitions_, column_.most_repetition);
+  definition_ = level(definitions_, column_.most_definition);
   has_place_ = true;
 }
 
@@ -75,7 +82,9 @@ void LeafReader::read_page() {
     chunk_.begin += bytes;
     return;
   }
-  if (page.values < 0) throw DataError(concat("column ", column_.name, " has a page without size"));
+  if (page.values < 0 || (page.type != kDictionary && page.values > left_))
+    throw DataError(concat("column ", column_.name, " has a page of ", page.values, " values, and ",
+                           left_, " are left"));
   compressed_.resize(bytes);
   file_.read_at(compressed_.data(), bytes, chunk_.begin);
   chunk_.begin += bytes;
@@ -90,7 +99,7 @@ void LeafReader::read_page() {
 
 LeafReader::Page LeafReader::read_header() {
   constexpr std::size_t kUsual = 1024;
-  const std::size_t most = chunk_.end - chunk_.begin;
+  const std::size_t most = std::min(kLongestHeader, chunk_.end - chunk_.begin);
   std::string bytes;
   for (std::size_t read = std::min(kUsual, most);; read = std::min(8 * read, most)) {
     bytes.resize(read);
@@ -99,7 +108,7 @@ LeafReader::Page LeafReader::read_header() {
     Page page;
     const auto set = [&](std::int64_t& number, int type) {
       if (type != ThriftReader::kI32) return false;
-      number = reader.read_integer();
+      number = narrow<std::int32_t>(reader.read_integer(), "a number of a page's header");
       return true;
     };
     const auto read_data = [&](int id, int type) {
@@ -121,13 +130,13 @@ LeafReader::Page LeafReader::read_header() {
       reader.read_struct([&](int id, int type) {
         std::int64_t number = 0;
         if (id == 1 && set(number, type))
-          page.type = static_cast<int>(number);
+          page.type = narrow<int>(number);
         else if (id == 2)
           return set(page.bytes, type);
         else if (id == 3)
           return set(page.compressed, type);
         else if (id == 4 && set(number, type))
-          page.checksum = static_cast<std::uint32_t>(number);
+          page.checksum = std::bit_cast<std::uint32_t>(narrow<std::int32_t>(number));
         else if ((id == 5 || id == 7) && type == ThriftReader::kStruct)
           reader.read_struct(read_data);
         else if (id == 8 && type == ThriftReader::kStruct)
@@ -194,9 +203,9 @@ void LeafReader::read_body(const Page& page) {
 }
 
 void LeafReader::begin_values(const Page& page, std::string_view values) {
-  left_in_page_ = std::min(page.values, left_);
-  values_ = read_values(values, static_cast<std::uint64_t>(page.values),
-                        static_cast<int>(page.encoding), column_, dictionary_.get());
+  left_in_page_ = page.values;
+  values_ = read_values(values, static_cast<std::uint64_t>(page.values), narrow<int>(page.encoding),
+                        column_, dictionary_.get());
 }
 
 }  // namespace hybrid_trainer

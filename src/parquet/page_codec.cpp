@@ -2,13 +2,14 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/parquet/snappy.h"
 
 namespace hybrid_trainer {
@@ -16,6 +17,9 @@ namespace {
 
 enum { kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6 };
 constexpr std::size_t kLeastRoom = 4 << 10;
+/// A page may always have so many bytes, and more in proportion to its compressed ones: gzip makes at
+/// most 1,032 of one.
+constexpr std::size_t kAlwaysAllowed = 16 << 20, kMostTimes = 1'032;
 
 [[noreturn]] void refuse_page(const char* codec) {
   throw DataError(
@@ -29,13 +33,13 @@ void decompress_gzip(std::string_view in, std::size_t size, std::string& out) {
   if (inflateInit2(&stream, kGzipOrZlib) != Z_OK) throw DataError("zlib does not start");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
-  stream.avail_in = static_cast<uInt>(in.size());
+  stream.avail_in = narrow<uInt>(in.size(), "a page's size");
   out.clear();
   out.resize(std::min(size, std::max(kLeastRoom, 4 * in.size())));
   std::size_t filled = 0;
   while (true) {
     stream.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
-    stream.avail_out = static_cast<uInt>(out.size() - filled);
+    stream.avail_out = narrow<uInt>(out.size() - filled, "a page's size");
     const int result = inflate(&stream, Z_NO_FLUSH);
     filled = out.size() - stream.avail_out;
     if (result == Z_STREAM_END && stream.avail_in > 0) {
@@ -58,7 +62,8 @@ void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
     out.resize(std::min(size, room));
     const std::size_t got = ZSTD_decompress(out.data(), out.size(), in.data(), in.size());
     if (!ZSTD_isError(got) && got == size) return;
-    if (out.size() == size || !ZSTD_isError(got)) refuse_page("zstd");
+    const bool is_short = ZSTD_getErrorCode(got) == ZSTD_error_dstSize_tooSmall;
+    if (out.size() == size || !is_short) refuse_page("zstd");
   }
 }
 
@@ -67,15 +72,18 @@ void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
 void check_codec(int codec) {
   static constexpr std::array kNames{"", "", "", "LZO", "BROTLI", "LZ4", "", "LZ4_RAW"};
   if (codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd) return;
-  const bool is_known = codec > 0 && codec < static_cast<int>(kNames.size());
+  const auto place = static_cast<std::size_t>(codec);  // huge where it is negative
   throw DataError(concat("is compressed by ",
-                         is_known ? kNames[static_cast<std::size_t>(codec)] : "an unknown codec",
+                         place < kNames.size() ? kNames[place] : "an unknown codec",
                          ", which is not read; want snappy, gzip, zstd or none"));
 }
 
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out) {
   check_codec(codec);
-  if (in.size() > std::numeric_limits<uInt>::max()) throw DataError("has a page of 4 GiB");
+  if (codec != kNone && size > kAlwaysAllowed + kMostTimes * in.size())
+    throw DataError(concat("a page is damaged: it says that its ", in.size(), " bytes hold ", size,
+                           "; want at most ", kAlwaysAllowed, " and ", kMostTimes,
+                           " for each of them"));
   if (codec == kSnappy) {
     decompress_snappy(in, size, out);
   } else if (size == 0) {
@@ -91,8 +99,7 @@ void decompress_page(int codec, std::string_view in, std::size_t size, std::stri
 }
 
 unsigned page_checksum(std::string_view page) {
-  return static_cast<unsigned>(
-      crc32(0, reinterpret_cast<const Bytef*>(page.data()), static_cast<uInt>(page.size())));
+  return narrow<unsigned>(crc32_z(0, reinterpret_cast<const Bytef*>(page.data()), page.size()));
 }
 
 }  // namespace hybrid_trainer

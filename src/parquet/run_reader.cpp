@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 
 namespace hybrid_trainer {
 
@@ -38,7 +39,7 @@ std::uint64_t take_varint(std::string_view& bytes) {
 
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width) {
   const std::uint64_t bit = i * static_cast<std::uint64_t>(width), byte = bit / 8;
-  const int shift = static_cast<int>(bit % 8);
+  const int shift = narrow<int>(bit % 8);
   if (byte >= packed.size()) return 0;
   std::uint64_t low = 0;
   std::memcpy(&low, packed.data() + byte, std::min<std::uint64_t>(8, packed.size() - byte));
@@ -78,7 +79,7 @@ std::uint32_t RunReader::next() {
   if (left_ == 0) begin_run();
   --left_;
   if (!is_packed_) return repeated_;
-  return static_cast<std::uint32_t>(unpacked(packed_, at_++, width_));
+  return narrow<std::uint32_t>(unpacked(packed_, at_++, width_));
 }
 
 }  // namespace hybrid_trainer

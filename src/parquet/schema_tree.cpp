@@ -3,11 +3,13 @@
 #include <array>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 
 namespace hybrid_trainer {
 namespace {
 
 constexpr int kDeepest = 32;
+constexpr std::size_t kLongestPath = 4096;  // each column below a group has the group's name
 enum { kOptional = 1, kRepeated = 2 };
 
 /// Why values of such an element cannot be read, or "".
@@ -18,13 +20,13 @@ std::string problem_of(const SchemaElement& element) {
       "", "", "", "", "", "DECIMAL", "DATE", "TIME", "TIME", "TIMESTAMP", "TIMESTAMP",
       "", "", "", "", "", "",        "",     "",     "",     "BSON",      "INTERVAL"};
   const auto named = [](const auto& names, int number) -> std::string {
-    const bool is_known = number >= 0 && number < static_cast<int>(names.size());
-    return is_known ? names[static_cast<std::size_t>(number)] : "";
+    const auto place = static_cast<std::size_t>(number);  // huge where it is negative
+    return place < names.size() ? names[place] : "";
   };
   std::string name = named(kOfLogical, element.logical);
   if (name.empty()) name = named(kOfConverted, element.converted);
-  if (name.empty() && element.type == static_cast<int>(ParquetType::kInt96)) name = "INT96";
-  if (name.empty() && element.type == static_cast<int>(ParquetType::kFixedLenByteArray))
+  if (name.empty() && element.type == narrow<int>(ParquetType::kInt96)) name = "INT96";
+  if (name.empty() && element.type == narrow<int>(ParquetType::kFixedLenByteArray))
     name = "FIXED_LEN_BYTE_ARRAY";
   return name.empty() ? "" : "of type " + name;
 }
@@ -102,6 +104,9 @@ class TreeBuilder {
     if (above.depth > kDeepest) throw DataError("its columns are nested too deep");
     const Above here{concat(above.path, above.path.empty() ? "" : ".", element.name),
                      above.depth + 1};
+    if (here.path.size() > kLongestPath)
+      throw DataError(concat("has a column whose name, with those of its groups, takes ",
+                             here.path.size(), " bytes; want at most ", kLongestPath));
     if (element.children < 0) return leaf(element, levels, here);
     const bool has_one =
         element.children == 1 && at_ < elements_.size() && elements_[at_].repetition == kRepeated;

@@ -45,9 +45,9 @@ class Snappy {
     if (at_ == in_.size()) damaged();
     return static_cast<unsigned char>(in_[at_++]);
   }
-  std::size_t number(int bytes) {
+  std::size_t number(std::size_t bytes) {
     std::size_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= std::size_t{byte()} << (8 * i);
+    for (std::size_t i = 0; i < bytes; ++i) value |= std::size_t{byte()} << (8 * i);
     return value;
   }
   std::size_t read_size() {
@@ -67,7 +67,7 @@ class Snappy {
     return out_.data() + filled_;
   }
   void literal(std::size_t code) {
-    const std::size_t bytes = 1 + (code < 60 ? code : number(static_cast<int>(code) - 59));
+    const std::size_t bytes = 1 + (code < 60 ? code : number(code - 59));
     if (bytes > in_.size() - at_) damaged();
     std::memcpy(room(bytes), in_.data() + at_, bytes);
     at_ += bytes;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 
 namespace hybrid_trainer {
 
@@ -44,7 +45,8 @@ class ThriftReader {
       const auto byte = static_cast<unsigned char>(next_byte());
       const int type = byte & 15;
       if (type == 0) return;
-      id = byte >> 4 != 0 ? id + (byte >> 4) : static_cast<int>(read_integer());
+      const std::int64_t next = byte >> 4 != 0 ? id + (byte >> 4) : read_integer();
+      id = narrow<std::int16_t>(next, "the number of a field of its metadata");
       if (!f(id, type)) skip(type);
     }
   }

@@ -1,9 +1,11 @@
 #include "src/parquet/value_reader.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "src/parquet/delta_reader.h"
 #include "src/parquet/run_reader.h"
 
@@ -28,8 +30,7 @@ std::size_t width_of(ParquetType type) {
 
 ParquetValue as_integer(std::int64_t value, const ParquetColumn& column) {
   if (!column.is_unsigned) return value;
-  if (column.type == ParquetType::kInt32)
-    return std::int64_t{static_cast<std::uint32_t>(static_cast<std::uint64_t>(value))};
+  if (column.type == ParquetType::kInt32) return value & 0xFFFFFFFF;
   if (value < 0) throw DataError(concat("column ", column.name, " has an integer beyond 63 bits"));
   return value;
 }
@@ -121,8 +122,9 @@ class DeltaIntegers final : public ValueReader {
       : deltas_(bytes, size), column_(column) {}
   ParquetValue next() override {
     const std::int64_t value = deltas_.next();
-    const bool is_short = column_.type == ParquetType::kInt32;
-    return as_integer(is_short ? static_cast<std::int32_t>(value) : value, column_);
+    if (column_.type != ParquetType::kInt32) return as_integer(value, column_);
+    const auto low = narrow<std::uint32_t>(value & 0xFFFFFFFF);  // differences wrap around
+    return as_integer(std::bit_cast<std::int32_t>(low), column_);
   }
 
  private:
@@ -199,7 +201,7 @@ ValueDictionary::ValueDictionary(std::string bytes, std::uint64_t size, const Pa
   if (column.type == ParquetType::kByteArray) {
     std::string_view rest = bytes_;
     for (std::uint64_t i = 0; i < size; ++i) {
-      begins_.push_back(static_cast<std::uint32_t>(bytes_.size() - rest.size()));
+      begins_.push_back(narrow<std::uint32_t>(bytes_.size() - rest.size(), "a dictionary's size"));
       const std::uint32_t length = take_u32(rest);
       take_bytes(rest, length);
     }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/core/warning.h"
@@ -69,7 +70,7 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
   const Tensor tokens = Tensor::empty({1, length}, DType::kI32, MemoryKind::kData, stream);
   for (std::int64_t i = 0; i < length; ++i) {
-    tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(random_below(
+    tokens.data<std::int32_t>()[i] = narrow<std::int32_t>(random_below(
         {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
   }
   const Pass pass{.training = false};
@@ -199,7 +200,7 @@ std::string text_of_words(const Tokenizer& tokenizer) {
   const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
   std::string text = "A text";
   for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); id += step)
-    text += concat(" ", tokenizer.token_bytes(static_cast<std::int32_t>(id)));
+    text += concat(" ", tokenizer.token_bytes(narrow<std::int32_t>(id)));
   return text;
 }
 

@@ -11,7 +11,8 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 void forbid(std::span<float> scores, std::int64_t begin, std::int64_t end) {
   const std::int64_t last = std::min<std::int64_t>(end, std::ssize(scores));
-  for (std::int64_t id = begin; id < last; ++id) scores[static_cast<std::size_t>(id)] = kNever;
+  for (std::int64_t id = std::max<std::int64_t>(begin, 0); id < last; ++id)
+    scores[static_cast<std::size_t>(id)] = kNever;
 }
 
 /// log Σ e^score.
@@ -46,7 +47,8 @@ void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t
   if (latest != written.rend()) forbid(scores, first, *latest + (last && !before ? 0 : 1));
   if (written.empty()) {
     forbid_words(first);
-    if (tokens.latest_first_time) forbid(scores, first + *tokens.latest_first_time + 1, all);
+    if (tokens.latest_first_time)
+      forbid(scores, first + std::int64_t{*tokens.latest_first_time} + 1, all);
   }
   if (first >= all) return;
   const auto begin = static_cast<std::size_t>(first), end = static_cast<std::size_t>(all);

@@ -36,11 +36,12 @@ class WindowWriter {
   std::string language() {
     const std::vector<std::int32_t> start{tokens_.start};
     const std::span<const float> scores = search_.logits(start);
-    const auto likelier = [&](const auto& a, const auto& b) {
-      return scores[static_cast<std::size_t>(a.second)] <
-             scores[static_cast<std::size_t>(b.second)];
+    const auto score = [&](const auto& language) {
+      return language.second < std::ssize(scores)
+                 ? scores[static_cast<std::size_t>(language.second)]
+                 : -std::numeric_limits<float>::infinity();
     };
-    return std::ranges::max_element(tokens_.languages, likelier)->first;
+    return std::ranges::max_element(tokens_.languages, {}, score)->first;
   }
   /// Without the token that ends it.
   std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 namespace {
+
+constexpr std::size_t kLongestName = 4096;
 
 /// Bytes of the line break at the start of a text; 0: there is none.
 std::size_t break_bytes(std::string_view text) {
@@ -61,9 +64,14 @@ CsvRows::CsvRows(std::string_view content, std::string path, const std::vector<s
   const std::optional<char> named = take_separator_line(rest_);
   separator_ = named ? *named : separator_of(rest_, wanted);
   std::vector<Cell> cells;
+  std::unordered_set<std::string> seen;
   if (!next(cells)) return;
   for (Cell& cell : cells) {
-    const bool is_twice = !cell.text.empty() && std::ranges::count(names_, cell.text) > 0;
+    if (cell.text.size() > kLongestName)  // each row repeats it
+      throw DataError(concat(path_, ": column ", names_.size() + 1, " has a name of ",
+                             cell.text.size(), " bytes; want at most ", kLongestName,
+                             ", and the names in the first line"));
+    const bool is_twice = !cell.text.empty() && !seen.insert(cell.text).second;
     if (is_twice) throw DataError(concat(path_, ": two columns have the name ", cell.text));
     names_.push_back(std::move(cell.text));
   }

@@ -18,14 +18,38 @@ struct RowAllowance {
   std::size_t values = 0, bytes = 0;
 };
 
+/// What all rows may hold: dictionaries and runs make much of a few bytes, and a reader may keep it all.
+class TableAllowance {
+ public:
+  explicit TableAllowance(const ParquetFile& file)
+      : file_bytes_(file.bytes()), left_(kAlwaysAllowed + kMostTimes * file.bytes()) {}
+
+  void spend(std::size_t bytes) {
+    if (bytes > left_)
+      throw DataError(
+          concat("the ", file_bytes_, " bytes of the file make rows of more than ",
+                 kAlwaysAllowed >> 20, " MiB and ", kMostTimes,
+                 " times as many bytes; leave out columns that say the same in all rows"));
+    left_ -= bytes;
+  }
+
+ private:
+  static constexpr std::size_t kAlwaysAllowed = 64 << 20, kMostTimes = 256;
+  std::size_t file_bytes_, left_;
+};
+
+constexpr std::size_t kBytesOfRow = 64, kBytesOfValue = 16;
+
 /// A column of a row group.
 class ColumnRows {
  public:
-  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool takes_bytes)
+  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool takes_bytes,
+             TableAllowance& table)
       : node_(node),
         takes_bytes_(takes_bytes),
         leaves_(file.open(group, node)),
-        allowed_{(64u << 10) + file.bytes() / 16, (16u << 20) + 16 * file.bytes()} {}
+        allowed_{(64u << 10) + file.bytes() / 16, (16u << 20) + 16 * file.bytes()},
+        table_(table) {}
 
   json::value next() {
     left_ = allowed_;
@@ -47,6 +71,7 @@ class ColumnRows {
 
   json::value read(const ParquetNode& node) {
     if (left_.values-- == 0) throw DataError(concat("column ", node_.name, " has too many values"));
+    table_.spend(kBytesOfValue);
     if (node.kind == ParquetNode::Kind::kLeaf) return read_leaf(node);
     if (first_of(node).definition() < node.present) {
       pass(node);
@@ -55,8 +80,10 @@ class ColumnRows {
     if (node.kind == ParquetNode::Kind::kList) return read_list(node);
     if (node.kind == ParquetNode::Kind::kMap) return read_map(node);
     json::object object;  // a row without a member has null there, which is as absent
-    for (const ParquetNode& child : node.children)
+    for (const ParquetNode& child : node.children) {
+      table_.spend(child.name.size());
       if (json::value held = read(child); !held.is_null()) object[child.name] = std::move(held);
+    }
     return object;
   }
 
@@ -67,6 +94,7 @@ class ColumnRows {
       if (text->size() > left_.bytes)
         throw DataError(concat("column ", node_.name, " has a row with too much text"));
       left_.bytes -= text->size();
+      table_.spend(text->size());
       if (!takes_bytes_ && valid_utf8_bytes(*text, 0) != text->size())
         throw DataError(concat("column ", node_.name,
                                node.name == node_.name ? "" : "." + node.name,
@@ -110,6 +138,7 @@ class ColumnRows {
   bool takes_bytes_;
   std::vector<std::unique_ptr<ParquetLeaf>> leaves_;
   RowAllowance allowed_, left_;
+  TableAllowance& table_;
 };
 
 std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
@@ -162,16 +191,21 @@ void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& 
   };
   const std::vector<const ParquetNode*> nodes =
       named([&] { return wanted_nodes(file, wanted, renaming); });
+  TableAllowance table(file);
+  std::size_t row_bytes = kBytesOfRow;
+  for (const ParquetNode* node : nodes) row_bytes += node->name.size();
   for (std::size_t group = 0; group < file.row_groups(); ++group) {
     std::vector<ColumnRows> columns;
     named([&] {
-      for (const ParquetNode* node : nodes) columns.emplace_back(file, group, *node, takes_bytes);
+      for (const ParquetNode* node : nodes)
+        columns.emplace_back(file, group, *node, takes_bytes, table);
       return true;
     });
     for (std::int64_t i = 0; i < file.rows_of_group(group); ++i) {
       ++number;
       json::object row = named([&] {
         json::object read;
+        table.spend(row_bytes);
         for (std::size_t c = 0; c < nodes.size(); ++c) read[nodes[c]->name] = columns[c].next();
         return read;
       });

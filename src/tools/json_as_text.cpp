@@ -30,13 +30,16 @@ std::string scalar_text(json::string_view key, const json::value& value) {
     out << value.get_double();
     return out.str();
   }
-  const auto number = value.to_number<std::int64_t>();
-  return key.ends_with("bytes") ? units::bytes(static_cast<std::size_t>(number))
-                                : units::grouped(number);
+  if (value.is_object()) return json::serialize(value);
+  if (key.ends_with("bytes") && !(value.is_int64() && value.get_int64() < 0))
+    return units::bytes(value.to_number<std::size_t>());
+  return value.is_int64() ? units::grouped(value.get_int64()) : json::serialize(value);
 }
 
 bool is_table(const json::value& value) {
-  return value.is_array() && !value.get_array().empty() && value.get_array().front().is_object();
+  const json::array* const rows = value.if_array();
+  return rows != nullptr && !rows->empty() &&
+         std::ranges::all_of(*rows, [](const json::value& row) { return row.is_object(); });
 }
 
 /// A GGUF file's own names, "general.file_type", stay as they are.
@@ -46,6 +49,8 @@ std::string key_text(json::string_view key) {
   std::replace(text.begin(), text.end(), '_', ' ');
   return text;
 }
+
+constexpr std::size_t kWidest = 100;  // column: a name from a file may be much longer
 
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
@@ -62,7 +67,8 @@ std::string table_text(const json::array& rows, const std::string& indent) {
     }
   };
   visit([&](std::size_t column, const std::string& text) {
-    if (column < widths.size()) widths[column] = std::max(widths[column], text.size());
+    if (column < widths.size())
+      widths[column] = std::max(widths[column], std::min(text.size(), kWidest));
   });
   std::string lines;
   visit([&](std::size_t column, const std::string& text) {
@@ -85,7 +91,8 @@ std::string object_text(const json::object& object, const std::string& indent) {
     } else if (is_table(value)) {
       text += name + "\n" + table_text(value.get_array(), indent + "  ");
     } else {
-      text += padded(name, indent.size() + width) + "  " + scalar_text(key, value) + "\n";
+      text += padded(name, indent.size() + std::min(width, kWidest)) + "  " +
+              scalar_text(key, value) + "\n";
     }
   }
   return text;

@@ -88,8 +88,6 @@ void KeptExamples::read_input() {
   try {
     make_folders(run_);
     input_.emplace(fs::path(run_) / "examples");
-  } catch (const fs::filesystem_error& error) {
-    throw CannotCreate(concat(run_, ": cannot be made a run directory: ", error.code().message()));
   } catch (const Error&) {
     std::error_code ignored;
     if (makes_folder_) fs::remove(run_, ignored);

@@ -14,6 +14,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
 #include "hybrid_trainer/files/terminal_text.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/run_folder/run_files.h"
 #include "src/tools/command_description.h"
 #include "src/tools/command_table.h"
@@ -64,15 +65,18 @@ int dispatch(const std::vector<std::string>& arguments) {
   throw UsageError(concat("there is no command \"", name, "\"", name_hint(name, names)));
 }
 
-/// The message after "error: ", truncated if it would fill the screen.
+/// The message after "error: ", truncated if it would fill the screen, with names from files in it.
 void print_error(const std::string& message) {
   constexpr int kMostLines = 10;
+  constexpr std::size_t kLongestLine = 4000;
   std::istringstream lines(message);
   int printed = 0, left_out = 0;
   for (std::string line; std::getline(lines, line);) {
     if (printed == kMostLines) {
       ++left_out;
     } else {
+      if (line.size() > kLongestLine)
+        line = line.substr(0, whole_characters(line, kLongestLine)) + "…";
       std::cerr << (printed++ == 0 ? "error: " : "       ") << line << "\n";
     }
   }

@@ -3,6 +3,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "src/tools/command_line.h"
 #include "src/tools/command_table.h"
@@ -13,7 +14,7 @@ namespace hybrid_trainer {
 namespace {
 
 void write_pages(const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   replace_file((folder / "hybrid.1").string(), manual_of_program());
   for (const Command& command : command_table())
     replace_file((folder / concat("hybrid-", command.name, ".1")).string(),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hybrid_trainer/core/narrow.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -21,7 +23,7 @@ std::vector<BestCheckpoint> best_list_in(const State& state) {
   if (steps == state.series.end()) return best;
   const std::vector<double>& losses = state.reals_of(kBestLosses);
   for (std::size_t i = 0; i < std::min(steps->second.size(), losses.size()); ++i)
-    best.push_back({static_cast<std::int64_t>(steps->second[i]), losses[i]});
+    best.push_back({narrow<std::int64_t>(steps->second[i], kBestSteps), losses[i]});
   return best;
 }
 
@@ -112,8 +114,8 @@ void LossJudge::load(const State& state) {
         &of_points = state.reals_of(kBestOfReturnPoints);
   for (std::size_t i = 0; i < std::min(points.size(), of_points.size()); ++i) {
     if (keep_ == 0) break;
-    of_return_points_.emplace_back(static_cast<std::int64_t>(points[i]),
-                                   static_cast<std::int64_t>(of_points[i]));
+    of_return_points_.emplace_back(narrow<std::int64_t>(points[i], kReturnPointsOfBest),
+                                   narrow<std::int64_t>(of_points[i], kBestOfReturnPoints));
   }
   improved_loss_ = state.real(kImprovedLoss);
   improved_at_ = state.integer(kImprovedAt);

@@ -155,7 +155,11 @@ State TrainerCheckpoints::own_state_of(const CheckpointInfo& checkpoint) const {
 
 void TrainerCheckpoints::load(const State& state) {
   progress_.steps_done = state.integer("trainer.steps_done");
-  progress_.last_phase = static_cast<Phase>(state.integer("trainer.last_phase"));
+  const std::int64_t last_phase = state.integer("trainer.last_phase");
+  if (last_phase < 0 || last_phase >= std::ssize(kAllPhases))
+    throw DataError(concat("trainer.last_phase: the checkpoint has ", last_phase, ", want 0 to ",
+                           std::ssize(kAllPhases) - 1));
+  progress_.last_phase = static_cast<Phase>(last_phase);
   progress_.return_points = {
       progress_.steps_done};  // of earlier versions, to which all checkpoints were such
   if (const auto found = state.series.find(kReturnPoints); found != state.series.end())

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/html_text.h"
 #include "src/watch/page_assets.h"
@@ -27,7 +28,7 @@ std::string progress_text(const WatchedRun& run) {
   std::string text = concat("step ", units::grouped(run.last().step));
   if (run.planned_steps() > 0)
     text += concat(" of ", units::grouped(run.planned_steps()), " · ",
-                   static_cast<int>(100 * run.done_share()), " %");
+                   narrow<int>(100 * run.done_share()), " %");
   if (const auto left = run.seconds_left()) text += " · " + units::duration(*left) + " left";
   return concat(text, " · ", units::count(run.tokens_per_second()), " ", run.last().unit(), "/s");
 }

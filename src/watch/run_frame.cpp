@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/units.h"
 #include "src/watch/braille_plot.h"
 #include "src/watch/loss_curve.h"
@@ -85,7 +86,7 @@ class Frame {
                     run_.planned_steps() > 0 ? concat("/", run_.planned_steps()) : std::string(),
                     " "));
     progress.add(bar(run_.done_share(), 16), color_of(last.phase));
-    progress.add(concat(" ", static_cast<int>(100 * run_.done_share()), " %"));
+    progress.add(concat(" ", narrow<int>(100 * run_.done_share()), " %"));
     if (const auto left = run_.seconds_left())
       progress.add("  " + units::duration(*left) + " left");
     progress.add(concat("  ", units::count(run_.tokens_per_second()), " ", last.unit(), "/s"));

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/file_descriptor.h"
 #include "hybrid_trainer/files/terminal_text.h"
 #include "hybrid_trainer/watch/terminal_view.h"
@@ -56,7 +57,7 @@ class TerminalScreen {
   /// Waits; false once somebody wants to leave.
   bool waits(double seconds) {
     pollfd sources[] = {{signals_.number(), POLLIN, 0}, {has_keys_ ? STDIN_FILENO : -1, POLLIN, 0}};
-    if (::poll(sources, 2, static_cast<int>(1000 * seconds)) <= 0) return true;
+    if (::poll(sources, 2, narrow<int>(1000 * seconds)) <= 0) return true;
     signalfd_siginfo signal{};
     while (::read(signals_.number(), &signal, sizeof signal) == sizeof signal)
       if (signal.ssi_signo != SIGWINCH) return false;

@@ -74,6 +74,11 @@ TEST(Resampling, RoundsTheNumberOfSamplesUp) {
   EXPECT_THROW(Resampling(0, 16000), Error);
 }
 
+TEST(Resampling, RefusesRatesWhoseFilterIsHuge) {
+  expect_words(message_of<DataError>([] { Resampling(767'999, 16'000); }),
+               {"767999 samples", "16000", "at most 8388608", "-ar 16000"});
+}
+
 TEST(Resampling, KeepsAConstant) {
   const std::vector<float> result = Resampling(44100, 16000).of(std::vector<float>(4410, 1.0f));
   for (std::size_t i = 600; i < 1000; ++i) EXPECT_NEAR(result[i], 1, 1e-6) << i;

@@ -22,6 +22,9 @@ TEST(Warning, IsALineThatSaysEachThingOnce) {
   send_warnings_to(&later);
   warn("run/config.json", "ignores \"b\"");
   EXPECT_EQ(later.str(), "warning: run/config.json: ignores \"b\"\n");
+  later.str("");
+  warn("x", std::string(3999, 'a') + "äb");
+  EXPECT_EQ(later.str(), "warning: x: " + std::string(3999, 'a') + "…\n");
   send_warnings_to(&std::cerr);
 }
 

@@ -217,6 +217,18 @@ TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
   expect_words(refusal(decoder, concat("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[",
                                        listed(doubling, 40), "]}")),
                {"decoders[6]", "64 times"});
+  const std::string digits = "{\"type\":\"Digits\",\"individual_digits\":true}";
+  expect_words(refusal(none, normalizers(listed("{\"type\":\"NFC\"}", 257))), {"step 257"});
+  expect_words(refusal(decoder, concat("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[",
+                                       listed("{\"type\":\"Fuse\"}", 257), "]}")),
+               {"decoders[256]", "step 257"});
+  const std::string pre_tokenizer =
+      "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+      "\"trim_offsets\":true,\"use_regex\":true}";
+  expect_words(
+      refusal(pre_tokenizer, concat("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
+                                    listed(digits, 257), "]}")),
+      {"pretokenizers[256]", "step 257"});
   const std::string start = "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}}";
   expect_words(refusal("\"post_processor\":null",
                        concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[",
@@ -393,6 +405,18 @@ TEST(TokenizerFiles, HostileJsonIsRefused) {
   expect_words(message("{\"type\":\"words\"}"), {"words"});
   expect_words(message("{\"a\":" + std::string(100000, '[')), {"not valid JSON"});
   expect_words(message("{\"type\":\"bytes\"} x"), {"not valid JSON"});
+}
+
+/// Each place below a long key has it in its path, and each message a value.
+TEST(TokenizerFiles, LongKeysAndValuesAreShortenedInMessages) {
+  const std::string key(1 << 20, 'k');
+  const std::string message =
+      refusal("\"post_processor\":null",
+              concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                     "\"SpecialToken\":{\"id\":\"",
+                     key, "\"}}],\"special_tokens\":{\"", key, "\":{\"ids\":[[\"", key, "\"]]}}}"));
+  expect_words(message, {"post_processor.special_tokens.kkk", ".ids[0] is [\"kkk", "…"});
+  EXPECT_LT(message.size(), 1000u);
 }
 
 TEST(TokenizerFiles, MissingFilesAreNamed) {

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "tests/support/test_files.h"
 
@@ -75,6 +76,20 @@ TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
     EXPECT_THROW(OutputFile(folder / name, OutputFile::Existing::kRefuse), IoError) << name;
   EXPECT_EQ(read_file(folder / "a", 5), "old");
   EXPECT_FALSE(fs::exists(folder / "elsewhere"));
+}
+
+/// Their exit code is that of an output that cannot be made, not of a disk that fails.
+TEST(OutputFile, PlacesWhereNothingCanBeMadeAreNamed) {
+  const TemporaryTestFolder folder;
+  write_file(folder / "file", "text");
+  fs::create_directory(folder / "folder");
+  write_file(folder / "folder/inside", "text");
+  for (const char* place : {"absent/a", "file/a", "folder"}) {
+    EXPECT_THROW(OutputFile(folder / place), CannotCreate) << place;
+    EXPECT_THROW(replace_file(folder / place, "text"), CannotCreate) << place;
+  }
+  for (const std::string& place : {folder / "file/a", std::string("/proc/nothing/a")})
+    EXPECT_THROW(make_folders(place), CannotCreate) << place;
 }
 
 TEST(ReplaceFile, KeepsTheOldFileWhereTheWriterThrows) {

@@ -24,6 +24,17 @@ TEST(StrictJson, KeepsTheLineOfEveryKey) {
   EXPECT_TRUE(keys.duplicates.empty());
 }
 
+/// With whole paths, the lines of the keys below a long one would take gigabytes.
+TEST(StrictJson, NotesPathsOfKeysThatAreShort) {
+  std::string text = "{\"" + std::string(500'000, 'k') + "\": {\"a\": 1, \"a\": 2";
+  for (int i = 0; i < 50'000; ++i) text += concat(",\"", i, "\":1");
+  JsonKeys keys;
+  parse_json_text(text + "},\n\"b\": {\"c\": 3}}", "name", keys);
+  EXPECT_EQ(keys.lines, (std::map<std::string, std::size_t>{{"b", 2}, {"b.c", 2}}));
+  ASSERT_EQ(keys.duplicates.size(), 1u);
+  EXPECT_LT(keys.duplicates[0].path.size(), 1000u);
+}
+
 TEST(StrictJson, RejectsDuplicateKeysAtEveryLevel) {
   for (const char* text :
        {R"({"a": 1, "a": 2})", R"([{"b": {"a": 1, "a": 2}}])", R"({"\u0061": 1, "a": 2})"}) {

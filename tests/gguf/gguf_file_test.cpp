@@ -112,6 +112,14 @@ TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   EXPECT_TRUE(contains(refusal(other), "the tensor table lies at byte 1"));
 }
 
+TEST_F(GgufFileTest, NamesAndTextsAreUtf8) {
+  for (const char* text : {"llama", "a.flag", "three", "gains"}) {
+    std::string damaged = text_;
+    damaged[damaged.find(text)] = '\xFF';
+    EXPECT_NE(refusal(damaged).find("is not UTF-8"), std::string::npos) << text;
+  }
+}
+
 TEST_F(GgufFileTest, EveryLengthThatItIsCutToIsRefused) {
   const std::size_t padding = 12;  // behind the last tensor
   for (std::size_t bytes = 0; bytes + padding < text_.size(); bytes += 3)

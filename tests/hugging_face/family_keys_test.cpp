@@ -10,6 +10,7 @@
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/python_floats.h"
+#include "hybrid_trainer/gguf/gguf_writer.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/models/decoder_spec.h"
@@ -50,6 +51,44 @@ class FamilyKeys : public ::testing::Test {
   TemporaryFolder folder_;
   std::ostringstream said_;  // warnings
 };
+
+/// Lists of layers would take what the file says, before that is found to be out of range.
+TEST_F(FamilyKeys, SizesAreCheckedBeforeListsAreMadeOfThem) {
+  for (const char* type : {"llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma2", "gemma3_text",
+                           "qwen2_moe", "qwen3_moe", "gpt_oss", "granitemoehybrid", "bamba",
+                           "qwen3_next", "whisper", "bart", "vit", "mamba2"}) {
+    for (const char* size : {"1001", "2147483647", "1099511627776"}) {
+      std::string config = concat(R"({"model_type": ")", type, R"(", "vocab_size": 61)");
+      for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads",
+                              "intermediate_size", "num_experts", "num_local_experts", "d_model",
+                              "encoder_layers", "decoder_layers", "num_key_value_heads"})
+        config += concat(", \"", key, "\": ", size);
+      write_text(folder_ / "config.json", config + "}");
+      EXPECT_THROW(read_hugging_face_model_config(folder_ / "", 0), DataError) << type << size;
+    }
+  }
+  expect_refused("llama", R"("head_dim": 4294967296)", "want a whole number from 1 to 2147483647");
+}
+
+TEST_F(FamilyKeys, LayersOfAGgufFileAreCheckedBeforeListsAreMadeOfThem) {
+  for (const char* name : {"gemma2", "gemma3", "llama"}) {
+    const std::filesystem::path file = folder_ / concat(name, ".gguf");
+    const auto key = [&](const char* rest) { return concat(name, ".", rest); };
+    write_gguf(file,
+               {gguf_text("general.architecture", name), gguf_count(key("block_count"), 30'000'000),
+                gguf_count(key("attention.head_count"), 1), gguf_count(key("embedding_length"), 8),
+                gguf_count(key("context_length"), 8), gguf_count(key("feed_forward_length"), 8),
+                gguf_number(key("attention.layer_norm_rms_epsilon"), 1e-6)},
+               {{.name = "token_embd.weight", .shape = {4, 8}}}, [](std::size_t) {
+                 const Stream host(MemoryPool::create("host"));
+                 return Tensor::zeros({4, 8}, DType::kF32, MemoryKind::kData, host);
+               });
+    const std::string message =
+        message_of<DataError>([&] { read_hugging_face_model_config(file, 0); });
+    EXPECT_NE(message.find("30000000"), message.npos) << message;
+    EXPECT_NE(message.find("1000"), message.npos) << message;
+  }
+}
 
 TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
   const ModelConfig llama = read("llama", "");

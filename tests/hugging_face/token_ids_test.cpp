@@ -29,6 +29,26 @@ TEST(TokenIds, AreThoseOfTheFolder) {
   }
 }
 
+TEST(TokenIds, OfFilesWithNumbersOutOfRangeAreRefusedByTheKey) {
+  const TemporaryTestFolder folder;
+  const auto refusal = [&](const std::string& text) {
+    write_bytes(folder / "generation_config.json", text);
+    return message_of<DataError>([&] {
+      writing_keys_in(folder.path());
+      generation_end_tokens_in(folder.path());
+    });
+  };
+  std::string ends = "1";
+  for (int i = 0; i < 1000; ++i) ends += ",1";
+  for (const auto& [text, words] : std::vector<std::pair<std::string, const char*>>{
+           {R"({"num_beams": 65})", "num_beams: got 65, want a whole number from 0 to 64"},
+           {R"({"max_length": 2147483648})", "max_length: got 2147483648"},
+           {R"({"forced_bos_token_id": 4294967295})", "forced_bos_token_id is 4294967295; want"},
+           {R"({"eos_token_id": 2147483648})", "eos_token_id is 2147483648; want"},
+           {R"({"eos_token_id": [)" + ends + "]}", "has 1001 tokens, want at most 1000"}})
+    EXPECT_TRUE(contains(refusal(text), words)) << refusal(text);
+}
+
 TEST(TokenIds, EndTokensAreAddedWhereTheyAreMissing) {
   const std::string text = R"({"eos_token_id": [1, 2], "top_k": 3})";
   EXPECT_EQ(with_end_tokens(text, Tokens{2, 1}), text);

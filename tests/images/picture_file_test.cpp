@@ -84,6 +84,34 @@ TEST_F(PictureFileTest, RefusesDamagedFiles) {
   EXPECT_THROW(read("a", huge), DataError) << "a checksum is wrong then";
 }
 
+/// The first 41 bytes of a PNG file of one color of 8 bits; libpng looks at the checksum.
+std::string png_header(std::uint32_t height, std::uint32_t width) {
+  std::string chunk = "IHDR";
+  for (const std::uint32_t side : {width, height})
+    for (int shift = 24; shift >= 0; shift -= 8) chunk += static_cast<char>(side >> shift);
+  chunk += std::string("\x08\x00\x00\x00\x00", 5);
+  std::uint32_t sum = ~0u;  // CRC-32, bit by bit
+  for (const char c : chunk) {
+    sum ^= static_cast<unsigned char>(c);
+    for (int i = 0; i < 8; ++i) sum = sum >> 1 ^ (sum & 1 ? 0xEDB88320u : 0);
+  }
+  std::string header("\x89PNG\r\n\x1A\n\0\0\0\x0D", 12);
+  header += chunk;
+  for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(~sum >> shift);
+  return header + std::string("\0\0\x10\0IDAT", 8);
+}
+
+TEST_F(PictureFileTest, RefusesSizesOutOfProportionToTheFile) {
+  expect_words(refusal(png_header(20'000, 20'000)), {"20000 x 20000", "at most 178956970"});
+  expect_words(refusal(png_header(13'000, 13'000)),
+               {"its 41 bytes hold 13000 x 13000", "1024 for each byte"});
+  expect_words(refusal(png_header(1, 4000)), {"the file ends before its pixels do"});
+  std::string jpeg = content_of(image_golden("rgb.jpg"));
+  const std::size_t sizes = jpeg.find("\xFF\xC0") + 5;
+  jpeg.replace(sizes, 4, "\x27\x10\x27\x10");
+  expect_words(refusal(jpeg), {"hold 10000 x 10000", "1024 for each byte"});
+}
+
 TEST_F(PictureFileTest, ChangedBytesNeverBreakOut) {
   PlainRandom random;
   for (const char* name :

@@ -106,6 +106,22 @@ TEST_F(PictureProcessorTest, TakesPixelValuesOfTheModelsSizeAsTheyAre) {
   expect_words(message_of<DataError>([&] { other.check(path); }), {"3 x 1 x 2", "2 x 2"});
 }
 
+TEST_F(PictureProcessorTest, RefusesPicturesThatResizingMakesHuge) {
+  const PictureProcessor cropping(
+      steps_of(R"({"size": {"shortest_edge": 256}, "do_center_crop": true, "crop_size": 16})"), 16,
+      16);
+  std::vector<float> values(static_cast<std::size_t>(cropping.values()));
+  cropping.write(Picture::of_size(1000, 10), values);
+  expect_words(message_of<DataError>([&] { cropping.write(Picture::of_size(60'000, 1), values); }),
+               {"60000 x 1 pixels becomes one of 15360000 x 256", "at most 33554432"});
+  const PictureProcessor large(
+      steps_of(R"({"size": 16384, "do_center_crop": true, "crop_size": 16})"), 16, 16);
+  EXPECT_THROW(large.write(Picture::of_size(4, 4), values), DataError);
+  expect_words(message_of<DataError>(
+                   [&] { PictureProcessor(steps_of(R"({"rescale_factor": 1e308})"), 224, 224); }),
+               {"rescale_factor", "finite"});
+}
+
 TEST_F(PictureProcessorTest, MirrorsBeforeAllElse) {
   const PictureProcessor processor(steps_of(R"({"do_resize": false})"), 21, 34);
   const std::vector<float> plain = values_of(processor, image_golden("rgb.png"));

@@ -163,6 +163,12 @@ TEST_F(ReadConfig, CollectsAllProblems) {
       5u);
 }
 
+TEST_F(ReadConfig, StopsAtAHundredProblems) {
+  std::string text = "{";
+  for (int i = 0; i < 20'000; ++i) text += concat(i > 0 ? "," : "", "\"key", i, "\":1");
+  EXPECT_EQ(problems(text + "}").size(), 100u);
+}
+
 TEST_F(ReadConfig, NamesLineAndColumnOfASyntaxError) {
   EXPECT_TRUE(contains(problem("{\n  \"steps\": 1,,\n}"), "c.json:2:14: not valid JSON"));
   for (const char* text :

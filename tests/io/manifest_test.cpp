@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "hybrid_trainer/io/safetensors.h"
 #include "src/io/checkpoint_files.h"
 #include "tests/support/test_files.h"
@@ -129,6 +131,36 @@ TEST_F(RanksManifest, OfAnotherVersionIsRefused) {
   write_bytes(folder_ / kManifestName, text);
   EXPECT_TRUE(contains(message_of<DataError>([&] { read_checkpoint_info(folder_.path()); }),
                        "its format version is 3, this program reads 1 and 2"));
+}
+
+/// No length of a text or a list takes memory before as many bytes are there.
+TEST(StateBytes, LengthsAreMeasuredByTheBytes) {
+  State state;
+  state.integers = {{"step", 7}};
+  state.series = {{"losses", {1, 2, 3}}};
+  state.texts = {{"config", "{}"}};
+  const std::string bytes = state_bytes(state);
+  State back;
+  read_state_bytes(bytes, back);
+  EXPECT_EQ(back.series, state.series);
+  int refused = 0;
+  for (std::size_t at = 1; at + 8 <= bytes.size(); ++at) {
+    for (const std::uint64_t length : {std::uint64_t{1} << 34, ~std::uint64_t{0}}) {
+      std::string other = bytes;
+      std::memcpy(&other[at], &length, sizeof length);
+      try {
+        State got;
+        read_state_bytes(other, got);
+      } catch (const DataError&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 50);
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    State got;
+    EXPECT_THROW(read_state_bytes(bytes.substr(0, cut), got), DataError) << cut;
+  }
 }
 
 }  // namespace

@@ -266,6 +266,30 @@ TEST_F(JsonlSinkTest, ADamagedLineTakesNoOtherWithIt) {
   EXPECT_EQ(text_of(metrics()).find('\0'), std::string::npos);
 }
 
+/// So that sums, differences and places of records fit their types, whoever wrote the file.
+TEST_F(JsonlSinkTest, LinesWithNumbersThatNoRunHasAreNoRecords) {
+  write_steps(1, 1);
+  const std::string line = text_of(metrics());
+  std::string text = line;
+  const auto changed = [&](const char* key, const std::string& value) {
+    const std::size_t at = line.find(concat("\"", key, "\":")) + std::strlen(key) + 3;
+    text += line.substr(0, at) + value + line.substr(line.find_first_of(",}", at));
+  };
+  for (const char* key : {"step", "tokens", "effective_batch"})
+    for (const char* value :
+         {"9223372036854775807", "-9223372036854775808", "1e300", "2000000000000"})
+      changed(key, value);
+  for (const char* key : {"loss", "seconds", "learning_rate"})
+    for (const char* value : {"1e308", "-1e308"}) changed(key, value);
+  changed("peak_total_bytes", "9223372036854775808");
+  boost::json::object experts = boost::json::parse(line).as_object();
+  experts["experts"] = {{"most", {1, 2}}, {"least", {1}},       {"entropy", {1, 2}},
+                        {"dead", {1, 2}}, {"balance_loss", 0.}, {"z_loss", 0.}};
+  text += boost::json::serialize(experts) + "\n";
+  std::ofstream(metrics(), std::ios::binary) << text;
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1}));
+}
+
 TEST_F(JsonlSinkTest, TruncationAfterStepZeroEmptiesTheFile) {
   write_steps(1, 3);
   JsonlSink(metrics()).truncate_after(0);

@@ -54,6 +54,17 @@ TEST(CsvRows, ThatAreBrokenAreNamed) {
                {"t.csv", "row 2", "never ends"});
   expect_words(message_of<DataError>([] { read("\"a,b\n1,2\n"); }), {"first line"});
   expect_words(message_of<DataError>([] { read("a,a\n1,2\n"); }), {"two columns", "a"});
+  expect_words(message_of<DataError>([] { read("a," + std::string(4097, 'b') + "\n1,2\n"); }),
+               {"column 2", "4097 bytes", "at most 4096"});
+}
+
+/// Where each name is compared with all before it, this takes minutes.
+TEST(CsvRows, MayHaveManyColumns) {
+  constexpr int kColumns = 300'000;
+  std::string line;
+  for (int i = 0; i < kColumns; ++i) line += std::to_string(i) + ',';
+  EXPECT_EQ(CsvRows(line + "end\n", "t.csv").names().size(), kColumns + 1u);
+  EXPECT_THROW(CsvRows(line + "7\n", "t.csv"), DataError);
 }
 
 }  // namespace

@@ -66,6 +66,18 @@ TEST(BadInput, OutputsThatCannotBeMadeAreRefused) {
       {"train", "--preset", "tiny", "--data", "data", "--run", "new", "--export", "text.txt/out"},
       ExitCode::kCannotCreate, {"text.txt is no folder"});
   EXPECT_FALSE(fs::exists(trained_folder() / "new"));
+  const std::vector<std::vector<std::string>> commands{
+      {"inspect", "run", "--tensorboard"},
+      {"export", "run", "--output"},
+      {"prepare", "text.txt", "--tokenizer", "bytes", "--output"},
+      {"train", "--preset", "tiny", "--data", "data", "--run"},
+      {"man", "train", "--output"}};
+  for (const std::string place : {"/proc/nowhere/out", "text.txt/out"}) {
+    for (std::vector<std::string> command : commands) {
+      command.push_back(place);
+      expect_refusal(command, ExitCode::kCannotCreate, {place.substr(0, place.rfind('/'))});
+    }
+  }
 }
 
 TEST(BadInput, TextIsPreparedFirst) {

@@ -229,5 +229,13 @@ TEST_F(InspectionOf, ARunThatRanOutOfMemorySaysWhatHeldIt) {
   expect_text({"wte.weight", "3.07 kB", "[48, 16]", "bf16", "full", "parameters"});
 }
 
+TEST_F(InspectionOf, NumbersAndListsOfAnyKindHaveAText) {
+  write_text(folder_ / "oom.json",
+             R"({"rows": [{"a": 1}, 5, [[{}]], -1.5e300], "bytes": 18446744073709551615,)"
+             R"( "other_bytes": -1, "count": 9223372036854775808})");
+  seen(folder_ / "oom.json");
+  expect_text({R"([{"a":1}, 5, [[{}]], -1.5e+300])", "18446744 TB", "-1", "9223372036854775808"});
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

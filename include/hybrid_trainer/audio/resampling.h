@@ -11,7 +11,8 @@ namespace hybrid_trainer {
 /// 80 dB down. Before and behind the sound is silence.
 class Resampling {
  public:
-  /// From and to a number of samples a second, both positive.
+  /// From and to a number of samples a second, both positive. Throws DataError where their ratio needs
+  /// a filter of more than 8 million numbers, as 96,001 to 16,000 does.
   Resampling(std::int64_t from, std::int64_t to);
   /// ceil(n · to / from) samples. Of equal rates the samples themselves.
   std::vector<float> of(std::span<const float> samples) const;
@@ -23,7 +24,7 @@ class Resampling {
   double cutoff_ = 1;          // as a share of the old rate's half
   std::int64_t half_ = 0;      // samples to each side that an output sample sees
   std::int64_t taps_ = 0;      // of one phase, rounded up for the loops
-  std::vector<float> filter_;  // (to, taps); empty where that is large
+  std::vector<float> filter_;  // (to, taps)
 };
 
 }  // namespace hybrid_trainer

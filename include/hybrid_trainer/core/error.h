@@ -70,14 +70,18 @@ class MissingInput : public Error {
   explicit MissingInput(const std::string& message) : Error(ExitCode::kNoInput, message) {}
 };
 
-class CannotCreate : public Error {
- public:
-  explicit CannotCreate(const std::string& message) : Error(ExitCode::kCannotCreate, message) {}
-};
-
 class IoError : public Error {
  public:
-  explicit IoError(const std::string& message) : Error(ExitCode::kIo, message) {}
+  explicit IoError(const std::string& message) : IoError(ExitCode::kIo, message) {}
+
+ protected:
+  IoError(ExitCode code, const std::string& message) : Error(code, message) {}
+};
+
+/// An output exists already, or its place does not let it be made.
+class CannotCreate : public IoError {
+ public:
+  explicit CannotCreate(const std::string& message) : IoError(ExitCode::kCannotCreate, message) {}
 };
 
 class InUse : public Error {

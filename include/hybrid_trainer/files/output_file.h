@@ -10,8 +10,8 @@
 namespace hybrid_trainer {
 
 /// A file being written; every failure is an IoError that names it, or `called`, whose content it
-/// becomes. Unless it was closed, its
-/// content must not be trusted.
+/// becomes; CannotCreate if its place does not let it be made. Unless it was closed, its content must not
+/// be trusted.
 class OutputFile {
  public:
   enum class Existing { kEmpty, kRefuse };  // what stands at the path; a link is refused, too

@@ -25,7 +25,7 @@ struct JsonKeys {
     std::size_t line = 0;
   };
   std::vector<Duplicate> duplicates;
-  std::map<std::string, std::size_t> lines;  // of every key outside arrays, by path
+  std::map<std::string, std::size_t> lines;  // of keys outside arrays, by path, if that is short
 };
 
 /// Parses text of unknown origin: no comments, valid UTF-8 only, bounded size and depth, no key

@@ -88,6 +88,7 @@ class GgufFile {
   std::filesystem::path path_;
   std::map<std::string, GgufValue> values_;
   std::vector<GgufTensor> tensors_;
+  std::map<std::string, std::size_t> places_;  // of tensors, by name
 };
 
 }  // namespace hybrid_trainer

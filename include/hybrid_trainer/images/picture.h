@@ -30,6 +30,6 @@ struct Picture {
 Picture upright(Picture picture, int orientation);
 
 /// The same rows, each from its end.
-Picture mirrored(const Picture& picture);
+Picture mirrored(Picture picture);
 
 }  // namespace hybrid_trainer

@@ -19,9 +19,12 @@ class MetricsTail {
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
   /// Visits each complete record that has come since the last call, with its line. If the file was
   /// shortened, replaced or written over, as by a run that resumes or goes back, it first calls
-  /// `anew`, and then visits the records from the first. An absent file has none. Throws IoError.
+  /// `anew`, and then visits the records from the first. An absent file has none. Throws IoError, and
+  /// DataError for a line of more than 8 MiB.
   Change read(const std::function<void()>& anew,
               const std::function<void(const StepRecord&, std::string_view)>& visit);
+  /// Where the line ends that was read last.
+  std::int64_t offset() const { return offset_; }
 
  private:
   bool has_same_past(int file) const;

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <concepts>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+/// Whether a type of integers holds the number, whose fraction is dropped; it never holds NaN.
+template <std::integral To, class From>
+constexpr bool holds_number(From value) {
+  if constexpr (std::is_floating_point_v<From>) {
+    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;
+    return value >= static_cast<From>(std::numeric_limits<To>::min()) && value < kEnd;
+  } else {
+    return std::in_range<To>(value);
+  }
+}
+
+/// Converts a number from outside, or an enumerator, to a type of integers that may hold less. Readers of
+/// files call it in place of static_cast. Throws DataError with the name `what` if the type does not hold
+/// the number.
+template <std::integral To, class From>
+constexpr To narrow(From value, std::string_view what = "a number") {
+  if constexpr (std::is_enum_v<From>) {
+    return narrow<To>(static_cast<std::underlying_type_t<From>>(value), what);
+  } else {
+    if (!holds_number<To>(value))
+      throw DataError(concat(what, " is ", value, "; want ", +std::numeric_limits<To>::min(),
+                             " to ", +std::numeric_limits<To>::max()));
+    return static_cast<To>(value);
+  }
+}
+
+}  // namespace hybrid_trainer
