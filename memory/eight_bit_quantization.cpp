@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hybrid_trainer/core/thread_team.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -27,9 +29,9 @@ kernels::EightBitTensors quantize_eight_bit(const Tensor& values, const Stream& 
   const float* const from = values.data<float>();
   std::int8_t* const codes = made.codes.data<std::int8_t>();
   float* const magnitudes = made.magnitudes.data<float>();
-#pragma omp parallel for
-  for (std::int64_t row = 0; row < rows; ++row)
+  run_each(rows, 16, [&](std::int64_t row) {
     magnitudes[row] = encode_row(codes + row * columns, from + row * columns, columns);
+  });
   wait_for_copy(tensors.codes, made.codes, home);
   wait_for_copy(tensors.magnitudes, made.magnitudes, home);
   return tensors;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "hybrid_trainer/core/thread_team.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -55,8 +57,7 @@ std::vector<float> encode_blocks(const float* values, std::int64_t count, std::i
                                  const Encode& encode) {
   constexpr float kLeast = 1e-38f;
   std::vector<float> magnitudes(static_cast<std::size_t>((count + size - 1) / size));
-#pragma omp parallel for
-  for (std::int64_t block = 0; block < std::ssize(magnitudes); ++block) {
+  run_each(std::ssize(magnitudes), 256, [&](std::int64_t block) {
     const std::int64_t first = block * size, last = std::min(count, first + size);
     float most = 0;
     for (std::int64_t i = first; i < last; ++i) most = std::max(most, std::abs(values[i]));
@@ -65,7 +66,7 @@ std::vector<float> encode_blocks(const float* values, std::int64_t count, std::i
     magnitudes[static_cast<std::size_t>(block)] = whole ? most : divisor;
     for (std::int64_t i = first; i < last; ++i)
       encode(i, std::clamp(whole ? values[i] * factor : values[i] / divisor, -1.0f, 1.0f));
-  }
+  });
   return magnitudes;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -62,10 +63,10 @@ MicroScalingTensors quantize_micro_scaling(const Tensor& values, const Stream& h
   std::uint8_t *const codes = made.codes.data<std::uint8_t>(), *const exponents =
                                                                    made.exponents
                                                                        .data<std::uint8_t>();
-#pragma omp parallel for
-  for (std::int64_t block = 0; block < made.exponents.elements(); ++block)
+  run_each(made.exponents.elements(), 512, [&](std::int64_t block) {
     encode_block(codes + block * kMicroScalingBlock / 2, exponents[block],
                  from + block * kMicroScalingBlock);
+  });
   wait_for_copy(tensors.codes, made.codes, home);
   wait_for_copy(tensors.exponents, made.exponents, home);
   return tensors;

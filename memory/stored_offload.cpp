@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/started_thread.h"
 
 namespace hybrid_trainer {
 
@@ -17,10 +18,12 @@ double seconds_of(const Work& work) {
 
 /// Seconds of work in a thread of its own, on this thread's device.
 template <class Work>
-std::future<double> seconds_beside(Work work) {
-  return std::async(std::launch::async, [device = CallersDevice(), work = std::move(work)] {
-    device.use();
-    return work();
+std::future<double> seconds_beside(const Work& work) {
+  return start_thread([&] {
+    return std::async(std::launch::async, [device = CallersDevice(), work] {
+      device.use();
+      return work();
+    });
   });
 }
 

@@ -290,6 +290,20 @@ TEST(Architecture, ReadersOfFilesConvertIntegersByOneHelper) {
 bool is_experiment(const fs::path& path) { return path.parent_path().filename() == "experiments"; }
 
 /// What does not pay is registered by a row, and the rest of the product reads without it.
+/// Else a limit of the user or container shows as "Resource temporarily unavailable".
+TEST(Architecture, ThreadsAreStartedByStartThread) {
+  static const std::regex start(R"(std::(jthread|thread|async)\()");
+  const Names on_their_own{"src/core/started_thread.cpp", "src/core/thread_team.cpp"};
+  for (const SourceFile& file : product_sources()) {
+    if (on_their_own.contains(file.path.native())) continue;
+    std::ifstream in(kRoot / file.path);
+    std::string before;
+    for (std::string line; std::getline(in, line); before = line)
+      if (std::regex_search(line, start))
+        EXPECT_NE((before + line).find("start_thread("), std::string::npos) << file.path << line;
+  }
+}
+
 TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
   Names found;
   for (const SourceFile& file : product_sources()) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/text_file.h"
 
 namespace hybrid_trainer {
@@ -73,8 +74,8 @@ constexpr WavFormat kCompressedFormats[] = {
 }  // namespace
 
 std::string way_to_wav(const std::filesystem::path& path) {
-  return concat("convert it first: ffmpeg -i '", path.native(), "' -ar 16000 -ac 1 '",
-                path.stem().native(), "-16k.wav'");
+  return concat("convert it first: ffmpeg -i ", shell_path(path), " -ar 16000 -ac 1 ",
+                shell_path(path.stem().native() + "-16k.wav"));
 }
 
 void refuse_other_sound(std::string_view begin, const std::filesystem::path& path) {

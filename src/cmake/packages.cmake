@@ -27,14 +27,18 @@ whether the run fits, and resumes it with the bits that it would have had.")
 
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME hybrid-trainer-mpi)
 set(CPACK_DEBIAN_MPI_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "hybrid-trainer (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "hybrid-trainer (= ${PROJECT_VERSION}), openmpi-bin")
 set(CPACK_COMPONENT_MPI_DESCRIPTION "The plug-in lets the program hybrid train one model on several machines, under
 mpirun.")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libhybrid-trainer-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libdnnl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, zlib1g-dev, libzstd-dev, libpng-dev, libjpeg62-turbo-dev, libcereal-dev, libeigen3-dev")
+    "libdnnl-dev, ocl-icd-opencl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, zlib1g-dev, libzstd-dev, libpng-dev, libjpeg62-turbo-dev, libcereal-dev, libeigen3-dev")
+if(HT_WITH_CUDA)
+  set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS
+      "cuda-toolkit-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} | nvidia-cuda-toolkit")
+endif()
 set(CPACK_COMPONENT_DEV_DESCRIPTION "The library: headers, static archives and the files by which CMake finds them
 with find_package(hybrid_trainer).")
 

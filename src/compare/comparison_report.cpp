@@ -284,7 +284,9 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
   const auto seconds = [](const RunOutcome& run) { return run.seconds; };
   std::string page = concat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
-      "name=\"viewport\" "
+      "http-equiv=\"Content-Security-Policy\" content=\"",
+      html_escaped(content_policy("")),
+      "\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
       "content=\"light "
       "dark\">\n<title>",

@@ -80,7 +80,7 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
   if (ranks > 1 && !link.empty() && find_device(config.device).type != DeviceType::kCpu)
     found.push_back("distributed.imitated_link: got " + link + ", want none on CUDA devices");
   try {
-    backend_of(config.distributed, find_device(config.device));
+    check_backend(config.distributed, find_device(config.device));
   } catch (const ConfigError& error) {
     found.push_back(error.what());
   }

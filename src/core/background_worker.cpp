@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
+#include "hybrid_trainer/core/started_thread.h"
 #include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer {
@@ -19,9 +20,11 @@ void BackgroundWorker::submit(std::function<void()> job) {
   jobs_.push_back(std::move(job));
   if (!beside_) return do_next(lock);
   if (!thread_.joinable()) {
-    thread_ = std::jthread([this, device = CallersDevice()](std::stop_token stop) {
-      device.use();
-      run(stop);
+    thread_ = start_thread([this] {
+      return std::jthread([this, device = CallersDevice()](std::stop_token stop) {
+        device.use();
+        run(stop);
+      });
     });
   }
   changed_.notify_all();

@@ -13,6 +13,8 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/process_end.h"
+#include "hybrid_trainer/core/started_thread.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -36,7 +38,7 @@ extern "C" void take_signal(int signal) {
   const std::string& text = *words;
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   static_cast<void>(written);  // there is nowhere else to say it
-  _exit(static_cast<int>(ExitCode::kInterrupted));
+  end_process(static_cast<int>(ExitCode::kInterrupted));
 }
 
 sigset_t signals() {
@@ -66,12 +68,14 @@ class Interruption::Receiver {
     }
     const sigset_t left = signals();  // also by the thread, until it runs
     pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
-    thread_ = std::jthread([](const std::stop_token& stop) {
-      const sigset_t taken = signals();
-      pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
-      std::mutex mutex;
-      std::unique_lock lock(mutex);
-      std::condition_variable_any().wait(lock, stop, [] { return false; });
+    thread_ = start_thread([] {
+      return std::jthread([](const std::stop_token& stop) {
+        const sigset_t taken = signals();
+        pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
+        std::mutex mutex;
+        std::unique_lock lock(mutex);
+        std::condition_variable_any().wait(lock, stop, [] { return false; });
+      });
     });
   }
   ~Receiver() {

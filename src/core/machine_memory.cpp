@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "src/core/control_groups.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -34,42 +36,22 @@ constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                "total_inactive_file"};
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
 
-/// Lowers `memory` to what the group at `path` below `mount`, and each group around it, allow. In a
-/// container the groups that are named may not be there to see, but their own is: at the mount.
-void lower_to_groups(MachineMemory& memory, const fs::path& mount, fs::path path,
-                     const GroupFiles& files) {
-  for (path = path.relative_path();; path = path.parent_path()) {
-    const fs::path group = mount / path;
-    if (const auto limit = number_in(group / files.limit)) {
-      const std::size_t use = number_in(group / files.use).value_or(0);
-      const std::size_t kept =
-          use - std::min(use, number_after(group / "memory.stat", files.reclaimable));
-      memory.total_bytes = std::min(memory.total_bytes, *limit);
-      memory.available_bytes = std::min(memory.available_bytes, *limit - std::min(*limit, kept));
-    }
-    if (path.empty()) return;
-  }
-}
-
-bool has_memory(const std::string& controllers) {
-  return (',' + controllers + ',').find(",memory,") != std::string::npos;
-}
-
 }  // namespace
 
 MachineMemory machine_memory(const fs::path& root) {
-  const fs::path info = root / "proc/meminfo", groups = root / "sys/fs/cgroup";
+  const fs::path info = root / "proc/meminfo";
   MachineMemory memory{number_after(info, "MemTotal:") * 1024,
                        number_after(info, "MemAvailable:") * 1024};
-  std::ifstream own(root / "proc/self/cgroup");
-  for (std::string line; std::getline(own, line);) {  // "4:memory:/a/b", "0::/a/b"
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (has_memory(controllers)) lower_to_groups(memory, groups / "memory", path, kVersion1);
-    if (controllers.empty()) lower_to_groups(memory, groups, path, kVersion2);
-  }
+  visit_control_groups(root, "memory", [&](const fs::path& group, int version) {
+    const GroupFiles& files = version == 1 ? kVersion1 : kVersion2;
+    const auto limit = number_in(group / files.limit);
+    if (!limit) return;
+    const std::size_t use = number_in(group / files.use).value_or(0);
+    const std::size_t kept =
+        use - std::min(use, number_after(group / "memory.stat", files.reclaimable));
+    memory.total_bytes = std::min(memory.total_bytes, *limit);
+    memory.available_bytes = std::min(memory.available_bytes, *limit - std::min(*limit, kept));
+  });
   return memory;
 }
 

@@ -8,11 +8,14 @@
 #include <cpuid.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/core/control_groups.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -68,6 +71,7 @@ bool may_use_tiles() {
 ProcessorUse use_of_processor() {
   ProcessorUse use{.set = held_down()};
   if (use.set != InstructionSet::kAvx512) return use;
+  if (!onednn_limit_allows_bfloat16(onednn_limit_of_user())) return use;
   use.tiles =
       std::getenv("HYBRID_MAX_ISA") == nullptr && has_tile_instructions() && may_use_tiles();
   use.bfloat16 = has_tile_instructions() ? use.tiles : has_bfloat16_vectors();
@@ -125,10 +129,21 @@ void hold_processor_to(const ProcessorUse& use) {
 /// Asked first by hold_onednn_to, before it sets that itself.
 const std::string& onednn_limit_of_user() {
   static const std::string limit = [] {
-    const char* const set = std::getenv("ONEDNN_MAX_CPU_ISA");
-    return std::string(set == nullptr ? "" : set);
+    for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})
+      if (const char* const set = std::getenv(name)) return std::string(set);
+    return std::string();
   }();
   return limit;
+}
+
+/// oneDNN takes any other name, known to it or not, for no limit below BF16.
+bool onednn_limit_allows_bfloat16(const std::string& limit) {
+  std::string name = limit;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  constexpr const char* kBelow[] = {
+      "sse41",       "avx",           "avx2",       "avx2_vnni",       "avx2_vnni_2",
+      "avx512_core", "avx512_common", "avx512_mic", "avx512_mic_4ops", "avx512_core_vnni"};
+  return std::ranges::find(kBelow, name) == std::end(kBelow);
 }
 
 std::string text_of(const ProcessorUse& use) {
@@ -152,16 +167,80 @@ ProcessorInfo processor_info() {
   return info;
 }
 
-void set_threads(int count) {
-  const int cores = processor_info().cores;
-  if (count < 1 || count > cores) {
-    throw ConfigError({concat("training.threads: got ", count, ", want 1 to ", cores,
-                              " (this process may use ", cores, " cores); 0 takes all")});
-  }
-  omp_set_dynamic(0);
-  omp_set_num_threads(count);
+std::optional<double> processor_quota(const std::filesystem::path& root) {
+  std::optional<double> least;
+  visit_control_groups(root, "cpu", [&](const std::filesystem::path& group, int version) {
+    double quota = 0, period = 0;
+    std::ifstream in(group / (version == 1 ? "cpu.cfs_quota_us" : "cpu.max"));
+    in >> quota;  // fails at "max"
+    if (version == 1) in = std::ifstream(group / "cpu.cfs_period_us");
+    if (!(in >> period) || quota <= 0 || period <= 0) return;
+    least = std::min(least.value_or(quota / period), quota / period);
+  });
+  return least;
 }
 
-int threads() { return omp_get_max_threads(); }
+namespace {
+
+/// The environment variables that limit a team, as " (OMP_THREAD_LIMIT=1)".
+std::string limits_of_openmp() {
+  std::vector<std::string> set;
+  for (const char* const name : {"OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS"})
+    if (const char* const value = std::getenv(name)) set.push_back(concat(name, "=", value));
+  return set.empty() ? "" : concat(" (", join(set), ")");
+}
+
+/// Whether the calling thread's number was set.
+thread_local bool has_number = false;
+
+}  // namespace
+
+int default_threads(int processes) {
+  static const int openmp = omp_get_max_threads();  // OMP_NUM_THREADS, before any number is set
+  const int cores = processor_info().cores;
+  const double quota = std::ceil(processor_quota().value_or(cores));
+  const int share = static_cast<int>(std::min<double>(cores, quota)) / std::max(processes, 1);
+  return std::max(1, std::min(share, openmp));
+}
+
+int threads_of_openmp(int wanted) {
+  return omp_get_max_active_levels() < 1 ? 1 : std::min(wanted, omp_get_thread_limit());
+}
+
+int usable_threads() { return threads_of_openmp(processor_info().cores); }
+
+void check_threads(const std::string& key, std::int64_t count) {
+  const int cores = processor_info().cores, most = usable_threads();
+  if (count >= 1 && count <= most) return;
+  const std::string reason = most < cores ? "OpenMP gives no more" + limits_of_openmp()
+                                          : concat("this process may use ", cores, " cores");
+  throw ConfigError({concat(key, ": got ", count, ", want 1 to ", most, ": ", reason)});
+}
+
+static void set_number(int count) {
+  omp_set_dynamic(0);
+  omp_set_num_threads(count);
+  has_number = true;
+}
+
+void set_threads(std::int64_t count, int processes) {
+  const std::int64_t number = count == 0 ? default_threads(processes) : count;
+  check_threads(count == 0 ? "training.threads=0" : "training.threads", number);
+  set_number(static_cast<int>(number));
+}
+
+void set_default_threads() {
+  const int count = default_threads();
+  set_number(std::min(count, usable_threads()));
+}
+
+int threads() {
+  if (omp_in_parallel() != 0) {
+    omp_set_num_threads(1);  // as a nested team gets; a library asks OpenMP itself
+  } else if (!has_number) {
+    set_default_threads();
+  }
+  return omp_get_max_threads();
+}
 
 }  // namespace hybrid_trainer

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/started_thread.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -42,7 +44,7 @@ class AtTasks {
 
  private:
   const bool already_ = is_in_task;
-  const int threads_ = omp_get_max_threads();
+  const int threads_ = threads();
 };
 
 /// How often a thread looks for work at once, then how often it lets other programs go first, about
@@ -126,7 +128,7 @@ void ThreadTeam::start(int helpers) {
     for (; started_ < helpers; ++started_)
       std::thread(&ThreadTeam::help, this, started_ + 1).detach();
   } catch (const std::system_error&) {
-    // Fewer threads do it too.
+    // Fewer threads run the same tasks.
   }
 }
 
@@ -144,7 +146,7 @@ void ThreadTeam::take_tasks(int worker) {
 void ThreadTeam::help(int worker) {
   take_no_signals();
   is_in_task = true;
-  omp_set_num_threads(1);
+  set_threads(1);
   for (std::uint32_t seen = 0;;) {
     wait_while(jobs_, seen);
     seen = jobs_.load();
@@ -179,6 +181,9 @@ void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context)
 }  // namespace
 
 LibraryComputes::LibraryComputes() {
+  thread_local int able = 1;  // OpenMP ends the process if it cannot start a thread
+  if (threads() > able) require_more_threads(threads() - 1);
+  able = std::max(able, threads());
   if (!is_in_task) library_computes.store(true, std::memory_order_relaxed);
 }
 LibraryComputes::~LibraryComputes() {
@@ -188,8 +193,8 @@ LibraryComputes::~LibraryComputes() {
 void compute_beside_the_team(int threads) {
   take_no_signals();
   is_in_task = true;
-  omp_set_dynamic(0);
-  omp_set_num_threads(threads);
+  set_threads(1);
+  omp_set_num_threads(threads_of_openmp(threads));
 }
 
 void run_task_function(std::int64_t count, TaskFunction task, const void* context) {

@@ -1,4 +1,5 @@
 #include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/core/started_thread.h"
 #include "hybrid_trainer/core/token_batch.h"
 
 #include <algorithm>
@@ -49,7 +50,8 @@ class BatchLoader::Prefetch {
   Prefetch(const BatchSource& source, std::int64_t depth, const Stream& stream)
       : source_(source), slots_(static_cast<std::size_t>(depth + 1)) {
     for (Slot& slot : slots_) slot.memory = source.empty_batch(stream);
-    thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
+    thread_ =
+        start_thread([this] { return std::jthread([this](std::stop_token stop) { run(stop); }); });
   }
 
   /// Batch `index`, which is already filled if it follows the one taken before.

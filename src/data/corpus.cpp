@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -43,7 +44,8 @@ void require_text(const fs::path& path) {
     warn(path.native(), "holds zero bytes, as no text does; it is taken as it is");
   if (!is_utf16(start)) return;
   throw DataError(concat(path.native(), ": is text in UTF-16; convert it to UTF-8 first: iconv -f ",
-                         "UTF-16 -t UTF-8 '", path.native(), "' > '", path.native(), ".utf8'"));
+                         "UTF-16 -t UTF-8 ", shell_path(path), " > ",
+                         shell_path(path.native() + ".utf8")));
 }
 
 /// Bytes of a byte-order mark.

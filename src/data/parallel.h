@@ -1,11 +1,11 @@
 #pragma once
 
-#include <omp.h>
-
 #include <cstdint>
 #include <exception>
+#include <mutex>
 
 #include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer {
 
@@ -13,24 +13,20 @@ namespace hybrid_trainer {
 /// finished, rethrows the exception of the smallest i that failed.
 template <class F>
 void parallel_for(std::int64_t count, const F& f) {
+  std::mutex mutex;
   std::exception_ptr failure;
   std::int64_t failed = count;
-#pragma omp parallel num_threads(threads())
-  {
-    const int worker = omp_get_thread_num();
-#pragma omp for schedule(dynamic)
-    for (std::int64_t i = 0; i < count; ++i) {
-      try {
-        f(i, worker);
-      } catch (...) {
-#pragma omp critical(hybrid_trainer_data_failure)
-        if (i < failed) {
-          failed = i;
-          failure = std::current_exception();
-        }
+  run_tasks(count, [&](std::int64_t worker, std::int64_t i) {
+    try {
+      f(i, static_cast<int>(worker));
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (i < failed) {
+        failed = i;
+        failure = std::current_exception();
       }
     }
-  }
+  });
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -245,6 +245,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   tables.remove();
   tokenizer->save(folder());
   write_data_info(info, folder());
+  check_output(output.path(), settings);  // what may have come there meanwhile
   output.commit();
   return result;
 }

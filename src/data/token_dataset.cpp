@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "src/data/json_file.h"
 #include "src/data/json_place.h"
 
@@ -67,7 +68,7 @@ std::optional<DataInfo> read_data_info(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
     throw MissingInput(concat("data folder ", folder.string(),
                               " does not exist; make one with: hybrid prepare TEXT --output ",
-                              folder.string()));
+                              shell_path(folder)));
   }
   const fs::path file = folder / kInfoFile;
   if (!fs::exists(file)) return {};

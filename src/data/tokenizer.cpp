@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "src/data/bpe_files.h"
@@ -94,8 +95,9 @@ std::string absent_tokenizer(const std::filesystem::path& folder) {
     if (!std::filesystem::exists(folder / name)) continue;
     return concat(
         in, ": holds ", name, ", ", what, ", and no tokenizer.json, which is what is read; ",
-        "transformers makes one of it: python3 -c \"from transformers import ",
-        "AutoTokenizer as T; T.from_pretrained('", in, "').save_pretrained('", in, "')\"");
+        "transformers makes one of it: python3 -c \"import sys; from transformers import ",
+        "AutoTokenizer as T; f = sys.argv[1]; T.from_pretrained(f).save_pretrained(f)\" ",
+        shell_path(in));
   }
   return concat(in, ": holds no tokenizer; want tokenizer.json, or vocab.json and merges.txt");
 }

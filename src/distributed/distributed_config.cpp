@@ -12,13 +12,12 @@ std::string imitated_link_text(const DistributedConfig& config) {
   return join(parts);
 }
 
-std::string backend_of(const DistributedConfig& config, Device device) {
+void check_backend(const DistributedConfig& config, Device device) {
   const bool on_cuda = device.type == DeviceType::kCuda;
-  const std::string fits = on_cuda ? "nccl" : "mpi";
-  if (config.backend == "auto" || config.backend == fits) return fits;
+  if (config.backend == "auto" || (config.backend == "nccl") == on_cuda) return;
   throw ConfigError({concat("distributed.backend: got ", config.backend, ", and ranks on ",
-                            name_of(device), " send by ", fits, "; want auto or ", fits,
-                            ", or device ", on_cuda ? "cpu" : "cuda")});
+                            name_of(device), " send by ", on_cuda ? "nccl" : "mpi or sockets",
+                            "; want auto, or device ", on_cuda ? "cpu" : "cuda")});
 }
 
 }  // namespace hybrid_trainer

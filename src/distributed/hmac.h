@@ -1,22 +1,18 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "hybrid_trainer/core/sha256.h"
+
 namespace hybrid_trainer {
 
-using Digest = std::array<std::uint8_t, 32>;
-
-/// FIPS 180-4 and RFC 2104.
-Digest sha256(std::string_view message);
+/// RFC 2104.
 Digest hmac_sha256(std::string_view key, std::string_view message);
 
-/// In a time that says nothing of where they differ.
+/// Constant-time comparison.
 bool same_digest(const Digest& left, const Digest& right);
 
-std::string hex_of(const Digest& digest);
 /// So many bytes that nobody can guess. Throws DeviceError where the system has none.
 std::string random_bytes(std::size_t count);
 

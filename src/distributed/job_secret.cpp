@@ -61,7 +61,7 @@ JobSecret::JobSecret(int rank, std::string of_launcher, std::filesystem::path fi
     : rank_(rank), of_launcher_(std::move(of_launcher)), file_(std::move(file)) {}
 
 JobSecret::~JobSecret() {
-  if (has_left_file_) ::unlink(file_.c_str());
+  if (left_file_) ::unlink(file_.c_str());
 }
 
 std::string JobSecret::look() {
@@ -75,7 +75,7 @@ std::string JobSecret::look() {
 }
 
 void JobSecret::leave_file() {
-  if (has_left_file_) return;
+  if (left_file_) return;
   std::error_code ignored;
   if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path(), ignored);
   ::unlink(file_.c_str());  // of a job before this one
@@ -88,7 +88,7 @@ void JobSecret::leave_file() {
       ::fsync(descriptor) == 0;
   const int problem = errno;
   if (descriptor >= 0) ::close(descriptor);
-  has_left_file_ = descriptor >= 0;
+  if (descriptor >= 0) left_file_.emplace(file_);
   if (!is_whole)
     throw IoError(concat(file_.string(),
                          ": the ranks' secret cannot be left there: ", std::strerror(problem),

@@ -151,10 +151,11 @@ std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, 
                                                   JobSecret& secret) {
   const auto environment = [](const char* name) { return std::getenv(name); };
   const bool on_cuda = device.type == DeviceType::kCuda;
-  if (!on_cuda && !launched.speaks_pmix) {
-    throw UsageError(concat(launched.launcher, " started this without PMIx, and on a processor ",
-                            "ranks are Open MPI's: mpirun -np ", launched.size,
-                            " --bind-to none hybrid train ..., or srun --mpi=pmix"));
+  if (!on_cuda && !launched.speaks_pmix && launched.launcher != kLocal.name) {
+    throw UsageError(concat(launched.launcher, " started this without PMIx, and on CPUs ranks of ",
+                            "several machines are Open MPI's: mpirun -np ", launched.size,
+                            " --bind-to none hybrid train ..., or srun --mpi=pmix; on one machine ",
+                            "hybrid train --ranks ", launched.size));
   }
   const auto meet = [&] {
     RankMeeting meeting = meeting_of(launched, environment);

@@ -12,9 +12,11 @@
 #include <string>
 #include <thread>
 
+#include "hybrid_trainer/core/process_end.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/core/shared_library.h"
 #include "hybrid_trainer/core/short_turns.h"
+#include "hybrid_trainer/core/started_thread.h"
 #include "src/distributed/host_communicator.h"
 #include "src/distributed/launcher_end.h"
 #include "src/distributed/mpi/mpi_engine.h"
@@ -99,7 +101,7 @@ MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
                              engine_->version, ", want ", MpiEngine::kVersion,
                              "; build it together with this program"));
   }
-  thread_ = std::jthread([this] { run(); });
+  thread_ = start_thread([this] { return std::jthread([this] { run(); }); });
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return started_; });
   if (failure_) std::rethrow_exception(failure_);
@@ -224,7 +226,7 @@ void MpiThread::abort_and_exit(int exit_code) {
     changed_.notify_all();
   }
   std::this_thread::sleep_for(10s);
-  _exit(exit_code);
+  end_process(exit_code);
 }
 
 class MpiCommunicator final : public HostCommunicator {

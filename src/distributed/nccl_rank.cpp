@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/cuda_libraries.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/started_thread.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -57,10 +58,12 @@ NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
 NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
                    const NcclLimits& limits)
     : library_(std::move(library)), limits_(limits) {
-  thread_ = std::thread([shared = shared_, functions = library_.functions(), look = limits_.look,
-                         device = CallersDevice()] {
-    device.use();
-    watch(shared, functions, look);
+  thread_ = start_thread([this] {
+    return std::thread([shared = shared_, functions = library_.functions(), look = limits_.look,
+                        device = CallersDevice()] {
+      device.use();
+      watch(shared, functions, look);
+    });
   });
   try {
     start(id, rank, size);

@@ -1,5 +1,6 @@
 #include "hybrid_trainer/distributed/rank_watch.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/started_thread.h"
 #include "src/distributed/rank_call.h"
 #include "src/distributed/rank_gate.h"
 #include "src/distributed/side_channel.h"
@@ -25,10 +27,13 @@ class RankWatch::Channel {
     watched_.resize(static_cast<std::size_t>(ranks.size()));
     for (WatchedRank& one : watched_) one.heard = one.moved = now;
     connect(ranks);
+    ::prctl(PR_SET_PDEATHSIG, 0);  // the watch tells that the launcher has ended
     begin_tick();
-    thread_ = std::jthread([this, device = CallersDevice()] {
-      device.use();
-      context_.run();
+    thread_ = start_thread([this] {
+      return std::jthread([this, device = CallersDevice()] {
+        device.use();
+        context_.run();
+      });
     });
     // A rank that has been let in may not be in `connections_` yet, and rank 0's farewell would miss it.
     if (rank_ == 0 && ranks.size() > 1) all_have_come_.get_future().wait_for(kTimeToCome);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "hybrid_trainer/core/started_thread.h"
 #include "src/distributed/host_communicator.h"
 
 namespace hybrid_trainer {
@@ -174,9 +175,9 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank)
   {
     std::vector<std::jthread> threads;
     for (auto& one : make_thread_communicators(ranks)) {
-      threads.emplace_back([&, communicator = std::move(one)]() mutable {
+      const auto run = [&](std::shared_ptr<Communicator> communicator, const auto& body) {
         try {
-          rank(*communicator);
+          body(*communicator);
         } catch (const std::exception& error) {
           first.keep(std::current_exception());
           communicator->abort(error.what());
@@ -184,7 +185,10 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank)
           first.keep(std::current_exception());
           communicator->abort("it threw something that is no exception");
         }
-        communicator.reset();
+      };
+      const std::shared_ptr<Communicator> own = std::move(one);
+      run(own, [&](Communicator&) {  // a rank without a thread stops the others
+        threads.push_back(start_thread([&] { return std::jthread(run, own, rank); }));
       });
     }
   }

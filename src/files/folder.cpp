@@ -28,9 +28,8 @@ void make_folders(const fs::path& path) try {
   fs::create_directories(path);
   for (const fs::path& parent : parents) sync_folder(parent);
 } catch (const fs::filesystem_error& error) {
-  throw_cannot_create(
-      error.code().value(),
-      concat(path.native(), ": the folder cannot be made: ", error.code().message()));
+  throw_cannot_create(error.code().value(),
+                      concat(path.string(), ": cannot be made: ", error.code().message()));
 }
 
 void sync_tree(const fs::path& path) {

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/files/output_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/process_end.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/temporary_name.h"
@@ -15,12 +17,12 @@
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
 
-OutputFile::OutputFile(const fs::path& path, Existing existing, fs::path called)
+OutputFile::OutputFile(const fs::path& path, Existing existing, fs::path called, unsigned mode)
     : path_(std::move(called)),
       file_(::open(path.c_str(),
                    O_WRONLY | O_CREAT | O_CLOEXEC |
                        (existing == Existing::kRefuse ? O_EXCL | O_NOFOLLOW : O_TRUNC),
-                   0666)) {
+                   mode)) {
   if (file_.number() < 0) throw_cannot_create(errno, system_problem(path_, "cannot create it"));
 }
 
@@ -72,20 +74,55 @@ void replace_file(const fs::path& path, std::string_view text) {
   replace_file(path, [&](OutputFile& file) { file.write(text); });
 }
 
-void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
+namespace {
+
+/// False if there is something at `to` (EEXIST), or errno says why.
+bool rename_to_nothing(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  // The file system has no such rename; FAT has no links either.
+  if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
+  if (errno == EEXIST) return false;
+  struct stat found {};
+  if (::lstat(to.c_str(), &found) != 0) return std::rename(from.c_str(), to.c_str()) == 0;
+  errno = EEXIST;
+  return false;
+}
+
+enum class Target { kReplaced, kNew };
+
+void write_whole(const fs::path& path, const std::function<void(OutputFile&)>& write,
+                 Target target) {
   const fs::path folder = fs::absolute(path).parent_path();
   const fs::path temporary = folder / concat(".tmp-", temporary_mark());
+  const TemporaryPath removed_at_end(temporary);
   OutputFile file(temporary, OutputFile::Existing::kRefuse, path);
   try {
     write(file);
     file.sync_and_close();
-    if (std::rename(temporary.c_str(), path.c_str()) != 0)
-      throw_cannot_create(errno, system_problem(path, "cannot replace it"));
+    const bool is_renamed = target == Target::kNew
+                                ? rename_to_nothing(temporary, path)
+                                : std::rename(temporary.c_str(), path.c_str()) == 0;
+    if (!is_renamed && target == Target::kNew && errno == EEXIST)
+      throw CannotCreate(concat(path.native(),
+                                ": exists already; it stays as it is; give another "
+                                "name, or remove it"));
+    if (!is_renamed) throw_cannot_create(errno, system_problem(path, "cannot replace it"));
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
   sync_folder(folder);
+}
+
+}  // namespace
+
+void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
+  write_whole(path, write, Target::kReplaced);
+}
+
+void create_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
+  write_whole(path, write, Target::kNew);
 }
 
 }  // namespace hybrid_trainer

@@ -38,6 +38,11 @@ void append_escaped(std::string& out, char character) {
   }
 }
 
+/// With `<` as it is, for files that others read.
+std::string quoted(std::string_view text) {
+  return json::serialize(json::string(well_formed_utf8(text)));
+}
+
 bool is_plain(const json::value& value) { return !value.is_object() && !value.is_array(); }
 
 bool holds_only_plain_values(const json::array& array) {
@@ -53,7 +58,7 @@ void append_object(std::string& out, const json::object& object, const std::stri
                    bool typed) {
   const char* separator = "{";
   for (const auto& [key, value] : object) {
-    out += concat(separator, "\n", indent, "  ", json::serialize(json::string(key)), ": ");
+    out += concat(separator, "\n", indent, "  ", quoted(key), ": ");
     append(out, value, indent + "  ", typed);
     separator = ",";
   }
@@ -83,7 +88,7 @@ void append(std::string& out, const json::value& value, const std::string& inden
     const bool whole = text.find_first_not_of("-0123456789") == std::string::npos;
     out += typed && whole ? text + ".0" : text;
   } else {
-    out += json::serialize(value);
+    out += value.is_string() ? quoted(value.get_string()) : json::serialize(value);
   }
 }
 

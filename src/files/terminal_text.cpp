@@ -2,40 +2,38 @@
 
 #include <unistd.h>
 
-#include <utility>
+#include <cstdlib>
+#include <sstream>
+
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-constexpr char kFirstOfC1 = '\xC2';                   // in UTF-8, of U+0080 … U+00BF
-
-bool is_control(char byte) {
-  const auto code = static_cast<unsigned char>(byte);
-  return (code < 0x20 && byte != '\n' && byte != '\t') || code == 0x7F;
+bool is_control(char32_t code) {
+  return (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
 }
 
 }  // namespace
 
 PrintableBuffer::~PrintableBuffer() {
-  if (held_ != 0) write(kReplacement);
+  if (!held_.empty()) write(kReplacement);
 }
 
 void PrintableBuffer::add(char byte, std::string& out) {
-  const char before = std::exchange(held_, 0);
-  if (before == kFirstOfC1) {
-    const auto code = static_cast<unsigned char>(byte);
-    if (code >= 0x80 && code < 0xA0) return void(out += kReplacement);
-    out += before;
-  } else if (before == '\r') {
-    out += byte == '\n' ? "\r" : kReplacement;
-  }
-  if (byte == '\r' || byte == kFirstOfC1) {
-    held_ = byte;
-  } else if (is_control(byte)) {
-    out += kReplacement;
-  } else {
-    out += byte;
+  held_ += byte;
+  while (!held_.empty()) {
+    const Utf8Prefix begin = utf8_prefix(held_, 0);
+    const bool may_go_on =
+        held_ == "\r" || (begin.bytes < begin.length && begin.bytes == held_.size());
+    if (may_go_on) return;
+    const bool is_whole = begin.bytes == begin.length;
+    const bool is_shown =
+        is_whole && (held_.starts_with("\r\n") || !is_control(decode_utf8(held_, 0).value));
+    const std::size_t taken = is_whole ? begin.bytes : 1;
+    out += is_shown ? held_.substr(0, taken) : kReplacement;
+    held_.erase(0, taken);
   }
 }
 
@@ -80,6 +78,17 @@ void print_trusted(std::ostream& stream, std::string_view bytes) {
   } else {
     stream << bytes;
   }
+}
+
+bool is_drawing_terminal(int descriptor) {
+  const char* const kind = std::getenv("TERM");
+  return isatty(descriptor) == 1 && kind != nullptr && *kind != '\0' &&
+         std::string_view(kind) != "dumb";
+}
+
+bool is_color_terminal(int descriptor) {
+  const char* const no_color = std::getenv("NO_COLOR");
+  return is_drawing_terminal(descriptor) && (no_color == nullptr || *no_color == '\0');
 }
 
 std::string printable(std::string_view text) {

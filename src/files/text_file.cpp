@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -15,7 +16,7 @@ using namespace std::string_view_literals;
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// What is no plain text, by its first bytes. In `way_out` FILE stands for the path.
+/// What is no plain text, by its first bytes. In `way_out` FILE and FILE.txt are words of a command.
 struct Container {
   std::string_view begin;
   const char* what;
@@ -25,32 +26,36 @@ struct Container {
 constexpr Container kContainers[] = {
     {"version https://git-lfs"sv, "a Git LFS pointer, not the file itself",
      "run `git lfs pull` where it came from"},
-    {"\x1F\x8B"sv, "compressed by gzip", "unpack it first: gunzip --keep 'FILE'"},
-    {"\x28\xB5\x2F\xFD"sv, "compressed by zstd", "unpack it first: unzstd 'FILE'"},
+    {"\x1F\x8B"sv, "compressed by gzip", "unpack it first: gunzip --keep FILE"},
+    {"\x28\xB5\x2F\xFD"sv, "compressed by zstd", "unpack it first: unzstd FILE"},
     {"\xFD"
      "7zXZ\0"sv,
-     "compressed by xz", "unpack it first: unxz --keep 'FILE'"},
-    {"BZh"sv, "compressed by bzip2", "unpack it first: bunzip2 --keep 'FILE'"},
+     "compressed by xz", "unpack it first: unxz --keep FILE"},
+    {"BZh"sv, "compressed by bzip2", "unpack it first: bunzip2 --keep FILE"},
     {"PK\3\4"sv, "a zip archive, as Excel's tables and PyTorch's .bin and .pt files are, too",
      "take out or save as text what it holds"},
     {"PAR1"sv, "a Parquet table",
-     "name it FILE.parquet where examples or documents are wanted; nothing else reads it"},
+     "name it NAME.parquet where examples or documents are wanted; nothing else reads it"},
     {"ARROW1"sv, "an Arrow table", "write it as JSON lines first: datasets' to_json does it"},
     {"GGUF"sv, "a model in llama.cpp's GGUF format",
-     "give it as --model or --tokenizer; hybrid export 'FILE' --output FOLDER makes a Hugging Face "
+     "give it as --model or --tokenizer; hybrid export FILE --output FOLDER makes a Hugging Face "
      "folder of it"},
-    {"%PDF-"sv, "a PDF document", "take its text out first: pdftotext 'FILE'"},
+    {"%PDF-"sv, "a PDF document", "take its text out first: pdftotext FILE"},
     {"SQLite format 3"sv, "an SQLite database", "write what you need of it as text first"},
     {"\xFF\xFE\0\0"sv, "text in UTF-32",
-     "convert it first: iconv -f UTF-32 -t UTF-8 'FILE' > 'FILE.txt'"},
+     "convert it first: iconv -f UTF-32 -t UTF-8 FILE > FILE.txt"},
     {"\0\0\xFE\xFF"sv, "text in UTF-32",
-     "convert it first: iconv -f UTF-32 -t UTF-8 'FILE' > 'FILE.txt'"},
+     "convert it first: iconv -f UTF-32 -t UTF-8 FILE > FILE.txt"},
 };
 
 std::string with_path(std::string text, const std::string& path) {
-  constexpr std::string_view kPlace = "FILE";
-  for (std::size_t at = 0; (at = text.find(kPlace, at)) != text.npos; at += path.size())
-    text.replace(at, kPlace.size(), path);
+  constexpr std::string_view kFile = "FILE", kCopy = "FILE.txt";
+  for (std::size_t at = 0; (at = text.find(kFile, at)) != text.npos;) {
+    const bool is_copy = text.compare(at, kCopy.size(), kCopy) == 0;
+    const std::string word = shell_path(is_copy ? path + ".txt" : path);
+    text.replace(at, is_copy ? kCopy.size() : kFile.size(), word);
+    at += word.size();
+  }
   return text;
 }
 
@@ -98,7 +103,8 @@ static void refuse_unmarked_utf16(std::string_view text, const std::filesystem::
     if (4 * zeros[is_big ? 0 : 1] < looked || zeros[is_big ? 1 : 0] > 0) continue;
     const std::string file = path.native();
     throw DataError(concat(file, ": is text in UTF-16; convert it first: iconv -f UTF-16",
-                           is_big ? "BE" : "LE", " -t UTF-8 '", file, "' > '", file, ".utf8'"));
+                           is_big ? "BE" : "LE", " -t UTF-8 ", shell_path(file), " > ",
+                           shell_path(file + ".utf8")));
   }
 }
 

@@ -78,6 +78,18 @@ std::size_t valid_utf8_bytes(std::string_view text, std::size_t position) {
   return i - position;
 }
 
+std::string well_formed_utf8(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0;;) {
+    const std::size_t valid = valid_utf8_bytes(text, at);
+    out += text.substr(at, valid);
+    at += valid;
+    if (at == text.size()) return out;
+    append_utf8(0xFFFD, out);
+    ++at;
+  }
+}
+
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position) {
   std::size_t i = position;
   while (i < text.size() && decode_utf8(text, i).bytes == 0) ++i;

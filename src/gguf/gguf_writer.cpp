@@ -112,7 +112,7 @@ void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& 
     offset += aligned(tensor.bytes());
   }
   header.align();
-  replace_file(path, [&](OutputFile& file) {
+  create_file(path, [&](OutputFile& file) {
     file.write(header.text());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Tensor value = value_of(i);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/file_layout.h"
@@ -256,7 +257,7 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
     throw DataError(
         concat(folder.string(), ": the adapter also changes ", *beside.begin(),
                ", which is not trained beside adapters; merge it into its base and train ",
-               "on from that: hybrid export ", folder.string(), " --merge --output MERGED"));
+               "on from that: hybrid export ", shell_path(folder), " --merge --output MERGED"));
   }
   if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
   const Stream host(MemoryPool::create("host"));

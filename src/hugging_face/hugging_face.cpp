@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -337,9 +338,9 @@ void require_model(const fs::path& folder) {
                "out of the folder, for the adapter move them into a folder of their own, ",
                "whose base_model_name_or_path names this one"));
   throw DataError(concat(path, ": is an adapter of PEFT, not a model; give its base model (\"",
-                         read_adapter_config(folder).base, "\"), with --adapter ", path,
+                         read_adapter_config(folder).base, "\"), with --adapter ", shell_path(path),
                          " to train the adapter on, or merge both into a model: hybrid export ",
-                         path, " --merge --output MERGED"));
+                         shell_path(path), " --merge --output MERGED"));
 }
 
 /// How a folder's generation_config.json samples is no matter of its model.
@@ -408,8 +409,8 @@ std::string how_to_download(const fs::path& name) {
                            text[0] != '~' && slash + 1 < text.size() &&
                            text.find('/', slash + 1) == std::string::npos;
   if (!is_hub_name || fs::exists(name.parent_path())) return "";
-  return concat("; nothing is downloaded here, so get it first: hf download ", text,
-                " --local-dir ", text.substr(slash + 1));
+  return concat("; nothing is downloaded here, so get it first: hf download ", shell_path(text),
+                " --local-dir ", shell_path(text.substr(slash + 1)));
 }
 
 }  // namespace hybrid_trainer

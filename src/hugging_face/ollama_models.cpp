@@ -114,6 +114,13 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
     throw DataError(concat("Ollama's model ", name, " has ", files.size(),
                            " files of weights; want one GGUF file"));
   std::string file = files.front();
+  const bool is_digest = (file.starts_with("sha256:") || file.starts_with("sha256-")) &&
+                         file.size() > 7 &&
+                         file.find_first_not_of("0123456789abcdef", 7) == file.npos;
+  if (!is_digest)  // it names a file of `blobs`, and no other
+    throw DataError(concat(manifest.string(), ": the digest of the weights is \"",
+                           file.substr(0, 80), "\"; want sha256: and hexadecimal digits; pull the ",
+                           "model anew"));
   for (const char separator : {'-', ':'}) {  // before Ollama 0.1.30 it was a colon
     std::ranges::replace(file, separator == '-' ? ':' : '-', separator);
     const fs::path path = folder / "blobs" / file;

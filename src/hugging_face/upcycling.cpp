@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/output_folder.h"
@@ -267,7 +268,7 @@ UpcycledFolder upcycle_hugging_face(const fs::path& dense, const Upcycling& aske
   check(asked);
   if (is_gguf_file(dense))
     throw DataError(concat(dense.string(), ": is a GGUF file; upcycle wants a folder, which ",
-                           "`hybrid export ", dense.string(), " --output FOLDER` makes of it"));
+                           "`hybrid export ", shell_path(dense), " --output FOLDER` makes of it"));
   const ModelConfig model = read_hugging_face_model_config(dense, 0, registry);
   const MixtureOf& mixture = mixture_family_of(model, dense.string());
   const std::string form = quantization_of_hugging_face(dense);

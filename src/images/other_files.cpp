@@ -53,10 +53,9 @@ void refuse_other_file(const InputFile& file, const std::string& wanted) {
                            "; get the file itself with: git lfs pull"));
   const std::filesystem::path name = file.path().filename();
   if (start.starts_with("PK\x03\x04"))
-    throw DataError(
-        concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
-               "; write its arrays to files of their own: numpy.save('NAME.npy', numpy.load('",
-               name.string(), "')['NAME'])"));
+    throw DataError(concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
+                           "; write its arrays to files of their own: numpy.save('NAME.npy', "
+                           "numpy.load(FILE)['NAME'])"));
   const std::string kind = kind_of(start);
   if (kind.empty())
     throw DataError(

@@ -1,6 +1,8 @@
 #include "hybrid_trainer/io/checkpoint_ranks.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -14,7 +16,8 @@ std::string outcome_of(const std::function<std::string()>& attempt) {
   try {
     return kDone + attempt();
   } catch (const Error& problem) {
-    if (problem.code() != ExitCode::kIo && problem.code() != ExitCode::kMemory) throw;
+    constexpr ExitCode kOfThisRank[] = {ExitCode::kIo, ExitCode::kMemory, ExitCode::kCannotCreate};
+    if (std::ranges::find(kOfThisRank, problem.code()) == std::end(kOfThisRank)) throw;
     return kFailed + std::string(problem.what());
   } catch (const std::filesystem::filesystem_error& problem) {
     return kFailed + std::string(problem.what());

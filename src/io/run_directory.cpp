@@ -77,12 +77,10 @@ LockHolder holder_in(const std::string& lock) {
 
 /// Makes the folder where there is none; true where it did.
 bool make_folder(const RunPaths& paths) {
-  const auto refuse = [&](const std::string& reason) {
-    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: ", reason));
-  };
   const bool is_new = !exists(paths.root);
   make_folders(paths.root);
-  if (!fs::is_directory(paths.root)) refuse("it is a file");
+  if (!fs::is_directory(paths.root))
+    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: it is a file"));
   if (content_of(paths) == Content::kOther) {
     throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),
                               "), not a run; give --run an empty or a new folder"));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/thread_team.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -26,8 +27,8 @@ void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream&
                    const Draw& draw) {
   const RandomKey key{seed, 0, hash_of_name(parameter.name())};
   fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
-#pragma omp parallel for
-    for (std::int64_t i = 0; i < count; ++i) values[i] = draw(key, static_cast<std::uint64_t>(i));
+    run_each(count, 1 << 14,
+             [&](std::int64_t i) { values[i] = draw(key, static_cast<std::uint64_t>(i)); });
   });
 }
 

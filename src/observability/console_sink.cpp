@@ -1,10 +1,8 @@
 #include "hybrid_trainer/observability/console_sink.h"
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ostream>
 
 #include "hybrid_trainer/core/error.h"
@@ -24,11 +22,8 @@ constexpr std::size_t kPhaseWidth = 7;
 
 ConsoleStyle ConsoleStyle::from_terminal(int descriptor) {
   ConsoleStyle style;
-  const char* no_colour = std::getenv("NO_COLOR");
-  const char* kind = std::getenv("TERM");
-  style.rewrites = ::isatty(descriptor) == 1;
-  style.colours = style.rewrites && (no_colour == nullptr || *no_colour == '\0') &&
-                  (kind == nullptr || std::string_view(kind) != "dumb");
+  style.rewrites = is_drawing_terminal(descriptor);
+  style.colours = is_color_terminal(descriptor);
   winsize size{};
   if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.columns = size.ws_col;
   return style;
@@ -148,7 +143,11 @@ void ConsoleSink::erase_progress() {
 
 /// What has the console's own colors and returns.
 void ConsoleSink::print(const std::string& text) {
-  print_trusted(out_, text);
+  if (style_.rewrites) {
+    print_trusted(out_, text);
+  } else {
+    out_ << text;
+  }
   out_ << std::flush;
 }
 

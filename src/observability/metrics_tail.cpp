@@ -36,9 +36,8 @@ bool MetricsTail::has_same_past(int file) const {
   return read_some(file, last_line_.size(), offset_ - length, path_) == last_line_;
 }
 
-MetricsTail::Change MetricsTail::read(
-    const std::function<void()>& anew,
-    const std::function<void(const StepRecord&, std::string_view)>& visit) {
+MetricsTail::Change MetricsTail::read(const std::function<void()>& anew,
+                                      const std::function<void(const StepRecord&)>& visit) {
   struct stat found {};
   const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const bool is_there =
@@ -71,7 +70,7 @@ MetricsTail::Change MetricsTail::read(
       last_line_.assign(line).push_back('\n');
       offset_ += std::ssize(last_line_);
       if (const auto record = parse_json_line(line)) {
-        visit(*record, line);
+        visit(*record);
         if (change == Change::kNone) change = Change::kMore;
       }
     }

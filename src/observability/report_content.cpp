@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <map>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
@@ -15,20 +13,6 @@
 
 namespace hybrid_trainer {
 namespace {
-
-/// `page` with every {{name}} replaced by its part, in one pass: parts are not searched again.
-std::string filled(std::string_view page, const std::map<std::string, std::string>& parts) {
-  std::string out;
-  for (std::size_t open = 0; (open = page.find("{{")) != std::string_view::npos;) {
-    const std::size_t close = page.find("}}", open);
-    require(close != std::string_view::npos, "report page: {{ without }}");
-    const auto part = parts.find(std::string(page.substr(open + 2, close - open - 2)));
-    require(part != parts.end(), "report page: a {{name}} without a part");
-    out.append(page.substr(0, open)).append(part->second);
-    page.remove_prefix(close + 2);
-  }
-  return out.append(page);
-}
 
 double rate(std::int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
@@ -199,6 +183,9 @@ std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   return out + "</section>\n";
 }
 
+/// The whole content of the page's script element.
+std::string script_of(std::string_view script) { return concat("\n", k_report_js, script); }
+
 std::string folded(const char* name, const std::string& text, const char* state) {
   if (text.empty()) return "";
   return concat("<details class=\"card\"", state, "><summary>", name, "</summary><pre>",
@@ -232,14 +219,17 @@ std::string ReportContent::page(const RunSummary& summary, const PageTexts& text
               {"target", target_of(summary)},
               {"unit", unit_of(summary)},
               {"style", concat(k_report_css, texts.style)},
-              {"script", concat(k_report_js, texts.script)},
+              {"policy", html_escaped(report_policy(texts.script))},
+              {"script", script_of(texts.script)},
               {"data", curves_.to_json()},
               {"sample", answers_html(texts.of_model.answers) +
                              folded("Sample of generated text", texts.of_model.sample, " open")},
               {"settings", folded("Settings", texts.settings, "")}});
-  return filled(k_report_html, all);
+  return filled_page(k_report_html, all);
 }
 
 std::string_view report_style() { return k_report_css; }
+
+std::string report_policy(std::string_view script) { return content_policy(script_of(script)); }
 
 }  // namespace hybrid_trainer

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -176,6 +177,12 @@ json::object json_of(const ExpertLoads& loads) {
           {"z_loss", finite(loads.z_loss)}};
 }
 
+std::string json_of_record(const StepRecord& record) {
+  json::object line;
+  StepRecord::visit_fields(LineWriter(line), record);
+  return json_line(line);
+}
+
 std::string to_json_line(StepRecord record) {
   std::string lost;
   StepRecord::visit_fields(LostNumbers(lost), record);
@@ -183,9 +190,7 @@ std::string to_json_line(StepRecord record) {
     record.event = record.event.empty() ? lost : lost + "; " + record.event;
     record.warns = true;
   }
-  json::object line;
-  StepRecord::visit_fields(LineWriter(line), record);
-  return json_line(line) + "\n";
+  return json_of_record(record) + "\n";
 }
 
 std::optional<StepRecord> parse_json_line(std::string_view line) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "hybrid_trainer/files/utf8.h"
 #include "src/observability/crc32c.h"
 #include "src/observability/protobuf_message.h"
 
@@ -74,10 +75,10 @@ ProtobufMessage event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-/// Text that TensorBoard shows as it is: it takes text for Markdown.
+/// Text that TensorBoard shows as it is: it takes text for Markdown. Protocol buffers hold UTF-8.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
-  for (const char c : text) {
+  for (const char c : well_formed_utf8(text)) {
     code += c;
     if (c == '\n') code += "    ";
   }
@@ -116,7 +117,7 @@ std::string TensorBoardEvents::of(const StepRecord& record) {
   summary.number("predictions/kept_fraction", record.kept_fraction);
   summary.number("predictions/confidence", record.confidence);
   summary.number("cost", record.cost);
-  summary.text("decisions", record.event);
+  if (!record.event.empty()) summary.text("decisions", as_code(record.event));
   auto event = event_at(begin_ + seconds_, record.step);
   event.message(EventField::kSummary, summary.summary());
   return framed(event);

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/run/folder_writing.h"
 #include "hybrid_trainer/speech/clip_examples.h"
@@ -133,8 +134,9 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   if (lines.size() <= kShown) return lines;
   lines.resize(kShown);
   lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
-                         files.examples.string(), " --json --model ", files.tokenizer.string(),
-                         files.pairs ? " --objective dpo" : "", " names them"));
+                         shell_path(files.examples), " --json --model ",
+                         shell_path(files.tokenizer), files.pairs ? " --objective dpo" : "",
+                         " names them"));
   return lines;
 }
 

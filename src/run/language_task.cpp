@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
@@ -103,7 +104,7 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
                 known, config.masks() ? ", and the mask is one more token" : "", "; ",
                 settings_.init_from
                     ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
-                             settings_.init_from->string())
+                             shell_path(*settings_.init_from))
                     : concat("want at least ", wanted, ", or 0 to take that"))});
   }
   config.validate(registry);
@@ -200,7 +201,7 @@ std::vector<std::string> LanguageTask::notes(bool begins) const {
     notes.push_back(concat("warning: the tokenizer of ", settings_.init_from->string(),
                            " is not the data's: ids meant other text to its weights; prepare the "
                            "text with --tokenizer ",
-                           settings_.init_from->string()));
+                           shell_path(*settings_.init_from)));
   }
   return notes;
 }

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/fine_tuning/end_tokens.h"
 #include "hybrid_trainer/fine_tuning/held_out_prompts.h"
@@ -404,12 +405,12 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
   const bool is_file = std::filesystem::is_regular_file(settings.data);
   const bool are_rows = may_be_examples(settings.data);
   if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
+    const std::string prepared = shell_path(settings.data.stem().string() + "-data");
     throw ConfigError(
         {concat("--data: ", data,
                 " is text, which training reads as tokens; run hybrid prepare first: "
                 "`hybrid prepare ",
-                data, " --output ", settings.data.stem().string(), "-data`, and then give --data ",
-                settings.data.stem().string(), "-data")});
+                shell_path(data), " --output ", prepared, "`, and then give --data ", prepared)});
   }
   if (wants_rows != are_rows && std::filesystem::exists(settings.data)) {
     throw ConfigError({concat(

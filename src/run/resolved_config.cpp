@@ -13,12 +13,9 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
                                     std::vector<std::string>& told) {
   told = settings.notes;
   HybridTrainerConfig config = task.completed(settings.config.with_parts());
-  const int cores = processor_info().cores;
-  const std::int64_t workers = config.phases.asynchronous_optimizer.worker_threads;
-  if (config.phases.delays_updates() && workers > cores) {
-    throw ConfigError({concat("phases.asynchronous_optimizer.worker_threads: got ", workers,
-                              ", this process may use ", cores, " cores")});
-  }
+  if (config.phases.delays_updates())
+    check_threads("phases.asynchronous_optimizer.worker_threads",
+                  config.phases.asynchronous_optimizer.worker_threads);
   const RankCount ranks{settings.ranks == nullptr ? 1 : settings.ranks->size(),
                         settings.local_ranks};
   const RunSurroundings run{find_device(config.device, settings.local_rank), ranks.all};

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -264,7 +265,8 @@ void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const 
   if (error.shortage()) {
     try {
       replace_file(paths.shortage(), to_json(*error.shortage(), moment.phase, moment.step));
-      message += concat("; `hybrid inspect ", paths.shortage(), "` says what held the memory");
+      message +=
+          concat("; `hybrid inspect ", shell_path(paths.shortage()), "` says what held the memory");
     } catch (const IoError& problem) {
       message += concat("; what held the memory is not written: ", problem.what());
     }

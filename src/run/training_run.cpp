@@ -279,9 +279,7 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption& interruption = settings.interruption ? *settings.interruption : own.emplace();
-  set_threads(settings.config.training.threads == 0
-                  ? std::max(1, processor_info().cores / settings.local_ranks)
-                  : static_cast<int>(settings.config.training.threads));
+  set_threads(settings.config.training.threads, settings.local_ranks);
   std::optional<RankLinks> links;
   if (settings.ranks != nullptr && settings.ranks->size() > 1) {
     const Device device = find_device(settings.config.device);

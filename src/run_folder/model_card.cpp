@@ -1,6 +1,8 @@
 #include "hybrid_trainer/run_folder/model_card.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <optional>
 #include <sstream>
 
@@ -8,8 +10,10 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/run_folder/run_files.h"
@@ -22,12 +26,65 @@ namespace json = boost::json;
 
 constexpr std::size_t kMostCardBytes = 1 << 20;
 
+constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+
 /// "owner/name", as the Hub calls a model, and no path.
 bool is_hub_name(const std::string& name) {
   const std::size_t slash = name.find('/');
-  return slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
-         name.find('/', slash + 1) == std::string::npos && name[0] != '.' && name[0] != '~' &&
-         name.find_first_of(" \\\n\"'") == std::string::npos;
+  return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
+         name.find_first_not_of(kPlain) == slash &&
+         name.find_first_not_of(kPlain, slash + 1) == std::string::npos;
+}
+
+/// On one line.
+std::string line_of(const std::string& text) {
+  std::string line = well_formed_utf8(text);
+  for (char& c : line)
+    if (std::iscntrl(static_cast<unsigned char>(c)) != 0) c = ' ';
+  return line;
+}
+
+/// As Markdown that shows it as it is.
+std::string markdown_of(const std::string& text) {
+  std::string out;
+  for (const char c : line_of(text)) {
+    if (std::string_view("\\`*[]<>|&").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+/// The value of a key in YAML: plain if it is an identifier, else a string in quotes, as JSON has it.
+std::string yaml_of(std::string text) {
+  if (text.size() > 1 && (text[0] == '"' || text[0] == '\'') && text.back() == text[0])
+    text = text.substr(1, text.size() - 2);
+  const bool is_plain = text.find_first_not_of(kPlain) == std::string::npos;
+  return is_plain && std::isalpha(static_cast<unsigned char>(text[0])) ? text
+                                                                       : json_string(line_of(text));
+}
+
+/// A command without the folders of absolute paths, which tell of this machine alone.
+std::string published(const std::string& command) {
+  std::string out;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const char before = i == 0 ? ' ' : command[i - 1];
+    if (command[i] == '/' && std::string_view(" '=").find(before) != std::string_view::npos) {
+      const std::size_t end =
+          std::min(command.find(before == '\'' ? '\'' : ' ', i), command.size());
+      const std::size_t last = command.rfind('/', std::max(end, i + 2) - 2);  // "/a/b/" is "b/"
+      i = std::max(i, last) + 1;
+      if (i == command.size()) break;
+    }
+    out += command[i];
+  }
+  return line_of(out);
+}
+
+/// A block of code that nothing in `text` ends.
+std::string code_block(const std::string& text) {
+  std::string fence = "```";
+  while (text.find(fence) != std::string::npos) fence += '`';
+  return concat("\n", fence, "\n", text, "\n", fence, "\n");
 }
 
 std::string text_in(const json::object& object, const char* key) {
@@ -75,12 +132,12 @@ std::string front_matter(const fs::path& base, CardKind kind, const char* tag) {
     text += concat("base_model: ", name,
                    "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");
   if (const std::string license = base.empty() ? "" : license_of(base); !license.empty())
-    text += concat("license: ", license, "\n");
+    text += concat("license: ", yaml_of(license), "\n");
   return text + "---\n";
 }
 
 std::string row(const char* what, const std::string& value) {
-  return value.empty() ? "" : concat("| ", what, " | ", value, " |\n");
+  return value.empty() ? "" : concat("| ", what, " | ", markdown_of(value), " |\n");
 }
 
 std::string number_in(const json::object& object, const char* key) {
@@ -96,7 +153,7 @@ std::string training_of(const RunPaths& run, const RunData& data) {
       concat("\n## Training\n\nTrained with HybridTrainer ", project_version(), ".\n");
   const std::string first = text_in(summary, "first_command"), last = text_in(summary, "command");
   if (const std::string& command = first.empty() ? last : first; !command.empty())
-    text += concat("\n```\n", command, "\n```\n");
+    text += code_block(published(command));
   text += "\n| | |\n| --- | --- |\n";
   text += row("steps", number_in(summary, "steps")) + row("tokens", number_in(summary, "tokens"));
   if (const json::value* seconds = summary.if_contains("seconds");
@@ -131,7 +188,8 @@ std::string model_card(const fs::path& source, CardKind kind) {
   const std::string name =
       (source.has_filename() ? source.filename() : source.parent_path().filename()).string();
   const ModelPurpose purpose = purpose_of(run);
-  std::string text = front_matter(base, kind, purpose.tag) + concat("\n# ", name, "\n\n");
+  std::string text =
+      front_matter(base, kind, purpose.tag) + concat("\n# ", markdown_of(name), "\n\n");
   switch (kind) {
     case CardKind::kModel:
       text += concat(purpose.name, " as a folder of Hugging Face transformers.\n");

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/output_file.h"
@@ -222,7 +223,7 @@ std::string told_of_other_data(const fs::path& here, const fs::path& own,
                   "run from this one's weights: hybrid export RUN --output FOLDER");
   return concat(here.string(), " holds other data than the run was trained on", counts,
                 ", where its position means another place; give --data the run's own, ",
-                own.string());
+                shell_path(own));
 }
 
 std::string end_of_run(const RunPaths& paths) {
@@ -242,7 +243,7 @@ FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& wei
   if (found.checkpoint) return found;
   throw MissingInput(concat(paths.root,
                             " holds no checkpoint yet; train it first (hybrid train --run ",
-                            paths.root, ")"));
+                            shell_path(paths.root), ")"));
 }
 
 /// The config with its frozen weights in another form.
@@ -339,7 +340,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
     throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
                               "\", which is no folder here; write the folder of that model as its ",
                               "base_model_name_or_path, or merge both into a model: hybrid export ",
-                              folder.string(), " --merge --model BASE --output MERGED",
+                              shell_path(folder), " --merge --model BASE --output MERGED",
                               how_to_download(run.base)));
   }
   run.folder = run.origin = run.base;

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/progress.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
@@ -91,7 +92,7 @@ class TableRows {
 
   std::string not_utf8() const {
     return concat("it is not UTF-8; a file of Windows becomes so with: iconv -f WINDOWS-1252 -t ",
-                  "UTF-8 '", called_, "' > '", called_, ".utf8'");
+                  "UTF-8 ", shell_path(called_), " > ", shell_path(called_ + ".utf8"));
   }
 
   TableForm read_json(const JsonRows& rows) {

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/lora.h"

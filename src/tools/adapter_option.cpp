@@ -1,6 +1,7 @@
 #include "src/tools/adapter_option.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -44,7 +45,7 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
     throw DataError(
         concat(folder, ": the adapter also changes ", adapter.weights_beside.front(),
                ", which is not trained beside adapters; merge it into its base and train ",
-               "on from that: hybrid export ", folder, " --merge --output MERGED"));
+               "on from that: hybrid export ", shell_path(folder), " --merge --output MERGED"));
   if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
     throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
                            settings.init_from->string()));

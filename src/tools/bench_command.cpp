@@ -10,6 +10,7 @@
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -291,7 +292,7 @@ void time_generation(const BenchmarkSettings& settings, const BenchOptions& opti
                      const Stream& stream) {
   const GenerationRates rates = run_generation_benchmark(settings, *options.tokens, stream);
   if (options.json) {
-    std::cout << boost::json::serialize(as_json(rates)) << "\n";
+    std::cout << json_line(as_json(rates)) << "\n";
   } else {
     print(rates);
   }
@@ -302,7 +303,7 @@ void time_training(const BenchmarkSettings& settings, const BenchOptions& option
   if (options.json) {
     boost::json::object object = as_json(result);
     if (options.profile) object["profile"] = profile_json(result);
-    std::cout << boost::json::serialize(object) << "\n";
+    std::cout << json_line(object) << "\n";
   } else {
     const bool is_of_language = find_family(settings.model.family).is_of_language;
     print(result, is_of_language ? "tokens" : "examples");
@@ -316,7 +317,7 @@ int bench_command(const std::vector<std::string>& arguments) {
   BenchOptions options;
   if (!parse_command_line(bench_syntax(options), arguments)) return 0;
   const BenchmarkSettings settings = settings_of(options);
-  set_threads(processor_info().cores);
+  set_default_threads();
   Stream stream(make_device_pool(device_of_option(options.device)));
   options.tokens ? time_generation(settings, options, stream)
                  : time_training(settings, options, stream);

@@ -14,7 +14,7 @@
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/cuda_diagnosis.h"
-#include "src/tools/mpirun.h"
+#include "src/tools/local_ranks.h"
 #include "src/tools/rank_diagnosis.h"
 #include "src/tools/waiting_threads.h"
 
@@ -36,6 +36,7 @@ constexpr Library kLibraries[] = {
 
 struct Diagnosis {
   ProcessorInfo processor = processor_info();
+  std::optional<double> quota = processor_quota();
   MachineMemory memory = machine_memory();
   std::size_t disk_free_bytes = 0;  // where the process was started
   double fp32_flops_per_second = 0;
@@ -46,7 +47,7 @@ struct Diagnosis {
 };
 
 Diagnosis diagnose() {
-  set_threads(processor_info().cores);
+  set_default_threads();
   const Stream stream(make_device_pool());
   Diagnosis found;
   std::error_code unknown;
@@ -65,6 +66,7 @@ std::string as_json(const Diagnosis& found) {
   return json_line({{"version", project_version()},
                     {"processor", found.processor.name},
                     {"cores", found.processor.cores},
+                    {"quota_cores", found.quota ? boost::json::value(*found.quota) : nullptr},
                     {"threads", threads()},
                     {"waiting", waiting_of_threads()},
                     {"instruction_set", name_of(instruction_set())},
@@ -85,8 +87,9 @@ void print(const Diagnosis& found) {
                                            : "converted to FP32: no BF16 instructions in use";
   std::printf("hybrid            %s\n", project_version().c_str());
   std::printf("processor         %s\n", found.processor.name.c_str());
-  std::printf("threads           %d of %d cores, waiting %s\n", threads(), found.processor.cores,
-              waiting_of_threads().c_str());
+  const std::string quota = found.quota ? concat(" (quota: ", brief(*found.quota), ")") : "";
+  std::printf("threads           %d of %d cores%s, waiting %s\n", threads(), found.processor.cores,
+              quota.c_str(), waiting_of_threads().c_str());
   std::printf("instruction set   %s (HYBRID_MAX_ISA holds it down)\n", name_of(instruction_set()));
   std::printf("FP32 products     %.1f GFLOP/s\n", 1e-9 * found.fp32_flops_per_second);
   std::printf("BF16 products     %.1f GFLOP/s (%s)\n", 1e-9 * found.bf16_flops_per_second, bf16);
@@ -122,7 +125,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
   std::optional<int> ranks;
   auto add = syntax.options.add_options();
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { ranks = count; }),
-      "Start N processes of this machine by mpirun, and measure the link between them.");
+      "Start N processes of this machine, and measure the link between them.");
   add("json", po::bool_switch(&json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   if (ranks && *ranks < 2)
@@ -133,7 +136,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
                             launched->size, " ranks that ", launched->launcher, " started"));
   }
   if (launched && launched->size > 1) return diagnose_ranks(*launched, json);
-  if (ranks) become_ranks("doctor", arguments, *ranks);
+  if (ranks) return run_local_ranks(command_of_rank("doctor", arguments), *ranks);
   const Diagnosis found = diagnose();
   if (json) {
     std::cout << as_json(found) << "\n";

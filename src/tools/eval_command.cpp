@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/generation/evaluation.h"
@@ -158,8 +159,8 @@ Measured batches_of(const TrainedRun& run, const std::string& folder, const Eval
   const std::filesystem::path given = options.data, data = given.empty() ? run.data : given;
   if (given.empty() && !std::filesystem::exists(data))
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
-                              "say where they are or what else to measure on: hybrid eval ", folder,
-                              " --data DATA"));
+                              "say where they are or what else to measure on: hybrid eval ",
+                              shell_path(folder), " --data DATA"));
   if (run.config.masks() && may_be_examples(data))
     throw DataError(concat(data.string(), " holds examples, and ", folder,
                            " tells masked tokens of windows of text (objective masked); give a "

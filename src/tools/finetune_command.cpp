@@ -5,6 +5,7 @@
 #include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/run/example_data.h"
 #include "hybrid_trainer/run/folder_writing.h"
@@ -175,7 +176,8 @@ std::string method_of(const FineTuning& asked) {
   if (asked.method == "full")
     throw UsageError(concat("hybrid finetune: --method full and --adapter ", asked.adapter,
                             ", which are trained apart; want --method lora or qlora, or merge the ",
-                            "adapter first: hybrid export ", asked.adapter, " --merge"));
+                            "adapter first: hybrid export ", shell_path(asked.adapter),
+                            " --merge --output MERGED"));
   return asked.method.empty() ? "lora" : asked.method;
 }
 
@@ -192,7 +194,7 @@ void refuse_run(const std::string& model) {
       config_of_run(run).masks()
           ? ": its model tells masked tokens (objective masked), and fine-tuning takes one that "
             "tells next tokens; give a Hugging Face folder"
-          : concat(" is a run; make a folder of its model first: hybrid export ", model,
+          : concat(" is a run; make a folder of its model first: hybrid export ", shell_path(model),
                    " --output FOLDER")));
 }
 

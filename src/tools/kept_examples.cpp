@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/distributed/launched_rank.h"
 #include "hybrid_trainer/files/file_descriptor.h"
 #include "hybrid_trainer/files/folder.h"
@@ -74,9 +75,10 @@ void KeptExamples::take_left_over(const std::string& left, bool resumes) {
     check_launcher();
     const StandardInput again(fs::path(run_) / (".tmp-input-" + temporary_mark()));
     if (!have_same_bytes(again.path(), left))
-      throw CannotCreate(concat(
-          left, ": holds what an earlier start read from standard input, and ",
-          "other examples come in now; move the file away, or train on it: ", "--data ", left));
+      throw CannotCreate(
+          concat(left, ": holds what an earlier start read from standard input, and ",
+                 "other examples come in now; move the file away, or train on it: ", "--data ",
+                 shell_path(left)));
   }
   std::cerr << "takes the examples of " << left << ", which an earlier start read from "
             << StandardInput::kCalled << std::endl;
@@ -87,7 +89,9 @@ void KeptExamples::read_input() {
   makes_folder_ = !fs::exists(run_);
   try {
     make_folders(run_);
-    input_.emplace(fs::path(run_) / "examples");
+    std::optional<TemporaryPath> removed_at_signals;
+    if (makes_folder_) removed_at_signals.emplace(run_);
+    input_.emplace(fs::path(run_) / "examples").keep_at_signals();
   } catch (const Error&) {
     std::error_code ignored;
     if (makes_folder_) fs::remove(run_, ignored);

@@ -8,6 +8,7 @@
 
 #include <boost/asio.hpp>
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <utility>
@@ -24,9 +25,6 @@ constexpr auto kUntilKilled = std::chrono::seconds(5);
 constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
-/// What mpirun passes on to ranks without killing them seconds later, as it does after SIGTERM.
-constexpr int kAskRanks = SIGUSR1;
-constexpr int kNotFound = 127;  // the exit code of a program that does not start
 
 volatile sig_atomic_t signal_to_pass_on = 0;
 
@@ -57,7 +55,6 @@ class NotedSignals {
     last_ = Clock::now();
     return signal;
   }
-  bool have_come() const { return last_.has_value(); }
 
  private:
   struct sigaction before_[std::size(kPassedOn)]{};
@@ -100,7 +97,11 @@ class LocalRanks {
   int wait() {
     while (!running_.empty()) {
       nanosleep(&kPause, nullptr);
-      if (const auto signal = signals_.next()) signal_all(*signal);
+      if (const auto signal = signals_.next()) {
+        if (is_asked_) end_soon();
+        is_asked_ = true;
+        signal_all(*signal);
+      }
       for (const pid_t process : std::vector(running_)) note_end(process);
       if (kills_at_ && Clock::now() > *kills_at_) signal_all(SIGKILL);
     }
@@ -119,12 +120,15 @@ class LocalRanks {
     const pid_t parent = getpid(), process = fork();
     if (process < 0) {
       signal_all(SIGKILL);
-      throw DeviceError("--ranks: no process starts; see ulimit -u");
+      throw DeviceError(
+          "--ranks: the system refuses another process; raise the limit of the user (ulimit -u) or "
+          "of the container (pids.max), or take fewer ranks");
     }
     if (process > 0) return running_.push_back(process);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
+    if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
     execve(arguments.front(), arguments.data(), values.data());
     _exit(127);
   }
@@ -142,52 +146,29 @@ class LocalRanks {
     if (code != 0 && exit_code_ == 0) exit_code_ = code;
     if (code != 0 && code != static_cast<int>(ExitCode::kInterrupted) && !kills_at_) {
       signal_all(SIGTERM);
-      kills_at_ = Clock::now() + kUntilKilled;
+      end_soon();
     }
+  }
+
+  void end_soon() {
+    if (!kills_at_) kills_at_ = Clock::now() + kUntilKilled;
   }
 
   std::vector<std::string> command_;
   NotedSignals signals_;
   std::vector<pid_t> running_;
   std::optional<Clock::time_point> kills_at_;
+  bool is_asked_ = false;  // to stop
   int exit_code_ = 0;
 };
 
-/// In a process group of its own, so that a terminal's Ctrl-C does not reach it; it reads nothing, as
-/// it could not from a terminal then.
-[[noreturn]] void become_launcher(std::vector<std::string> command, pid_t parent) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);
-  signal(kAskRanks, SIG_IGN);  // until it passes it on to ranks that are there
-  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
-  execvp(command.front().c_str(), pointers_to(command).data());
-  _exit(kNotFound);
-}
-
 }  // namespace
 
-LauncherEnd run_launcher(const std::vector<std::string>& command) {
-  NotedSignals signals;
-  const pid_t parent = getpid(), launcher = fork();
-  if (launcher < 0) throw DeviceError("--ranks: no process starts; see ulimit -u");
-  if (launcher == 0) become_launcher(command, parent);
-  int status = 0, asked = 0;
-  Clock::time_point asked_at;
-  while (waitpid(launcher, &status, WNOHANG) != launcher) {
-    nanosleep(&kPause, nullptr);
-    if (signals.next() && ++asked > 1) kill(launcher, SIGTERM);
-    if (asked == 0 || Clock::now() - asked_at < kOneRequest) continue;
-    kill(launcher, kAskRanks);  // again and again: the ranks may not be there yet
-    asked_at = Clock::now();
-  }
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(RankLost::kExitCode);
-  if (code == kNotFound) {
-    throw DeviceError(concat("--ranks: ", command.front(),
-                             " does not start; install openmpi-bin, or start the ranks by another "
-                             "MPI"));
-  }
-  return {code, signals.have_come()};
+std::vector<std::string> command_of_rank(const std::string& command,
+                                         const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{std::filesystem::read_symlink("/proc/self/exe").string(), command};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
 }
 
 int run_local_ranks(const std::vector<std::string>& command, int ranks) {

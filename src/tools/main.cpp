@@ -13,6 +13,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/core/process_end.h"
 #include "hybrid_trainer/files/terminal_text.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/run_folder/run_files.h"
@@ -122,6 +123,7 @@ int main(int count, char** values) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit of a file's size fails instead
   std::signal(SIGCHLD, SIG_DFL);  // whoever started this may have had it ignored
   std::signal(SIGUSR1, SIG_IGN);  // a launcher asks again until a run takes it as a request to stop
+  hybrid_trainer::end_on_signals();
   hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
   hybrid_trainer::let_waiting_threads_sleep(values);

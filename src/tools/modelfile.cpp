@@ -56,7 +56,7 @@ void Modelfile::write(const TrainedRun& run) const {
     said =
         concat(" without TEMPLATE, since Ollama cannot express the chat template: ", error.what());
   }
-  replace_file(path_.string(), text);
+  create_file(path_, [&](OutputFile& file) { file.write(text); });
   std::cerr << "wrote " << path_.string() << said << "\n";
 }
 

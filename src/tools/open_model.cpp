@@ -77,7 +77,7 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, const Run
     throw UsageError(choice_problem("--weights", home, placement_names()));
   if (std::ranges::count(frozen_base_names(), precision) == 0)
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
-  set_threads(processor_info().cores);
+  set_default_threads();
   const bool is_run = RunPaths{folder}.hold_a_run();
   if (!is_run && std::filesystem::exists(folder))
     refuse_run_weights(weights, folder, "a model's folder");

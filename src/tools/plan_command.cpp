@@ -10,6 +10,7 @@
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/output_file.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
@@ -241,7 +242,7 @@ int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device dev
     json::array ways;
     for (const SplitAdvice& one : advice)
       ways.push_back(json::object{{"what", one.what}, {"device_bytes", whole(one.bytes)}});
-    std::cout << json::serialize(
+    std::cout << json_line(
                      json::object{{"fits", fits},
                                   {"on_paper", true},
                                   {"devices", split.devices},
@@ -370,8 +371,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   const PlannedDevice planned = planned_device(asked, config);
   const Device device = planned.device;
   const MemoryBudgets budgets = budgets_of_run(asked, planned, given);
-  set_threads(config.training.threads == 0 ? processor_info().cores
-                                           : static_cast<int>(config.training.threads));
+  set_threads(config.training.threads);
   DeviceSplit& split = asked.split;
   split.zero =
       asked.zero.value_or(split.devices > 1 ? static_cast<int>(config.distributed.zero) : 0);

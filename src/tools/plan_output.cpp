@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -115,7 +116,7 @@ std::string as_json(const PlanAnswer& answer) {
                      {"notes", json::value_from(answer.notes)}};
   add_device_memory(found, plan.need.device_bytes, answer.cuda);
   if (!answer.parts.empty()) found["parts"] = parts_of(answer.parts);
-  return json::serialize(found);
+  return json_line(found);
 }
 
 void print(const PlanAnswer& answer) {

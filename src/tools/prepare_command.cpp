@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/data/prepare.h"
+#include "hybrid_trainer/files/terminal_text.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/standard_input.h"
@@ -36,7 +37,7 @@ class ProgressLine {
   }
 
  private:
-  const bool rewrites_ = isatty(STDERR_FILENO) != 0;
+  const bool rewrites_ = is_drawing_terminal(STDERR_FILENO);
   std::string stage_;
 };
 

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <set>
 
@@ -15,7 +16,8 @@
 namespace hybrid_trainer {
 
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
-  JobSecret secret(launched.rank, "", {});  // these ranks are Open MPI's
+  JobSecret secret(launched.rank,
+                   secret_of_launcher([](const char* name) { return std::getenv(name); }), {});
   const std::unique_ptr<Communicator> ranks = start_launched_rank(launched, {}, secret);
   const Stream stream(make_device_pool());
   const LinkSpeed link = measure_link(*ranks, stream);

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/pools.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/planning/rank_step_time.h"
 
 namespace hybrid_trainer {
@@ -128,7 +129,7 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
                         {"missing_bytes", fits ? 0 : need.device_bytes - *budget}};
     add_device_memory(answer, need.device_bytes, asked.cuda);
     add_times(answer, time);
-    std::cout << json::serialize(answer) << "\n";
+    std::cout << json_line(answer) << "\n";
   } else {
     std::printf("%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", asked.split.c_str(),
                 asked.command.c_str(), asked.ranks, static_cast<int>(config.distributed.zero));

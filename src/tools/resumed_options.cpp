@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/run_folder/run_files.h"
 
 namespace hybrid_trainer {
@@ -25,7 +26,7 @@ void check_is_there(const ResumedOptions& given, const char* option, const std::
   throw MissingInput(concat(before.string(),
                             ": is not there, and the run is trained on it; put it ",
                             "back, or say where it is now: ", given.command, " --resume --run ",
-                            given.run, " ", option, " NEW_PLACE"));
+                            shell_path(given.run), " ", option, " NEW_PLACE"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
@@ -336,7 +337,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   if (model.run.model().reads_sources() && !encoder.reads_tokens())
     throw DataError(concat(operands->front(),
                            " writes what it hears in a clip; want hybrid transcribe ",
-                           operands->front(), " CLIP.wav"));
+                           shell_path(operands->front()), " CLIP.wav"));
   model.run.model().round_inputs(true);
   if (encoder.reads_tokens())
     check_draws_nothing(options, operands->front() + " writes its likeliest text of a source");

@@ -51,7 +51,9 @@ StandardInput::StandardInput(const std::filesystem::path& stem) {
   if (std::filesystem::exists(path))
     throw CannotCreate(
         concat(path.string(), ": exists, and standard input would be kept there; move it away"));
-  OutputFile file(path, OutputFile::Existing::kRefuse);
+  constexpr unsigned kOwnerAlone = 0600;
+  OutputFile file(path, OutputFile::Existing::kRefuse, path, kOwnerAlone);
+  removed_at_signals_.emplace(path);
   path_ = path;
   try {
     for (; !part.empty(); part = read_part(buffer)) file.write(part);
@@ -63,8 +65,11 @@ StandardInput::StandardInput(const std::filesystem::path& stem) {
   }
 }
 
-StandardInput::StandardInput()
+StandardInput::StandardInput() try
     : StandardInput(std::filesystem::temp_directory_path() / ("hybrid-input-" + temporary_mark())) {
+} catch (const std::filesystem::filesystem_error& error) {
+  throw CannotCreate(concat("standard input cannot be kept in ", error.path1().string(), ": ",
+                            error.code().message(), "; set TMPDIR to a folder"));
 }
 
 StandardInput::~StandardInput() {

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+
+#include "hybrid_trainer/core/process_end.h"
 
 namespace hybrid_trainer {
 
-/// A file with what came in on standard input. It is removed at the end, unless it is kept.
+/// A file with the content of standard input, which its owner alone may read. The destructor and
+/// signals that end the process remove it, unless it is kept.
 class StandardInput {
  public:
   /// The name of standard input on a command line, and in messages.
@@ -23,10 +27,13 @@ class StandardInput {
   StandardInput& operator=(const StandardInput&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  /// Signals remove the file no more.
+  void keep_at_signals() { removed_at_signals_.reset(); }
   void keep() { is_kept_ = true; }
 
  private:
   std::filesystem::path path_;
+  std::optional<TemporaryPath> removed_at_signals_;
   bool is_kept_ = false;
 };
 

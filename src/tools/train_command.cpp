@@ -79,8 +79,8 @@ static int train(const std::vector<std::string>& arguments) {
       "weights\n"
       "in bf16 or nf4; of a network of parts on those that its family names (see --set parts).");
   add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
-      "Train as N processes of this machine, one for each CUDA device, or on processors by\n"
-      "mpirun, unless a launcher started them.");
+      "Train as N processes of this machine, with a CUDA device each or on CPUs, unless a\n"
+      "launcher started them.");
   add_tensorboard_option(syntax.options, source);
   add_device_option(syntax.options, device);
   add_export_option(syntax.options, export_to);

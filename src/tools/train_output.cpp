@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/run_folder/run_files.h"
 
@@ -42,7 +43,7 @@ std::string predictions_text(const RunSummary& summary, const HybridTrainerConfi
 std::string best_text(const BestCheckpoint& best, const std::string& run) {
   const HybridTrainerConfig config = config_of_run(RunPaths{run});
   return concat("\n  best: validation loss ", brief(best.validation_loss), " at step ", best.step,
-                "; hybrid export ", run, " --checkpoint best --output FOLDER",
+                "; hybrid export ", shell_path(run), " --checkpoint best --output FOLDER",
                 config.lora.is_on() ? " --adapter"
                 : config.freezes()  ? " --merge"
                                     : "");
@@ -122,7 +123,8 @@ void add_export_option(po::options_description& options, std::string& folder) {
   const auto take = [&folder](const std::string& given) {
     if (std::filesystem::path(given).extension() == ".gguf")
       throw UsageError(concat("--export: got ", given, ", and it makes a folder; make a GGUF file ",
-                              "of the finished run: hybrid export RUN --output ", given));
+                              "of the finished run: hybrid export RUN --output ",
+                              shell_path(given)));
     folder = given;
   };
   options.add_options()("export", po::value<std::string>()->notifier(take)->value_name("HF_DIR"),

@@ -13,13 +13,13 @@
 #include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/process_end.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/progress.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/distributed/rank_watch.h"
 #include "hybrid_trainer/distributed/single_communicator.h"
 #include "src/tools/local_ranks.h"
-#include "src/tools/mpirun.h"
 #include "src/tools/rank_loss.h"
 
 namespace hybrid_trainer {
@@ -29,13 +29,15 @@ namespace {
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
 /// The same before ranks know each other.
 constexpr auto kTimeOfStart = std::chrono::seconds(5);
+/// Time for the watch to report a lost rank, which ends the process.
+constexpr auto kTimeOfWatch = std::chrono::seconds(2);
 
 /// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
 void leave_it_to_rank_0(const Interruption& interruption) {
   if (interruption.requested()) return;  // by somebody else, before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
   while (std::chrono::steady_clock::now() < end) {
-    if (interruption.requested()) _exit(static_cast<int>(ExitCode::kInterrupted));
+    if (interruption.requested()) end_process(static_cast<int>(ExitCode::kInterrupted));
     count_progress();  // not stuck
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -56,6 +58,15 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   watch.tell = [&](const std::string& line, bool speaks) { tell_of_loss(settings, line, speaks); };
   watch.end = [&] { settings.ranks->abort(""); };
   return watch;
+}
+
+/// Throws ConfigError if the config wants another backend than ranks so started have.
+void check_backend_is(const std::string& name, const HybridTrainerConfig& config) {
+  const std::string& wanted = config.distributed.backend;
+  if (wanted == "auto" || wanted == name) return;
+  throw ConfigError({concat("distributed.backend: got ", wanted, ", and these ranks send by ", name,
+                            "; on CPUs --ranks starts ranks that send by sockets, and mpirun, or "
+                            "srun --mpi=pmix, ranks that send by mpi")});
 }
 
 /// The number of a rank other than the first. What is wrong with a launcher's variables is told
@@ -98,7 +109,7 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   if (launched_ && launched_->size == 1 && launched_->launcher != "mpirun") launched_.reset();
   if (!launched_ && !local_ranks) return;
   device_ = find_device(config.device, launched_ ? launched_->local_rank : 0);
-  backend_of(config.distributed, device_);
+  check_backend(config.distributed, device_);
   if (!local_ranks) return;
   if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
   alone_ = *local_ranks == 1 && !launched_;
@@ -107,9 +118,9 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
     throw UsageError(concat("--ranks: got ", *local_ranks, ", and this is one of ", launched_->size,
                             " ranks that ", launched_->launcher, " started; leave it out"));
   }
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  own_command_ = command_of_rank(program.string(), command, arguments);
+  own_command_ = command_of_rank(command, arguments);
   local_ranks_ = *local_ranks;
+  check_backend_is(device_.type == DeviceType::kCpu ? "sockets" : "nccl", config);
   if (device_.type == DeviceType::kCpu) return;
   if (const int devices = cuda_runtime().device_count(); local_ranks_ > devices) {
     throw UsageError(concat("--ranks: got ", local_ranks_,
@@ -130,8 +141,10 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     begins = true;
     const TrainingRunResult result = run_training(settings, std::cerr);
     if (ranks.rank() == 0) return report(result);
-    return 0;  // mpirun kills the others where one ends otherwise, and rank 0 may still be writing
+    return 0;  // the launcher ends the others if one ends otherwise, and rank 0 may still be writing
   } catch (const std::exception& error) {
+    const bool has_lost_one = dynamic_cast<const RankLost*>(&error) != nullptr;
+    if (watch && has_lost_one) std::this_thread::sleep_for(kTimeOfWatch);
     if (ranks.rank() == 0) throw;
     leave_it_to_rank_0(interruption);
     watch.reset();
@@ -144,8 +157,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
 /// What ends before the ranks know each other says nothing by itself.
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
   check_ranks(settings.config, local_ranks_);  // before thousands of processes start for nothing
-  if (device_.type != DeviceType::kCpu) return run_local_ranks(own_command_, local_ranks_);
-  return run_by_mpirun(own_command_, local_ranks_, settings.restart_command);
+  return run_local_ranks(own_command_, local_ranks_);
 }
 
 int TrainingRanks::run(TrainingRunSettings settings,
@@ -170,6 +182,7 @@ int TrainingRanks::run(TrainingRunSettings settings,
   const std::unique_ptr<Communicator> ranks =
       alone_ ? std::make_unique<SingleCommunicator>()
              : start_launched_rank(*launched_, device_, *secret);
+  if (launched_) check_backend_is(ranks->name(), settings.config);
   if (launched_) settings.local_rank = launched_->local_rank;
   settings.ranks = ranks.get();
   const std::vector<std::string> hosts = ranks->host_gather(host_name());

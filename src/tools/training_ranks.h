@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 class TrainingRanks {
  public:
   /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, and unless
-  /// this is one of so many, run() starts them: on processors by mpirun. A launcher's job of one
+  /// this is one of so many, run() starts them on this machine. A launcher's job of one
   /// process, but mpirun's, is a run without ranks. Throws UsageError, ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "hybrid_trainer/core/shell_word.h"
+
 namespace hybrid_trainer {
 namespace {
 
@@ -15,16 +17,6 @@ std::string program() {
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& word) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char character : word)
-    quoted += character == '\'' ? "'\\''" : std::string(1, character);
-  return quoted + "'";
-}
 
 std::string as_typed(const std::string& command, const std::vector<std::string>& arguments) {
   std::string text = shell_word(program()) + " " + command;

@@ -6,9 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// `word` as a shell takes it for one word: in quotes where it has characters with a meaning.
-std::string shell_word(const std::string& word);
-
 /// The command line of this process, as it may be pasted into a shell.
 std::string as_typed(const std::string& command, const std::vector<std::string>& arguments);
 

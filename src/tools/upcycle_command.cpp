@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/hugging_face/upcycling.h"
 #include "hybrid_trainer/run_folder/run_files.h"
@@ -53,7 +54,7 @@ int upcycle_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
   if (RunPaths{operands->front()}.hold_a_run())
     throw UsageError(concat(operands->front(), " is a run; make a folder of its model first: ",
-                            "hybrid export ", operands->front(), " --output MODEL"));
+                            "hybrid export ", shell_path(operands->front()), " --output MODEL"));
   const auto [model, dtype] =
       upcycle_hugging_face(operands->front(), options.asked, options.output);
   const auto bytes = std::filesystem::file_size(options.output + "/model.safetensors");

@@ -1,10 +1,13 @@
 #include "src/tools/waiting_threads.h"
 
+#include <omp.h>
+#include <sched.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 namespace hybrid_trainer {
 namespace {
@@ -13,18 +16,34 @@ constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
 constexpr const char* kSpins = "1000";  // docs/RESULTS.md, "Beside other programs"
 
+/// OpenMP has bound this thread to its first place (OMP_PROC_BIND), and with it all threads to come.
+/// Takes all places back, and lets the restarted program bind none. False if it was not bound.
+bool unbind() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> processors(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, processors.data());
+    for (const int processor : processors) CPU_SET(static_cast<std::size_t>(processor), &all);
+  }
+  if (CPU_COUNT(&all) == 0) return false;
+  sched_setaffinity(0, sizeof all, &all);
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) unsetenv(name);
+  return true;
+}
+
 }  // namespace
 
 void let_waiting_threads_sleep(char** arguments) {
-  if (std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr) return;
+  const bool says_how = std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr;
   // Run by the dynamic loader as its argument, this process is the loader's program, not this one.
   if (getauxval(AT_BASE) == 0) return;
   std::error_code unknown;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  if (unknown) return;
-  setenv(kSpinCount, kSpins, 0);
+  if (unknown || (!unbind() && says_how)) return;
+  if (!says_how) setenv(kSpinCount, kSpins, 0);
   execv(program.c_str(), arguments);
-  unsetenv(kSpinCount);
+  if (!says_how) unsetenv(kSpinCount);
 }
 
 std::string waiting_of_threads() {

@@ -23,6 +23,7 @@ int watch_command(const std::vector<std::string>& arguments) {
       .description =
           "Shows a run while it trains, or after it: progress, the loss as a plot, memory and\n"
           "decisions. It only reads the run's folder. A folder of runs is listed. q ends it.\n"
+          "Where output is no terminal, or one without escape sequences, it prints one view.\n"
           "With --port it serves a live page to browsers of this machine, until Ctrl-C.",
       .operands = {"PATH"}};
   auto add = syntax.options.add_options();
@@ -47,7 +48,7 @@ int watch_command(const std::vector<std::string>& arguments) {
     server.run(interval);
     return 0;
   }
-  if (once || ::isatty(STDOUT_FILENO) != 1) {
+  if (once || !is_drawing_terminal(STDOUT_FILENO)) {
     refresh_all(folder);
     WindowStyle window = WindowStyle::of(STDOUT_FILENO);
     window.colors = false;

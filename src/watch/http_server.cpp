@@ -13,6 +13,7 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/html_text.h"
 #include "src/watch/http_request.h"
 
 namespace hybrid_trainer {
@@ -37,12 +38,11 @@ bool is_closed(beast::tcp_stream& stream) {
 }
 
 template <class Message>
-void set_headers(Message& message) {
+void set_headers(Message& message, const std::string& policy = "") {
   message.set(http::field::cache_control, "no-store");
   message.set("X-Content-Type-Options", "nosniff");
   message.set("Content-Security-Policy",
-              "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-              "connect-src 'self'; frame-ancestors 'none'");
+              (policy.empty() ? content_policy("") : policy) + "; frame-ancestors 'none'");
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ class HttpServer::Engine {
     }
     http::response<http::string_body> response(static_cast<http::status>(answer.status),
                                                request.version());
-    set_headers(response);
+    set_headers(response, answer.policy);
     response.set(http::field::content_type, answer.events ? "text/event-stream" : answer.type);
     if (!answer.location.empty()) response.set(http::field::location, answer.location);
     if (answer.status == 405) response.set(http::field::allow, "GET, HEAD");

@@ -21,6 +21,7 @@ struct HttpAnswer {
   int status = 200;
   std::string type = "text/html; charset=utf-8";
   std::string body{};
+  std::string policy{};                   // Content-Security-Policy; "": nothing may run
   std::string location{};                 // of a redirection
   std::unique_ptr<EventStream> events{};  // in place of type and body
 };

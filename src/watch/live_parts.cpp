@@ -186,18 +186,21 @@ std::string live_rows(const WatchedFolder& folder) {
   return out;
 }
 
+namespace {
+
+/// The whole content of the page's script element.
+std::string script_of_runs() { return concat("\n", k_runs_js); }
+
+}  // namespace
+
 std::string runs_page(const WatchedFolder& folder) {
-  std::string page = k_runs_html;
-  const auto fill = [&](const std::string& name, const std::string& part) {
-    const std::string mark = "{{" + name + "}}";
-    for (std::size_t at = 0; (at = page.find(mark, at)) != std::string::npos; at += part.size())
-      page.replace(at, mark.size(), part);
-  };
-  fill("style", concat(report_style(), k_live_css));
-  fill("script", k_runs_js);
-  fill("title", html_escaped(folder.name()));
-  fill("rows", live_rows(folder));
-  return page;
+  return filled_page(k_runs_html, {{"style", concat(report_style(), k_live_css)},
+                                   {"policy", html_escaped(runs_policy())},
+                                   {"script", script_of_runs()},
+                                   {"title", html_escaped(folder.name())},
+                                   {"rows", live_rows(folder)}});
 }
+
+std::string runs_policy() { return content_policy(script_of_runs()); }
 
 }  // namespace hybrid_trainer

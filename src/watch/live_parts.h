@@ -15,5 +15,7 @@ std::string live_rows(const WatchedFolder& folder);
 
 /// The page of a folder of runs, which refers to nothing but the runs' pages.
 std::string runs_page(const WatchedFolder& folder);
+/// Its Content-Security-Policy.
+std::string runs_policy();
 
 }  // namespace hybrid_trainer

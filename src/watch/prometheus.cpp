@@ -5,13 +5,14 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
 namespace {
 
 std::string label_text(const std::string& value) {
   std::string out;
-  for (const char c : value)
+  for (const char c : well_formed_utf8(value))
     out += c == '\\' ? "\\\\" : c == '"' ? "\\\"" : c == '\n' ? "\\n" : std::string(1, c);
   return out;
 }

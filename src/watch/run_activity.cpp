@@ -2,12 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <iterator>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
@@ -16,16 +15,6 @@ namespace {
 std::string content_of_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-/// In quotes where a shell would not take it for one word.
-std::string quoted_word(const std::string& word) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-_=./,:+%@").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  return "'" + word + "'";
 }
 
 }  // namespace
@@ -51,7 +40,7 @@ std::string command_of_holder(const std::string& lock) {
   std::string text;
   for (std::size_t begin = 0, end = 0; (end = words.find('\0', begin)) != std::string::npos;
        begin = end + 1)
-    text += (text.empty() ? "" : " ") + quoted_word(words.substr(begin, end - begin));
+    text += (text.empty() ? "" : " ") + shell_word(words.substr(begin, end - begin));
   return text;
 }
 

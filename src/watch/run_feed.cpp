@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "src/watch/live_parts.h"
 #include "src/watch/page_assets.h"
 
@@ -34,11 +35,11 @@ std::string RunFeed::generation() const { return concat(server_mark(), "-", gene
 
 bool RunFeed::refresh() {
   std::deque<Message> fresh;
-  const WatchedRun::Change change =
-      run_.refresh([&](const StepRecord& record, std::string_view line) {
-        fresh.push_back({record.step, concat("id: ", record.step, "\ndata: ", line, "\n\n")});
-        if (fresh.size() > kMostMessages) fresh.pop_front(), ++first_message_;
-      });
+  const WatchedRun::Change change = run_.refresh([&](const StepRecord& record) {
+    fresh.push_back(
+        {record.step, concat("id: ", record.step, "\ndata: ", json_of_record(record), "\n\n")});
+    if (fresh.size() > kMostMessages) fresh.pop_front(), ++first_message_;
+  });
   if (change == WatchedRun::Change::kNone) return false;
   if (change == WatchedRun::Change::kAnew) {
     ++generations_;

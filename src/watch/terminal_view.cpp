@@ -10,6 +10,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
+#include "hybrid_trainer/files/terminal_text.h"
 #include "src/watch/loss_curve.h"
 #include "src/watch/run_frame.h"
 #include "src/watch/terminal_colors.h"
@@ -23,10 +24,7 @@ WindowStyle WindowStyle::of(int descriptor) {
   winsize size{};
   if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0)
     style.columns = size.ws_col, style.rows = size.ws_row;
-  const char* const no_color = std::getenv("NO_COLOR");
-  const char* const kind = std::getenv("TERM");
-  style.colors = (no_color == nullptr || *no_color == 0) &&
-                 (kind == nullptr || std::string_view(kind) != "dumb");
+  style.colors = is_color_terminal(descriptor);
   return style;
 }
 

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/files/pretty_json.h"
 #include "src/watch/http_server.h"
 #include "src/watch/live_parts.h"
+#include "src/watch/page_assets.h"
 #include "src/watch/prometheus.h"
 #include "src/watch/run_feed.h"
 
@@ -80,7 +81,7 @@ class WatchServer::Routes {
     if (path == "/metrics")
       return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(folder_)};
     if (folder_.is_run()) return answer_of_run(folder_.name(), path.substr(1), request);
-    if (path == "/") return {.body = runs_page(folder_)};
+    if (path == "/") return {.body = runs_page(folder_), .policy = runs_policy()};
     if (path == "/summary.json") return {.type = "application/json", .body = all_summaries()};
     if (path == "/events") return {.events = std::make_unique<ListStream>(*this)};
     constexpr std::string_view kRun = "/run/";
@@ -96,7 +97,7 @@ class WatchServer::Routes {
     const auto found = feeds_.find(name);
     if (found == feeds_.end()) return not_found();
     const RunFeed& feed = *found->second;
-    if (what.empty()) return {.body = feed.page()};
+    if (what.empty()) return {.body = feed.page(), .policy = report_policy(k_live_js)};
     if (what == "summary.json")
       return {.type = "application/json", .body = feed.run().summary_json()};
     if (what != "events") return not_found();

@@ -92,6 +92,7 @@ bool WatchedRun::read_summary() {
   given_ = {};
   summary_text_.clear();
   const json::object summary = object_in(paths_.summary(), summary_text_);
+  summary_text_ = json_line(summary) + "\n";
   end_ = text_at(summary, "end");
   given_.masked = masked;
   given_.version = text_at(summary, "version");
@@ -146,12 +147,11 @@ std::string WatchedRun::state_now() const {
 WatchedRun::Change WatchedRun::refresh(const Visit& visit) {
   bool is_changed = read_config();
   is_changed = read_summary() || is_changed;
-  const MetricsTail::Change records =
-      tail_.read([this] { forget_records(); },
-                 [&](const StepRecord& record, std::string_view line) {
-                   add(record);
-                   if (visit) visit(record, line);
-                 });
+  const MetricsTail::Change records = tail_.read([this] { forget_records(); },
+                                                 [&](const StepRecord& record) {
+                                                   add(record);
+                                                   if (visit) visit(record);
+                                                 });
   summary_.masked = given_.masked;
   summary_.version = given_.version;
   summary_.parameters = given_.parameters;

@@ -149,7 +149,7 @@ void run(const std::vector<std::string>& arguments) {
   const CycleSettings settings = settings_of(options);
   const Device device = find_device(options.text("--device", "cuda"));
   if (device.type != DeviceType::kCuda) throw UsageError("--device: want cuda or cuda:N");
-  set_threads(processor_info().cores);
+  set_threads(0);
   const Stream stream(make_device_pool(device));
   PhaseCycle cycle(settings, stream);
   Result result;

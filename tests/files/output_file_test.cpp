@@ -55,6 +55,36 @@ TEST(ReplaceFile, LeavesTheNewFileAlone) {
   EXPECT_TRUE(contains(problem, "absent/a: cannot create it")) << problem;
 }
 
+TEST(MakeFolders, APlaceThatCannotBeMadeIsNoInput) {
+  const TemporaryTestFolder folder;
+  write_file(folder / "file", "");
+  for (const std::string& path : {std::string("/proc/nothing/a"), folder / "file/a"})
+    EXPECT_TRUE(contains(message_of<CannotCreate>([&] { make_folders(path); }), path)) << path;
+}
+
+TEST(CreateFile, KeepsWhatHasComeMeanwhile) {
+  const TemporaryTestFolder folder;
+  const auto create = [&](const auto& meanwhile) {
+    return message_of<CannotCreate>([&] {
+      create_file(folder / "a", [&](OutputFile& file) {
+        file.write("ours");
+        meanwhile();
+      });
+    });
+  };
+  EXPECT_TRUE(contains(create([&] { write_file(folder / "a", "theirs"); }), "a: exists already"));
+  EXPECT_EQ(read_file(folder / "a", 100), "theirs");
+  fs::remove(folder / "a");
+  EXPECT_TRUE(contains(create([&] { fs::create_symlink("nowhere", folder / "a"); }), "exists"));
+  EXPECT_TRUE(fs::is_symlink(folder / "a"));
+  fs::remove(folder / "a");
+  EXPECT_TRUE(contains(create([&] { fs::create_directory(folder / "a"); }), "exists already"));
+  EXPECT_EQ(entries(folder), 1) << "nothing temporary is left";
+  fs::remove(folder / "a");
+  create_file(folder / "a", [](OutputFile& file) { file.write("ours"); });
+  EXPECT_EQ(read_file(folder / "a", 100), "ours");
+}
+
 /// A link at a name that can be guessed would make us write where it points.
 TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
   const TemporaryTestFolder folder;

@@ -31,6 +31,11 @@ TEST(JsonString, EscapesSoThatEveryByteStringIsWellFormed) {
   EXPECT_EQ(json_string("a\xED\xA0\x80z"), "\"a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"");
 }
 
+TEST(PrettyJson, IsUtf8WhateverANameHolds) {
+  EXPECT_EQ(pretty_json(boost::json::object{{"bad\xFF", "<\xFE>"}}),
+            "{\n  \"bad\xEF\xBF\xBD\": \"<\xEF\xBF\xBD>\"\n}\n");
+}
+
 TEST(JsonString, CannotEndAScriptElement) {
   EXPECT_EQ(json_string("</script>").find('<'), std::string::npos);
 }

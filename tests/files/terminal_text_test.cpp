@@ -24,6 +24,10 @@ TEST(Printable, ReplacesControlCharactersAndNothingElse) {
   EXPECT_EQ(printable("caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC"), "caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC");
   EXPECT_EQ(printable(std::string("\0", 1)), kMark);
   EXPECT_EQ(printable("end\r"), "end" + kMark);
+  EXPECT_EQ(printable("a\xFF\xC3"
+                      "b\x9B[2J\xE2\x82"),
+            "a" + kMark + kMark + "b" + kMark + "[2J" + kMark)
+      << "bytes that are not UTF-8";
 }
 
 TEST(Printable, KnowsCharactersThatComeInPieces) {
@@ -36,6 +40,25 @@ TEST(Printable, KnowsCharactersThatComeInPieces) {
          << "\xA9";
   print_trusted(stream, "\x1b[0m\r");
   EXPECT_EQ(out.str(), "a\r\nb" + kMark + "\xC2\xA9" + "\x1b[0m\r");
+}
+
+TEST(DrawingTerminal, IsOneThatTakesEscapeSequences) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY), file = open("/dev/null", O_WRONLY);
+  struct Case {
+    const char *term, *no_color;
+    bool draws, has_colors;
+  };
+  for (const Case& one : {Case{"xterm", nullptr, true, true}, Case{"xterm", "1", true, false},
+                          Case{"xterm", "", true, true}, Case{"dumb", nullptr, false, false},
+                          Case{"", nullptr, false, false}, Case{nullptr, nullptr, false, false}}) {
+    one.term == nullptr ? unsetenv("TERM") : setenv("TERM", one.term, 1);
+    one.no_color == nullptr ? unsetenv("NO_COLOR") : setenv("NO_COLOR", one.no_color, 1);
+    EXPECT_EQ(is_drawing_terminal(terminal), one.draws);
+    EXPECT_EQ(is_color_terminal(terminal), one.has_colors);
+    EXPECT_FALSE(is_drawing_terminal(file) || is_color_terminal(file));
+  }
+  unsetenv("NO_COLOR");
+  for (const int descriptor : {terminal, file}) close(descriptor);
 }
 
 /// A stream that writes to this text.

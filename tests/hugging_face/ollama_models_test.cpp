@@ -75,6 +75,19 @@ TEST_F(OllamaModels, ThatAreMissingAreNamedWithThoseThatAreThere) {
   EXPECT_NE(problem_of<MissingInput>("../../x").find("no model"), std::string::npos);
 }
 
+TEST_F(OllamaModels, DigestsThatAreNoDigestsAreRefused) {
+  add_blob("sha256-aa");
+  write_text(folder_ / "elsewhere", "GGUF");
+  for (const std::string& digest :
+       {(folder_ / "elsewhere").string(), std::string("../elsewhere"), std::string("sha256:../x"),
+        std::string("sha256-aa/../../elsewhere"), std::string("sha256:"), std::string("md5:aa"),
+        std::string("aa"), std::string(), std::string("SHA256:aa"), std::string("sha256:AA")}) {
+    add("registry.ollama.ai/library/a/latest",
+        concat(R"({"mediaType":"application/vnd.ollama.image.model","digest":")", digest, R"("})"));
+    EXPECT_NE(problem_of<DataError>("a").find("want sha256:"), std::string::npos) << digest;
+  }
+}
+
 TEST_F(OllamaModels, ThatAreNoSingleFileAreRefused) {
   add("registry.ollama.ai/library/a/latest",
       concat(layer("model", "aa"), ",", layer("adapter", "bb")));

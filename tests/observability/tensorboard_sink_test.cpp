@@ -86,7 +86,7 @@ TEST_F(TensorBoardSinkTest, HoldsEachNumberOfARecordAsF32) {
     EXPECT_EQ(found.tags.at(tag).front().step, 7) << tag;
   }
   EXPECT_EQ(found.tags.size(), wanted.size() + 2);
-  EXPECT_EQ(found.tags.at("decisions").front().text, record.event);
+  EXPECT_EQ(found.tags.at("decisions").front().text, "    " + record.event);
   EXPECT_EQ(found.tags.at("configuration").front().text, "    {\"a\": 1}");
   EXPECT_EQ(found.tags.at("configuration").front().step, 0);
 }

@@ -43,6 +43,42 @@ TEST_F(ModelCard, NamesTheBaseAndItsLicenseByTheBasesOwnFiles) {
     EXPECT_TRUE(contains(card, part)) << part << "\n" << card;
 }
 
+TEST_F(ModelCard, LicensesStayOnTheirLine) {
+  write("base/config.json", "{}");
+  write_run((folder_ / "base").string());
+  const std::pair<std::string, std::string> cases[] = {
+      {"apache-2.0", "apache-2.0"},
+      {"\"mit\"", "mit"},
+      {"'mit'", "mit"},
+      {"!!python/object:x", "\"!!python/object:x\""},
+      {"mit # \"x\"", "\"mit # \\\"x\\\"\""},
+      {"[a, b]", "\"[a, b]\""},
+      {"mit\r- injected: <b>", "\"mit - injected: \\u003cb>\""},
+  };
+  for (const auto& [said, written] : cases) {
+    write("base/README.md", "---\nlicense: " + said + "\n---\n");
+    const std::string card = model_card(folder_ / "run", CardKind::kModel);
+    EXPECT_TRUE(contains(card, "\nlicense: " + written + "\n---\n")) << card;
+  }
+}
+
+TEST_F(ModelCard, TellsNoFoldersOfThisMachineAndTakesNoMarkup) {
+  write("base/config.json", R"({"_name_or_path": "owner/na{me"})");
+  write_run((folder_ / "base").string());
+  write("run/summary.json",
+        R"({"command": "/home/me/b/bin/hybrid finetune --model /models/smol --data=/d/x.jsonl )"
+        R"(--run 'runs/a b' --export '/home/me/my out' --set a=b/c ```\n# Injected"})");
+  const std::string name = "r <b>*[x](http://y)|`";
+  std::filesystem::rename(folder_ / "run", folder_ / name.substr(0, 7));
+  const std::string card = model_card(folder_ / name.substr(0, 7), CardKind::kModel);
+  EXPECT_TRUE(contains(card,
+                       "\n````\nhybrid finetune --model smol --data=x.jsonl --run 'runs/a b' "
+                       "--export 'my out' --set a=b/c ``` # Injected\n````\n"))
+      << card;
+  EXPECT_TRUE(contains(card, "\n# r \\<b\\>\\*\\[\n")) << card;
+  EXPECT_FALSE(contains(card, "base_model")) << card;
+}
+
 TEST_F(ModelCard, LeavesOutWhatTheBaseDoesNotTell) {
   write("base/config.json", R"({"_name_or_path": "/home/me/model"})");
   write("base/README.md", "# No front matter\nlicense: mit\n");

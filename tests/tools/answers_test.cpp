@@ -107,23 +107,25 @@ TEST(Answers, DoctorMeasuresTheMachine) {
   EXPECT_TRUE(found.at("libraries").at("libjpeg-turbo").as_string().starts_with("2."));
 }
 
-std::string waiting(const TemporaryFolder& folder) {
-  const ProcessResult result = run_hybrid(folder.path(), {"doctor", "--json"});
-  EXPECT_EQ(result.exit_code, 0) << result.errors;
-  return boost::json::parse(result.output).at("waiting").as_string().c_str();
-}
-
-TEST(Answers, WaitingThreadsSleepUnlessTheUserSaysOtherwise) {
+TEST(Answers, ThreadsSleepAndAreUnboundUnlessTheUserSaysOtherwise) {
   const TemporaryFolder folder;
-  unsetenv("GOMP_SPINCOUNT");
-  unsetenv("OMP_WAIT_POLICY");
-  EXPECT_EQ(waiting(folder), "GOMP_SPINCOUNT=1000");
+  const auto doctor = [&] {
+    const ProcessResult result = run_hybrid(folder.path(), {"doctor", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return boost::json::parse(result.output);
+  };
+  for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_PROC_BIND"}) unsetenv(name);
+  const boost::json::value unsaid = doctor();
+  EXPECT_EQ(unsaid.at("waiting"), "GOMP_SPINCOUNT=1000");
   setenv("GOMP_SPINCOUNT", "77", 1);
-  EXPECT_EQ(waiting(folder), "GOMP_SPINCOUNT=77");
+  EXPECT_EQ(doctor().at("waiting"), "GOMP_SPINCOUNT=77");
   unsetenv("GOMP_SPINCOUNT");
   setenv("OMP_WAIT_POLICY", "active", 1);
-  EXPECT_EQ(waiting(folder), "OMP_WAIT_POLICY=active");
-  unsetenv("OMP_WAIT_POLICY");
+  setenv("OMP_PROC_BIND", "true", 1);  // leaves the main thread one core
+  const boost::json::value bound = doctor();
+  EXPECT_EQ(bound.at("waiting"), "OMP_WAIT_POLICY=active");
+  EXPECT_EQ(bound.at("cores"), unsaid.at("cores"));
+  for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND"}) unsetenv(name);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ wait_for_phase() { # NAME: after the first checkpoint
 signal_rank() { # SIGNAL RANK
   local pid
   for pid in $(rank_processes); do
-    ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2" || kill "-$1" "$pid"
+    ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qxE "(OMPI_COMM_WORLD_)?RANK=$2" || kill "-$1" "$pid"
   done
 }
 wait_for_end() {
@@ -91,7 +91,7 @@ lose() { # CASE TRIAL
       HT_STUCK_WHEN=$PWD/spin LD_PRELOAD=$stuck start "$hybrid"
       ;;
     link) more=() && start "$here/two_machines.sh" "$PWD/cut" "$hybrid" ;;
-    dead | first_dead) more=() && start mpirun -np 3 --oversubscribe --bind-to none "$hybrid" ;;
+    first_dead) more=() && start mpirun -np 3 --oversubscribe --bind-to none "$hybrid" ;;
     *) start "$hybrid" ;;
   esac
   wait_for_phase "$phase"
@@ -103,7 +103,7 @@ lose() { # CASE TRIAL
     first_stopped) signal_rank STOP $((lost = 0)) ;;
     stuck) touch "spin-$lost" ;;
     link) touch cut ;; # to both of them
-    launcher) launcher=$(pgrep -P "$job" -x mpirun) && kill -KILL "$launcher" ;;
+    launcher) kill -KILL "$job" ;;
   esac
   wait_for_end
   case $1 in
@@ -111,7 +111,7 @@ lose() { # CASE TRIAL
     *stopped) expect_named "$lost" "no sign of life" ;;
     link) expect_named '[12]' "no sign of life" 012 ;; # each side speaks for itself
     stuck) expect_named "$lost" "no progress" ;;
-    launcher) for rank in 0 1 2; do grep -q "^the launcher (process $launcher) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
+    launcher) for rank in 0 1 2; do grep -q "^the launcher (process $job) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
   esac
   rm -f cut spin-*
   expect_same_bits

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# HYBRID FOLDER: the tool's runs over ranks that mpirun starts leave the bits of one rank, and go on with another number.
+# HYBRID FOLDER: the tool's runs over ranks, its own and mpirun's, leave the bits of one rank, and go on with another number.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
 hybrid=$(realpath "$1") folder=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
@@ -34,7 +34,7 @@ train adamw-2 2 --set optimizer.name=adamw
 same adamw-2
 train adamw-3 3 --set optimizer.name=adamw --set distributed.zero=2
 same adamw-3
-grep -q '"distributed":{"ranks":3,"zero":2,"backend":"mpi"' adamw-3/summary.json
+grep -q '"distributed":{"ranks":3,"zero":2,"backend":"sockets"' adamw-3/summary.json
 
 # What three ranks wrote is read as what one wrote.
 read_out() {
@@ -141,8 +141,8 @@ grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
 echo "a rank that gives up says why in the run"
 
 # On processors that differ all compute with what all have, to the bits of one that has no more.
-over_mixed() { # RUN FIRST_ISA SECOND_ISA
-  one=("$hybrid" train --preset tiny --data data --run "$1" --set training.threads=1 --set training.steps=12 --set data.batch_size=2 --set gradient_accumulation.micro_batches=4)
+over_mixed() { # RUN FIRST_ISA SECOND_ISA ...
+  one=("$hybrid" train --preset tiny --data data --run "$1" --set training.threads=1 --set training.steps=12 --set data.batch_size=2 --set gradient_accumulation.micro_batches=4 "${@:4}")
   "${by_mpirun[@]}" -np 1 -x "HYBRID_MAX_ISA=$2" "${one[@]}" : -np 1 -x "HYBRID_MAX_ISA=$3" "${one[@]}" 2>"$1.log" || { cat "$1.log" && exit 1; }
 }
 over_mixed like avx2 avx2
@@ -151,6 +151,33 @@ over_mixed mixed avx512 avx2
 if [[ $("$hybrid" doctor) == *avx512* ]]; then grep -q 'all compute with what all have (avx2): rank 0 has avx512.*, rank 1 avx2' mixed.log; fi
 echo "ranks on processors that differ have the bits of the lesser one"
 
+over_mixed three avx2 avx2 --set distributed.zero=3
+[ "$("$hybrid" inspect like/checkpoints/step-0000000012 --digest | tail -n 1)" = "$("$hybrid" inspect three/checkpoints/step-0000000012 --digest | tail -n 1)" ] || { echo "by Open MPI: other bits" && exit 1; }
+grep -q '"backend":"mpi"' three/summary.json
+echo "ranks that mpirun started have the same bits at each stage"
+
+# Ranks of one machine, and whoever started them, listen at its loopback address alone.
+listens_elsewhere() { # PID...: the sockets that listen at another address
+  local pid inodes
+  inodes=$(for pid in "$@"; do ls -l "/proc/$pid/fd" 2>/dev/null; done | sed -n 's/.*socket:\[\([0-9]*\)\]/\1/p' | sort -u)
+  for table in tcp tcp6; do
+    awk '$4 == "0A" && $2 !~ /^(0100007F|0{24}01000000):/ { print $10, $2 }' "/proc/net/$table" | grep -wFf <(printf '%s\n' "${inodes:-none}") || true
+  done
+}
+"$hybrid" train --preset tiny --data data --run listens --ranks 2 --set training.threads=1 --set training.steps=100000 --set data.batch_size=2 \
+  --set gradient_accumulation.micro_batches=2 >listens.log 2>&1 &
+job=$!
+for ((i = 0; i < 600; ++i)); do
+  mapfile -t pids < <(echo "$job" && pgrep -P "$job" || true)
+  elsewhere=$(listens_elsewhere "${pids[@]}")
+  [ -z "$elsewhere" ] || { kill "$job" && echo "listens elsewhere: $elsewhere" && exit 1; }
+  [ ! -s listens/metrics.jsonl ] || break
+  sleep 0.05
+done
+kill -TERM "$job" && wait "$job" || [ $? -eq 130 ]
+[ -s listens/metrics.jsonl ] || { cat listens.log && exit 1; }
+echo "ranks listen on this machine alone"
+
 "$hybrid" doctor --ranks 2 --json 2>/dev/null >doctor.json
-grep -qE '"ranks":2,"hosts":1,"backend":"mpi","link_bytes_per_second":[1-9]' doctor.json || { cat doctor.json && exit 1; }
+grep -qE '"ranks":2,"hosts":1,"backend":"sockets","link_bytes_per_second":[1-9]' doctor.json || { cat doctor.json && exit 1; }
 echo "the link between ranks is measured"

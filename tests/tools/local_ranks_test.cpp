@@ -77,5 +77,15 @@ TEST_F(LocalRanksTest, ASignalGoesToAllOnce) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(written(rank), "asked\n");
 }
 
+TEST_F(LocalRanksTest, ASecondSignalKillsThoseThatGoOn) {
+  const auto begin = Clock::now();
+  EXPECT_EQ(run(2,
+                "trap '' TERM; echo >ready$RANK; while [ ! -e ready0 ]; do sleep 0.05; done; "
+                "if [ $RANK = 1 ]; then kill -TERM $PPID; sleep 1.5; kill -TERM $PPID; fi; "
+                "while :; do sleep 1; done"),
+            68);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
+}
+
 }  // namespace
 }  // namespace hybrid_trainer

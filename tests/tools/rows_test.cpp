@@ -1,6 +1,12 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
+#include <thread>
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/tools/hybrid_process.h"

@@ -2,16 +2,38 @@
 
 #include <gtest/gtest.h>
 
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
+#include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "support/test_files.h"
+
 namespace hybrid_trainer {
 namespace {
 
 TEST(TypedCommand, IsPastedIntoAShellAsItIs) {
-  EXPECT_EQ(shell_word("runs/a-b_c.1"), "runs/a-b_c.1");
-  EXPECT_EQ(shell_word(""), "''");
-  EXPECT_EQ(shell_word("my run"), "'my run'");
-  EXPECT_EQ(shell_word("it's $5"), "'it'\\''s $5'");
   const std::string typed = as_typed("train", {"--run", "my run", "--set", "stretches=[]"});
   EXPECT_TRUE(typed.ends_with("test_tools train --run 'my run' --set 'stretches=[]'")) << typed;
+}
+
+/// Names come from data, and whoever reads a message may paste its command.
+TEST(SuggestedCommands, QuoteTheNamesInThem) {
+  const std::string odd = "it's; touch $(x)";
+  const auto refusal = [&](std::string_view begin) {
+    return message_of<DataError>([&] { refuse_container(begin, odd); });
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {refusal("\x1F\x8B"), "gunzip --keep " + shell_path(odd)},
+      {refusal("GGUF"), "hybrid export " + shell_path(odd) + " --output"},
+      {refusal(std::string_view("\xFF\xFE\0\0", 4)),
+       "UTF-8 " + shell_path(odd) + " > " + shell_path(odd + ".txt")},
+      {how_to_download("owner/" + odd),
+       "hf download " + shell_path("owner/" + odd) + " --local-dir " + shell_path(odd)},
+      {message_of<MissingInput>([&] { read_data_info(odd); }),
+       "hybrid prepare TEXT --output " + shell_path(odd)},
+  };
+  for (const auto& [message, command] : cases) EXPECT_TRUE(contains(message, command)) << message;
 }
 
 TEST(TypedCommand, GoesOnWithARunAndStartsItAgain) {

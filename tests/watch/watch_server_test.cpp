@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/html_text.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "src/watch/run_feed.h"
 #include "tests/watch/http_client.h"
 #include "tests/watch/watched_folders.h"
@@ -64,7 +66,7 @@ TEST_F(WatchServerTest, ServesAPageThatRefersToNothingOutside) {
   EXPECT_FALSE(std::regex_search(body, std::regex(R"((src|href)\s*=|@import|url\((?!#))")));
 }
 
-TEST_F(WatchServerTest, SendsEachStepOnceWithItsLine) {
+TEST_F(WatchServerTest, SendsEachStepOnceWithItsRecord) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 3);
   serve(run);
@@ -78,9 +80,10 @@ TEST_F(WatchServerTest, SendsEachStepOnceWithItsLine) {
                 ? viewer.received().find("Content-Type: text/event-stream")
                 : 0,
             std::string::npos);
-  const std::string line = text_of(run / "metrics.jsonl");
-  EXPECT_NE(viewer.received().find("data: " + line.substr(0, line.find('\n')) + "\n\n"),
-            std::string::npos);
+  for_each_record(run / "metrics.jsonl", [&](const StepRecord& record) {
+    EXPECT_NE(viewer.received().find("data: " + json_of_record(record) + "\n\n"),
+              std::string::npos);
+  });
 }
 
 TEST_F(WatchServerTest, LosesNoStepWhereAViewerConnectsAgain) {
@@ -148,7 +151,62 @@ TEST_F(WatchServerTest, GivesNumbersToPrometheusAndASummary) {
   EXPECT_EQ(summary.at("steps").as_int64(), 16);
   std::ofstream(run / "summary.json") << "{\"end\": \"finished\", \"steps\": 16}\n";
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_EQ(body_of(get("/summary.json")), "{\"end\": \"finished\", \"steps\": 16}\n");
+  EXPECT_EQ(body_of(get("/summary.json")), "{\"end\":\"finished\",\"steps\":16}\n");
+}
+
+/// The policy of an answer, by its header.
+std::string policy_of(const std::string& answer) {
+  static const std::regex header("Content-Security-Policy: ([^\\r]*)");
+  std::smatch found;
+  return std::regex_search(answer, found, header) ? found[1].str() : "";
+}
+
+TEST_F(WatchServerTest, RunsItsOwnScriptAlone) {
+  static const std::regex script("<script>([^]*?)</script>");
+  write_steps(begin_run("all/one"), 1, 3);
+  serve(file("all"));
+  for (const char* const path : {"/", "/run/one/"}) {
+    const std::string page = get(path), policy = policy_of(page);
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(page, found, script)) << path;
+    EXPECT_EQ(policy, content_policy(found[1].str()) + "; frame-ancestors 'none'") << path;
+    EXPECT_EQ(policy.find("script-src 'unsafe-inline'"), policy.npos);
+    EXPECT_NE(page.find("<meta http-equiv=\"Content-Security-Policy\" content=\"" +
+                        html_escaped(content_policy(found[1].str()))),
+              page.npos);
+    EXPECT_FALSE(std::regex_search(page, std::regex("<[^>]* on[a-z]+="))) << path;
+  }
+  EXPECT_NE(policy_of(get("/metrics")).find("script-src 'none'"), std::string::npos);
+}
+
+/// A folder that a stranger made.
+TEST_F(WatchServerTest, NamesFromARunsFolderStayText) {
+  const std::string evil = "<img src=x onerror=alert(1)>";
+  const auto run = begin_run("all/" + evil);
+  write_steps(run, 1, 2);
+  write_steps(begin_run("all/bad\xFF\"name\n"), 1, 2);
+  serve(file("all"));
+  HttpClient viewer(server_->port(),
+                    HttpClient::get("/run/%3Cimg%20src=x%20onerror=alert(1)%3E/events"));
+  ASSERT_TRUE(viewer.waits_for("id: 2\n"));
+  std::string line = text_of(run / "metrics.jsonl");
+  line = line.substr(0, line.find('\n'));
+  line.replace(line.find("\"step\":1"), 8, "\"step\":3");
+  line.replace(line.find("\"live_bytes\":{"), 14, "\"live_bytes\":{\"" + evil + "\":5,");
+  std::ofstream(run / "metrics.jsonl", std::ios::app)
+      << "{\"" << evil << "\":1," << line.substr(1) << "\n";
+  ASSERT_TRUE(viewer.waits_for("id: 3\ndata"));
+  ASSERT_TRUE(viewer.waits_for("event: parts"));
+  EXPECT_EQ(viewer.received().find("<img"), std::string::npos) << "records are written again";
+  for (const char* const path : {"/", "/run/%3Cimg%20src=x%20onerror=alert(1)%3E/"})
+    EXPECT_EQ(get(path).find("<img"), std::string::npos) << path;
+  const std::string metrics = body_of(get("/metrics"));
+  EXPECT_NE(metrics.find("hybrid_step{run=\"bad\xEF\xBF\xBD\\\"name\\n\"} 2\n"), std::string::npos)
+      << metrics;
+  for (const char* const path : {"/", "/metrics", "/summary.json"}) {
+    const std::string body = body_of(get(path));
+    EXPECT_EQ(valid_utf8_bytes(body, 0), body.size()) << path;
+  }
 }
 
 TEST_F(WatchServerTest, AnswersThisMachineAlone) {

@@ -41,7 +41,10 @@ struct TrainingConfig {
                 "How much lower a validation loss must be than the last improvement's to count as "
                 "one for training.patience.",
                 Range::at_least(0)});
-    visit(Field{"threads", self.threads, "Threads for all kernels; 0 uses every core.",
+    visit(Field{"threads", self.threads,
+                "Threads for all kernels; 0 takes the usable cores, within OMP_NUM_THREADS and the "
+                "quota of a "
+                "container.",
                 Range::between(0, 4096)});
     visit(
         Field{"cuda_graphs", self.cuda_graphs,

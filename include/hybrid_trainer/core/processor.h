@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +18,9 @@ const char* name_of(InstructionSet set);
 /// ONEDNN_MAX_CPU_ISA is not set.
 InstructionSet instruction_set();
 
-/// True if the processor multiplies BF16 faster than FP32 and instruction_set() is kAvx512: on
-/// matrix tiles (AMX), or with AVX-512 BF16 on a processor without tiles.
+/// True if the processor multiplies BF16 faster than FP32, instruction_set() is kAvx512, and the
+/// user lets oneDNN multiply it: on matrix tiles (AMX), or with AVX-512 BF16 on a processor without
+/// tiles.
 bool multiplies_bfloat16();
 
 /// True if the processor has matrix tiles for BF16 (AMX), the system lets this process use them,
@@ -36,8 +40,10 @@ ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
 /// From now on they answer this, which must not be more than they did. oneDNN is held down to it
 /// where it has not begun yet, and ONEDNN_MAX_CPU_ISA is not set. Not beside kernels.
 void hold_processor_to(const ProcessorUse& use);
-/// ONEDNN_MAX_CPU_ISA as this program was started with it; "" where it was not set.
+/// The limit that the user set in ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" without one.
 const std::string& onednn_limit_of_user();
+/// False if `limit`, a value of ONEDNN_MAX_CPU_ISA in either case, forbids BF16 products.
+bool onednn_limit_allows_bfloat16(const std::string& limit);
 /// "avx512, bf16 products, tiles".
 std::string text_of(const ProcessorUse& use);
 
@@ -47,12 +53,30 @@ struct ProcessorInfo {
 };
 ProcessorInfo processor_info();
 
+/// Cores' worth of time that the control groups of this process allow (cpu.max, cpu.cfs_quota_us),
+/// such as `docker run --cpus 1.5`; none without a limit. `root` holds /proc and /sys/fs/cgroup.
+std::optional<double> processor_quota(const std::filesystem::path& root = "/");
+
 /// This machine's name, as others know it.
 std::string host_name();
 
-/// Number of threads for the kernels and matrix products that the calling thread starts; in another
-/// thread it is the number of cores until set there. Throws ConfigError if above that number.
-void set_threads(int count);
+/// Sets the number of threads for the kernels and matrix products that the calling thread starts;
+/// results have the bits of that many. 0 means default_threads(processes). Throws ConfigError as
+/// check_threads does.
+void set_threads(std::int64_t count, int processes = 1);
+/// Sets default_threads(), or fewer if OpenMP gives fewer.
+void set_default_threads();
+/// The number of threads that was set; in a thread without one, that of set_default_threads().
 int threads();
+/// Threads of one of `processes` processes that share this machine: the usable cores, at most the
+/// quota rounded up, divided by `processes`; no more than OMP_NUM_THREADS.
+int default_threads(int processes = 1);
+/// Threads of the team that OpenMP gives to one who asks for `wanted` of them: no more than
+/// OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS allow.
+int threads_of_openmp(int wanted);
+/// The most threads that may be set: the usable cores, or less if OpenMP gives less.
+int usable_threads();
+/// Throws ConfigError, which names `key`, unless `count` is between 1 and usable_threads().
+void check_threads(const std::string& key, std::int64_t count);
 
 }  // namespace hybrid_trainer

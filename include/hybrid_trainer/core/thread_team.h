@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace hybrid_trainer {
@@ -12,6 +13,10 @@ namespace hybrid_trainer {
 /// within tasks has one thread.
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task);
+
+/// body(i) for each i of [0, count), `at_once` neighbors in a task.
+template <class Body>
+void run_each(std::int64_t count, std::int64_t at_once, const Body& body);
 
 /// A task as a function with its context.
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
@@ -40,6 +45,14 @@ void run_tasks(std::int64_t count, const Task& task) {
         (*static_cast<const Task*>(context))(worker, i);
       },
       &task);
+}
+
+template <class Body>
+void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
+  run_tasks((count + at_once - 1) / at_once, [&](std::int64_t, std::int64_t task) {
+    const std::int64_t end = std::min(count, (task + 1) * at_once);
+    for (std::int64_t i = task * at_once; i < end; ++i) body(i);
+  });
 }
 
 }  // namespace hybrid_trainer

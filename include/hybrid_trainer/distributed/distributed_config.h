@@ -65,18 +65,17 @@ struct DistributedConfig {
                 "Least time of each call over the simulated link.", Range::between(0, 10'000'000)});
     visit(Field{"backend",
                 self.backend,
-                "Library that ranks send with: nccl between CUDA devices, mpi between CPUs; auto "
-                "takes the one for the device.",
+                "What ranks send with: nccl between CUDA devices, mpi between CPUs under mpirun or "
+                "srun, sockets between the processes of --ranks; auto takes the one that fits.",
                 Range{},
-                {"auto", "nccl", "mpi"}});
+                {"auto", "nccl", "mpi", "sockets"}});
   }
   bool operator==(const DistributedConfig&) const = default;
 };
 
 /// "125MB a second, 50 us a call"; empty where no link is imitated.
 std::string imitated_link_text(const DistributedConfig& config);
-/// "nccl" or "mpi". Throws ConfigError where the config names the one that does not go with the
-/// device.
-std::string backend_of(const DistributedConfig& config, Device device);
+/// Throws ConfigError if the config names a backend of another device.
+void check_backend(const DistributedConfig& config, Device device);
 
 }  // namespace hybrid_trainer

@@ -2,8 +2,10 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "hybrid_trainer/core/process_end.h"
 #include "hybrid_trainer/distributed/communicator.h"
 
 namespace hybrid_trainer {
@@ -27,7 +29,7 @@ std::filesystem::path secret_file_of(const std::filesystem::path& run);
 class JobSecret {
  public:
   JobSecret(int rank, std::string of_launcher, std::filesystem::path file);
-  /// Takes the file away.
+  /// Removes the file, as signals that end the process do.
   ~JobSecret();
   JobSecret(const JobSecret&) = delete;
 
@@ -45,7 +47,7 @@ class JobSecret {
   const std::string of_launcher_;
   const std::filesystem::path file_;
   std::string from_file_;
-  bool has_left_file_ = false;
+  std::optional<TemporaryPath> left_file_;
 };
 
 }  // namespace hybrid_trainer

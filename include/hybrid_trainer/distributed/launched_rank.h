@@ -35,10 +35,10 @@ std::optional<std::string> restart_of_job();
 /// store has that port, the one after it. Throws UsageError where they are missing.
 RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& variable);
 
-/// This process as a rank. On a processor by Open MPI, which mpirun starts, or srun with PMIx; on a
-/// CUDA device by NCCL, where the hosts speak by Open MPI or, from other launchers, by TCP. Throws
-/// UsageError, which names mpirun, for other launchers' ranks on a processor, or where Open MPI counts
-/// other ranks than the launcher; DeviceError as start_mpi_communicator, meet_by_sockets and
+/// Starts this process as a rank. Ranks of `hybrid --ranks` send by TCP on this machine; others by
+/// Open MPI, under mpirun or srun with PMIx. On CUDA devices NCCL sends, and the hosts do so by either.
+/// Throws UsageError, which names mpirun, for other launchers' ranks on a processor, or if Open MPI
+/// counts other ranks than the launcher; DeviceError as start_mpi_communicator, meet_by_sockets and
 /// start_nccl_communicator. By the secret ranks that meet by TCP know each other.
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
                                                   JobSecret& secret);

@@ -18,7 +18,9 @@ class OutputFile {
   /// Creates `path`, or empties it.
   explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kEmpty)
       : OutputFile(path, existing, path) {}
-  OutputFile(const std::filesystem::path& path, Existing existing, std::filesystem::path called);
+  /// `mode`: permissions of a new file, less the umask.
+  OutputFile(const std::filesystem::path& path, Existing existing, std::filesystem::path called,
+             unsigned mode = 0666);
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Goes back to write over the first bytes.
@@ -38,11 +40,13 @@ class OutputFile {
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 /// Replaces `path` with `text`: a new file of its own beside it, fsync, rename, fsync of the
-/// folder.
-/// Readers see the old file or the new one, also after a crash. Throws IoError (a full disk, for
+/// folder. Readers see the old file or the new one, also after a crash. Throws IoError (a full disk, for
 /// example) and then leaves the old file as it was, or the new one if only the last fsync failed.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 /// Replaces a file by what `write` puts into it.
 void replace_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
+/// Writes a new file, which appears whole or not at all. Throws CannotCreate if there is one at
+/// `path` at the end, which stays as it is; else as replace_file.
+void create_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
 
 }  // namespace hybrid_trainer

@@ -11,7 +11,8 @@ class value;
 namespace hybrid_trainer {
 
 /// Indented by two spaces per level, arrays of plain values on one line, doubles in the shortest
-/// form that reads back the same, null for NaN and infinities.
+/// form that reads back the same, null for NaN and infinities. Bytes that are not UTF-8 become
+/// U+FFFD.
 std::string pretty_json(const boost::json::value& value);
 
 /// Pretty JSON with ".0" behind whole doubles, for readers to whom 3 is no floating-point number.

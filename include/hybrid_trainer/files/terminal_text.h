@@ -9,7 +9,8 @@
 namespace hybrid_trainer {
 
 /// Writes bytes on, with control characters, such as those that begin a terminal's escape sequences,
-/// as U+FFFD: all but tabs, line feeds and carriage returns before these.
+/// as U+FFFD: all but tabs, line feeds and carriage returns before these. So are bytes that are not
+/// UTF-8.
 class PrintableBuffer final : public std::streambuf {
  public:
   explicit PrintableBuffer(std::streambuf& to) : to_(to) {}
@@ -27,7 +28,7 @@ class PrintableBuffer final : public std::streambuf {
   void write(const std::string& bytes);
   std::streambuf& to_;
   std::mutex mutex_;  // threads share a stream
-  char held_ = 0;     // '\r', or the first byte of U+0080 … U+00BF; 0: none
+  std::string held_;  // "\r", or the first bytes of a character
 };
 
 /// While this lives, text that goes to a stream on a terminal is printable; a stream on anything else
@@ -47,6 +48,12 @@ class PrintableTerminal {
 
 /// Prints what this program itself made for a terminal: colors, and returns to the line's start.
 void print_trusted(std::ostream& stream, std::string_view bytes);
+
+/// Whether a descriptor is a terminal that returns to a line's start and takes escape sequences: one
+/// of an editor (TERM=dumb), or without TERM, shows them as text.
+bool is_drawing_terminal(int descriptor);
+/// Whether that terminal's user wants colors (NO_COLOR).
+bool is_color_terminal(int descriptor);
 
 /// The text with control characters as U+FFFD.
 std::string printable(std::string_view text);

@@ -32,6 +32,8 @@ std::size_t whole_characters(std::string_view text, std::size_t limit);
 
 /// Bytes from `position` up to the first that is not UTF-8, or the end.
 std::size_t valid_utf8_bytes(std::string_view text, std::size_t position);
+/// The text, with U+FFFD in place of each byte that is not UTF-8.
+std::string well_formed_utf8(std::string_view text);
 /// Bytes from `position` up to the first position where a code point can be read, or the end.
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
 

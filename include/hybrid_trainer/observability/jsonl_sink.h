@@ -37,6 +37,9 @@ class JsonlSink : public MetricSink {
   bool name_is_durable_ = false;
 };
 
+/// The JSON object of a record, as a line of metrics.jsonl has it.
+std::string json_of_record(const StepRecord& record);
+
 /// Calls `visit` with each record of a metrics.jsonl in order; damaged lines are passed over. Peaks
 /// by kind and totals are read back; `cached` and `fresh_total` are not in the file; older
 /// files lack decision, kept_fraction and cost. Throws MissingInput.

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "hybrid_trainer/observability/step_record.h"
 
@@ -17,14 +16,12 @@ class MetricsTail {
   enum class Change { kNone, kMore, kAnew };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
-  /// Visits each complete record that has come since the last call, with its line. If the file was
+  /// Visits each complete record that has come since the last call. If the file was
   /// shortened, replaced or written over, as by a run that resumes or goes back, it first calls
   /// `anew`, and then visits the records from the first. An absent file has none. Throws IoError, and
   /// DataError for a line of more than 8 MiB.
   Change read(const std::function<void()>& anew,
-              const std::function<void(const StepRecord&, std::string_view)>& visit);
-  /// Where the line ends that was read last.
-  std::int64_t offset() const { return offset_; }
+              const std::function<void(const StepRecord&)>& visit);
 
  private:
   bool has_same_past(int file) const;

@@ -43,5 +43,7 @@ class ReportContent {
 
 /// The style sheet of the report.
 std::string_view report_style();
+/// Content-Security-Policy of a page with PageTexts::script.
+std::string report_policy(std::string_view script);
 
 }  // namespace hybrid_trainer

@@ -5,7 +5,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "hybrid_trainer/io/run_directory.h"
 #include "hybrid_trainer/observability/metrics_tail.h"
@@ -19,7 +18,7 @@ namespace hybrid_trainer {
 class WatchedRun {
  public:
   enum class Change { kNone, kState, kMore, kAnew };
-  using Visit = std::function<void(const StepRecord&, std::string_view line)>;
+  using Visit = std::function<void(const StepRecord&)>;
 
   WatchedRun(const std::filesystem::path& root, std::string name);
   /// Reads what is new, and visits each new record. kAnew: the run went back, or began or resumed at
@@ -46,7 +45,7 @@ class WatchedRun {
   /// While it runs; by the mean of the last 300 steps.
   std::optional<double> seconds_left() const;
   double tokens_per_second() const;  // by the same mean
-  /// summary.json, or while there is none the same of the records so far.
+  /// The object of summary.json, or while there is none that of the records so far.
   std::string summary_json() const;
 
  private:

@@ -33,7 +33,10 @@
     return `${Math.floor(minutes / 60)} h${minutes % 60 ? ` ${minutes % 60} min` : ''}`;
   }
   const words = (name) => name.replaceAll('_', ' ');
-  const colourOf = (phase) => `var(--${phase})`;
+  // Text for the inside of an element or a quoted attribute; whatever comes from a run goes through it.
+  const signs = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+  const escaped = (text) => String(text).replace(/[&<>"']/g, (sign) => signs[sign]);
+  const colourOf = (phase) => `var(--${escaped(phase)})`;
 
   // Horizontal places: a point reaches from the end of the one before it to its own end.
   const ends = () => (shown.axis === 'step' ? data.step : elapsed);
@@ -251,13 +254,15 @@
   }
   const phaseLegend = () => data.phases.map((phase) => ['box', colourOf(phase), phase]);
 
+  const phaseText = (phase) => `<i class="phase ${escaped(phase)}"></i>${escaped(phase)}`;
+
   function legendText([shape, colour, text]) {
     const forms = {
       line: `<path d="M0 6H16" stroke="${colour}" stroke-width="2.4"/>`,
       dot: `<circle cx="8" cy="6" r="3.4" fill="${colour}"/>`,
       box: `<rect x="3" y="1" width="10" height="10" rx="2.5" fill="${colour}"/>`,
     };
-    return `<span><svg width="16" height="12" aria-hidden="true">${forms[shape]}</svg>${text}</span>`;
+    return `<span><svg width="16" height="12" aria-hidden="true">${forms[shape]}</svg>${escaped(text)}</span>`;
   }
 
   function addChart(id, describe) {
@@ -297,10 +302,10 @@
       if (event) chart.pointer = event.clientX;
       const i = nearest(chart.valueAt(chart.pointer - host.getBoundingClientRect().left));
       for (const other of charts) other.cross(i);
-      const rows = chart.plot.readout(i).map(([name, value]) => `<div><span>${name}</span>${value}</div>`);
+      const rows = chart.plot.readout(i).map(([name, value]) => `<div><span>${escaped(name)}</span>${escaped(value)}</div>`);
       const steps = data.stepsPerPoint > 1 && i > 0 ? `${grouped(data.step[i - 1] + 1)}–` : '';
       readout.innerHTML = `<b>step ${steps}${grouped(data.step[i])}</b><div><span>${duration(elapsed[i])}</span>` +
-        `<span><i class="phase ${data.phase[i]}"></i>${data.phase[i]}</span></div>${rows.join('')}`;
+        `<span>${phaseText(data.phase[i])}</span></div>${rows.join('')}`;
       readout.hidden = false;
       const cross = chart.x(ends()[i]), size = readout.offsetWidth;
       readout.style.left = `${cross + size + 20 < host.clientWidth ? cross + 12 : Math.max(0, cross - size - 12)}px`;
@@ -328,7 +333,7 @@
       ? `the last ${data.events.length} of ${grouped(data.allEvents)}` : grouped(data.allEvents);
     for (const [step, phase, text, warns, decision, kept] of data.events) {
       const item = list.appendChild(document.createElement('li'));
-      item.innerHTML = `<span>${grouped(step)}</span><span><i class="phase ${phase}"></i>${phase}</span><span></span>`;
+      item.innerHTML = `<span>${grouped(step)}</span><span>${phaseText(phase)}</span><span></span>`;
       if (warns) item.lastChild.className = 'bad';
       if (decision) item.lastChild.append(decisionMark(decision, kept));
       item.lastChild.append(text);
