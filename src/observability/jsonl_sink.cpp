@@ -20,8 +20,7 @@ template <class Visit>
 void visit_records(const std::filesystem::path& path, const Visit& visit) {
   const InputFile is_there(path);
   MetricsTail tail(path);
-  tail.read([] {},
-            [&](const StepRecord& record, std::string_view) { visit(record, tail.offset()); });
+  tail.read([] {}, [&](const StepRecord& record) { visit(record, tail.offset()); });
 }
 
 [[noreturn]] void throw_not_durable(const std::filesystem::path& path) {

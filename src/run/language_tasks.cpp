@@ -27,7 +27,6 @@
 #include "src/run/resumed_settings.h"
 #include "src/run/run_ranks.h"
 #include "src/run/run_tokenizer.h"
-#include "src/run_folder/run_base.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -167,8 +166,7 @@ class FineTuning final : public LanguageTask {
   /// name them.
   std::string identity_of_start(const Beginning& beginning) const {
     if (!init_from_) return "";
-    return concat(identity_of_base(*init_from_), " ",
-                  adapter_ ? identity_of_adapter(*adapter_) + " " : "",
+    return concat(hybrid_trainer::identity_of_start(*init_from_, adapter_.value_or("")), " ",
                   name_of(dtype_of_training(beginning)));
   }
   /// Of a run that goes on they are in its folder.
@@ -321,11 +319,11 @@ class FineTuning final : public LanguageTask {
       notes.push_back(concat("the answers of the run are written without what the model's ",
                              files_.generation.file.filename().string(), " asks for: ", problem));
     const std::vector<ExampleRow> none;
-    const std::string cut = told_of_cut(
-        {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
-        sequence_length_,
-        sequence_length_ < files_.context ? "raise data.sequence_length to keep them"
-                                          : kContextIsFull);
+    const std::string cut =
+        told_of_cut({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
+                    sequence_length_,
+                    sequence_length_ < files_.context ? "raise data.sequence_length to keep them"
+                                                      : kContextIsFull);
     if (!cut.empty()) notes.push_back(cut);
     if (!files_.source) return notes;
     const std::string cut_sources = told_of_cut_sources(

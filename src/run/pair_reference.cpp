@@ -94,12 +94,18 @@ static boost::json::value head_of_reference(const std::string& content, const st
   return parse_json_text(std::string_view(content).substr(0, content.find('\n')), file);
 }
 
-/// Model folder of a run's reference, or "".
+/// identity_of_start of a run's reference, with the precision; or "".
 static std::string base_of_reference(const std::string& file) {
   if (!std::filesystem::exists(file)) return "";
   const boost::json::value head = head_of_reference(read_file(file, kMostReferenceBytes), file);
   const auto* found = head.is_object() ? head.get_object().if_contains("base") : nullptr;
   return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+}
+
+std::string identity_of_start(const std::filesystem::path& base,
+                              const std::filesystem::path& adapter) {
+  return concat(identity_of_base(base), adapter.empty() ? "" : " ",
+                adapter.empty() ? "" : identity_of_adapter(adapter));
 }
 
 ReferenceKey reference_key(const ExampleData& data, std::string base) {
@@ -124,20 +130,22 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
                                                          const Stream& stream) {
   const RunData data = data_of_run(paths);
   const HybridTrainerConfig config = config_of_run(paths);
-  const auto frozen = base_of_run(paths);
-  const std::filesystem::path base = frozen.value_or(data.base);
+  const std::filesystem::path base = base_of_run(paths).value_or(data.base);
   if (base.empty() || !HuggingFaceWeights::are_in(base))
     throw MissingInput(concat(base.string(),
                               ": the model that the run began with is not there, and ",
                               "other pairs are measured against it; put it back"));
-  if (!frozen && identity_of_base(base) != base_of_reference(reference_file(paths)))
-    throw DataError(concat(base.string(), " is not the model that the run began with: its files ",
-                           "differ, and other pairs are measured against it; put it back"));
+  if (!base_of_reference(reference_file(paths))
+           .starts_with(identity_of_start(base, data.adapter) + " "))
+    throw DataError(concat(base.string(), data.adapter.empty() ? "" : " with ",
+                           data.adapter.string(),
+                           " is not the model that the run began with: its files differ, and ",
+                           "other pairs are measured against it; put it back"));
   const auto model = make_run_model(config, base, stream, model_families());
   if (!data.adapter.empty()) read_adapter_weights(data.adapter, *model, config.model, stream);
   const PackedRows packed(rows, packing);
-  return std::make_shared<PairReferences>(
-      compute_reference(*model, packed, packing.batch_size, RunRanks(nullptr), stream));
+  return std::make_shared<PairReferences>(compute_reference(
+      *model, packed, packing.batch_size, DType::kF32, RunRanks(nullptr), stream));
 }
 
 void write_reference(const std::string& file, const ReferenceKey& key,

@@ -12,13 +12,16 @@ namespace hybrid_trainer {
 /// What tells the reference of some pairs by some model from another one.
 struct ReferenceKey {
   std::string rows;  // checksum
-  std::string base;  // identity_of_base; empty where it is not known any more
+  std::string base;  // identity_of_start and the precision; empty where it is not known any more
   std::size_t pairs = 0;
 };
 
 /// Where a run keeps its reference.
 inline std::string reference_file(const RunPaths& run) { return run.root + "/reference.bin"; }
 
+/// Identifies the weights that a run begins with; `adapter` may be empty.
+std::string identity_of_start(const std::filesystem::path& base,
+                              const std::filesystem::path& adapter);
 /// That of a run's rows, those that it trains on and those that it is measured on, in this order.
 ReferenceKey reference_key(const ExampleData& data, std::string base);
 

@@ -44,7 +44,8 @@ std::optional<RowSplit> named_split(const fs::path& file) {
       {"test", RowSplit::kTest},        {"testing", RowSplit::kTest},
       {"eval", RowSplit::kTest},        {"evaluation", RowSplit::kTest}};
   std::string word;
-  for (const unsigned char c : file.stem().string() + ".") {
+  for (const char letter : file.stem().string() + ".") {
+    const auto c = static_cast<unsigned char>(letter);
     if (std::isalpha(c) != 0) {
       word += static_cast<char>(std::tolower(c));
       continue;

@@ -41,7 +41,6 @@ struct AdapterFolder {
   std::vector<std::string> weights_beside{};
   bool unties_head = false;     // a base's tied head becomes a weight of its own
   std::int64_t vocabulary = 0;  // rows of the token table among them; 0: there is none
-  bool unties_head = false;  // a base's tied head becomes a weight of its own
   /// Rows of a classifier that it has whole, by the beginning of its name; 0: it has none.
   std::int64_t classes_of(const std::string& classifier) const;
   std::map<std::string, std::int64_t> rows_beside{};  // of weights_beside that are whole

@@ -22,6 +22,8 @@ class MetricsTail {
   /// DataError for a line of more than 8 MiB.
   Change read(const std::function<void()>& anew,
               const std::function<void(const StepRecord&)>& visit);
+  /// Where the line ends that was read last.
+  std::int64_t offset() const { return offset_; }
 
  private:
   bool has_same_past(int file) const;
