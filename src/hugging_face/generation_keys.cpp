@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/foreign_keys.h"
+#include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
@@ -65,10 +66,13 @@ class KeyReader {
       value = &value->get_array().front();
     return value == nullptr ? std::nullopt : std::optional(token(key, *value));
   }
-  std::vector<std::int32_t> tokens(const char* key) const {
+  std::vector<std::int32_t> tokens(const char* key, std::size_t most = SIZE_MAX) const {
     const json::value* value = find(key);
     std::vector<std::int32_t> ids;
     if (value == nullptr) return ids;
+    if (value->is_array() && value->get_array().size() > most)
+      throw DataError(concat(name_, ": ", key, ": has ", value->get_array().size(),
+                             " tokens, want at most ", most));
     for (const json::value& id : value->is_array() ? value->get_array() : json::array{*value})
       if (!id.is_int64() || id.get_int64() >= 0) ids.push_back(token(key, id));  // -1: none
     return ids;
@@ -156,7 +160,7 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
   GenerationKeys keys{
       .file = apart.empty() ? config : apart,
       .start = reader.token("decoder_start_token_id"),
-      .end_tokens = reader.tokens("eos_token_id"),
+      .end_tokens = reader.tokens("eos_token_id", kMostEndTokens),
       .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1, kMostBeams)),
       .length_penalty = reader.number("length_penalty").value_or(1),
       .search_end = search_end_in(reader),
@@ -178,7 +182,7 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
   if (reader.find("top_k") != nullptr) keys.top_k = reader.count("top_k", 0);
   const KeyReader of_model(config);
   if (!keys.start) keys.start = of_model.token("decoder_start_token_id");
-  if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id");
+  if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id", kMostEndTokens);
   if (!(keys.rules.repetition_penalty > 0))
     reader.fail("repetition_penalty", *reader.find("repetition_penalty"), "a number above 0");
   std::set<std::string> unused;  // they choose among tokens that are drawn

@@ -22,16 +22,15 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kEnd = "eos_token_id";
-constexpr std::int64_t kMostEnds = 1000;  // a search looks at all of them
 
 std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::string& name) {
   const json::value* ids = object.if_contains(kEnd);
   if (ids == nullptr || ids->is_null()) return {};
   std::vector<std::int32_t> tokens;
   const json::array one{*ids}, &all = ids->is_array() ? ids->get_array() : one;
-  if (std::ssize(all) > kMostEnds)
+  if (all.size() > kMostEndTokens)
     throw DataError(
-        concat(name, ": ", kEnd, ": has ", all.size(), " tokens, want at most ", kMostEnds));
+        concat(name, ": ", kEnd, ": has ", all.size(), " tokens, want at most ", kMostEndTokens));
   for (const json::value& id : all) {
     if (!id.is_int64() || id.get_int64() < 0)
       throw DataError(concat(name, ": ", kEnd, ": want a whole number or a list"));

@@ -90,14 +90,23 @@ std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
   return probe_logits(run.model(), what, stream);
 }
 
-/// Of a MergedExport or a GgufExport.
-template <class Export>
-void compare_logits(const std::vector<float>& before, const std::vector<float>& after,
-                    Export& result) {
+LogitChange compare_logits(const std::vector<float>& before, const std::vector<float>& after,
+                           const ModelConfig& model) {
+  LogitChange change;
   for (std::size_t i = 0; i < before.size(); ++i) {
-    result.largest_logit = std::max(result.largest_logit, double{std::abs(before[i])});
-    result.largest_change = std::max(result.largest_change, double{std::abs(after[i] - before[i])});
+    change.largest_logit = std::max(change.largest_logit, double{std::abs(before[i])});
+    change.largest_change = std::max(change.largest_change, double{std::abs(after[i] - before[i])});
   }
+  if (before.empty()) return change;
+  change.places = std::min(kProbeTokens, model.context);
+  const std::ptrdiff_t row = std::ssize(before) / change.places;
+  const auto choice = [&](const std::vector<float>& logits, std::int64_t place) {
+    const auto begin = logits.begin() + place * row;
+    return std::max_element(begin, begin + row) - begin;
+  };
+  for (std::int64_t place = 0; place < change.places; ++place)
+    if (choice(before, place) == choice(after, place)) ++change.same_choices;
+  return change;
 }
 
 /// `run`: with its base in f32. `before`: logits of the model as it was trained.
@@ -113,11 +122,24 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
       [&](Parameter& parameter, const FolderWeight& weight) {
         parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
       });
-  compare_logits(before, probe_logits(run, output.string(), stream), result);
+  result.change =
+      compare_logits(before, probe_logits(run, output.string(), stream), run.config.model);
   return result;
 }
 
 }  // namespace
+
+std::string LogitChange::text() const {
+  if (places == 0) return "";
+  const std::string found = concat("; logits changed by at most ", brief(largest_change),
+                                   ", the largest is ", brief(largest_logit));
+  if (same_choices == places)
+    return concat(found, "; the likeliest token stayed the same at all ", places,
+                  " places that were tried, which is good");
+  return concat(found, "; the likeliest token became another one at ", places - same_choices,
+                " of ", places,
+                " places of random text; `hybrid eval` on both says what that costs");
+}
 
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream) {
@@ -254,7 +276,8 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                      [](Parameter& parameter, const FolderWeight& weight) {
                        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
                      });
-  compare_logits(before, probe_logits(model, output.string(), stream), result);
+  result.change =
+      compare_logits(before, probe_logits(model, output.string(), stream), run.config.model);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/tables/file_in_row.h"
@@ -85,9 +86,12 @@ void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) 
     return std::ranges::find(kParts, one.filename().string()) != std::end(kParts);
   };
   if (!std::ranges::all_of(folders, is_part)) return;
+  const auto train = std::ranges::find_if(folders, [](const fs::path& one) {
+    return one.filename().string().starts_with("train");
+  });
   throw DataError(concat(folder.string(),
                          ": its folders are parts of a data set, not classes; give ",
-                         "one as --data ", folders.front().string(),
+                         "one as --data ", shell_path(train == folders.end() ? folders.front() : *train),
                          folders.size() > 1 ? " and another one as --validation" : ""));
 }
 

@@ -82,11 +82,8 @@ void write_merged(const ExportOptions& asked) {
   std::cerr << "wrote " << asked.output;
   if (merged.step > 0) std::cerr << " from step " << merged.step;  // else a folder's
   std::cerr << ", adapters merged in f32 and "
-            << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32");
-  if (merged.largest_logit > 0)  // of a language model
-    std::cerr << "; logits changed by at most " << brief(merged.largest_change)
-              << ", the largest is " << brief(merged.largest_logit);
-  std::cerr << "\n";
+            << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
+            << merged.change.text() << "\n";
   tell_of_better_step(asked.folder, merged.step, asked);
 }
 
@@ -144,8 +141,7 @@ void write_gguf(const ExportOptions& asked) {
   std::cerr << "wrote " << asked.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
   std::cerr << ": " << told_of_types(written) << ", " << units::bytes(written.bytes)
-            << "; logits changed by at most " << brief(written.largest_change)
-            << ", the largest is " << brief(written.largest_logit);
+            << written.change.text();
   if (written.tokens > 0) std::cerr << "; " << written.tokens << " tokens of a text are the same";
   std::cerr << "\n";
   if (modelfile) modelfile->write(run);

@@ -140,9 +140,11 @@ void print(const PlanAnswer& answer) {
   print_parts(answer.parts);
   if (plan.fits) {
     const std::string seconds =
-        answer.is_here ? concat("at least ", brief(plan.step_seconds), " s, ") : "";
-    std::printf("a step takes      %s%s of its time with everything resident, as estimated\n",
-                seconds.c_str(), units::fixed(plan.expected_slowdown, 2).c_str());
+        plan.step_seconds < 10 ? units::fixed(plan.step_seconds, 2) + " s"
+                               : units::duration(plan.step_seconds);
+    std::printf("a step takes      %s%s times as long as with everything resident, by estimate\n",
+                answer.is_here ? concat("at least ", seconds, ", ").c_str() : "",
+                units::fixed(plan.expected_slowdown, 2).c_str());
     if (plan.largest_batch > 0)
       std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());
     std::printf("train with        %s\n", answer.command.c_str());

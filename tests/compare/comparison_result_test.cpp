@@ -183,6 +183,16 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   EXPECT_NE(why().find("reported 7 steps where 20"), std::string::npos) << why();
 }
 
+TEST_F(ComparisonResultTest, SaysThatADifferenceHasNoEffectWhereBitsAreTheSame) {
+  runs_[1] = runs_[0];
+  for (ArmRuns& arm : runs_)
+    for (RunOutcome& run : arm.runs) run.losses = run.point.name();
+  EXPECT_NE(result().arms[1].why_no_claim.find("has the bits of that of plain"), std::string::npos)
+      << result().arms[1].why_no_claim;
+  runs_[1].runs[3].losses = "others";
+  EXPECT_EQ(result().arms[1].why_no_claim.find("has the bits"), std::string::npos);
+}
+
 TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
   // Differences -0.09, -0.10, -0.17: 95 % leave out 0 with one claim, and hold it with three.
   runs_[1].runs[1].loss = 1.81, runs_[1].runs[3].loss = 1.82, runs_[1].runs[5].loss = 1.77;

@@ -111,6 +111,18 @@ TEST(PackedRows, SourcesHaveRowsOfTheirOwnWithPaddingBehindThem) {
   EXPECT_THROW(PackedRows(rows, packed), Error);
 }
 
+TEST(PackedRows, PadABatchThatHasMoreSequencesThanThereAre) {
+  const PackedRows few({row_of(10, 5), row_of(20, 5)}, {.batch_size = 5, .sequence_length = 4});
+  ASSERT_EQ(few.sequences(), 2);
+  const Batch batch = few.read(0, memory_of(few));
+  ASSERT_EQ(batch.size(), 5);
+  EXPECT_EQ(batch.targets(), 6) << "of each row once";
+  EXPECT_EQ(batch.loss_divisor(), 6);
+  const std::vector<std::int32_t> targets = values_of(batch.at("targets"));
+  EXPECT_TRUE(std::all_of(targets.begin() + 8, targets.end(), [](int id) { return id == -1; }));
+  EXPECT_EQ(few.epoch_of(1, 0), 1) << "a batch is an epoch";
+}
+
 TEST(EvaluationRows, GoThroughAllOnce) {
   EvaluationRows rows({row_of(0, 6), row_of(10, 6), row_of(20, 4)},
                       {.batch_size = 2, .sequence_length = 5}, Stream(make_device_pool()));

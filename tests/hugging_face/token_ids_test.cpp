@@ -34,7 +34,7 @@ TEST(TokenIds, OfFilesWithNumbersOutOfRangeAreRefusedByTheKey) {
   const auto refusal = [&](const std::string& text) {
     write_bytes(folder / "generation_config.json", text);
     return message_of<DataError>([&] {
-      writing_keys_in(folder.path());
+      read_generation_keys({folder.path()});
       generation_end_tokens_in(folder.path());
     });
   };

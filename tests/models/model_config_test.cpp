@@ -27,6 +27,21 @@ TEST(ModelConfig, OfAFolderTakesWhatIsAskedOfTrainingAndNothingElse) {
   EXPECT_EQ(model.attention_pattern.local_blocks, 2);
 }
 
+TEST(ModelConfig, WarnsOfRoutersWhoseWeightsAreAlwaysOne) {
+  struct Case {
+    ExpertConfig experts;
+    bool is_told;
+  };
+  for (const auto& [experts, is_told] :
+       {Case{{.count = 4, .chosen = 1, .rule = kSoftmaxOfChosenRule}, true},
+        Case{{.count = 4, .chosen = 2, .rule = kSoftmaxOfChosenRule}, false},
+        Case{{.count = 4, .chosen = 1, .rule = kSoftmaxRule}, false},
+        Case{{.count = 4, .chosen = 1, .rule = kSoftmaxOfChosenRule, .balance_loss = 0.1}, false},
+        Case{{.count = 1, .chosen = 1, .rule = kSoftmaxOfChosenRule}, false}})
+    EXPECT_EQ(!untrained_router_warning(experts).empty(), is_told)
+        << experts.count << experts.chosen << experts.rule;
+}
+
 TEST(ModelConfig, OfAnotherFamilySaysNothingByItsZeros) {
   ModelConfig asked;  // gpt2, which has no experts
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.01);

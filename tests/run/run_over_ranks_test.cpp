@@ -210,6 +210,31 @@ TEST_F(RunOverRanks, TrainsAdaptersWithTheBitsOfOne) {
             newest_checkpoint_digest(scratch_ / "one"));
 }
 
+TEST_F(RunOverRanks, RecordFiguresOfAllOfThem) {
+  HybridTrainerConfig mixture = config();
+  mixture.model.family = "mixtral";
+  mixture.model.experts = {.count = 4, .chosen = 2, .balance_loss = 0.02, .z_loss = 1e-3};
+  train(mixture, scratch_ / "one", 1);
+  train(mixture, scratch_ / "two", 2);
+  const std::vector<StepRecord> of_one = records_of(scratch_ / "one"),
+                                of_two = records_of(scratch_ / "two");
+  ASSERT_EQ(of_one.size(), of_two.size());
+  for (std::size_t i = 0; i < of_one.size(); ++i) {
+    const ExpertLoads &one = of_one[i].experts, &two = of_two[i].experts;
+    EXPECT_EQ(one.most, two.most) << i;
+    EXPECT_EQ(one.least, two.least) << i;
+    EXPECT_EQ(one.dead, two.dead) << i;
+    ASSERT_EQ(one.entropy.size(), two.entropy.size());
+    for (std::size_t layer = 0; layer < one.entropy.size(); ++layer)
+      EXPECT_NEAR(one.entropy[layer], two.entropy[layer], 1e-9) << i;
+    EXPECT_NEAR(one.balance_loss, two.balance_loss, 1e-9) << i;
+    EXPECT_NEAR(one.z_loss, two.z_loss, 1e-9) << i;
+    EXPECT_EQ(of_one[i].routing_flips, of_two[i].routing_flips) << i;
+    EXPECT_EQ(of_one[i].tokens, of_two[i].tokens) << i;
+    EXPECT_EQ(of_one[i].effective_batch, of_two[i].effective_batch) << i;
+  }
+}
+
 TEST_F(RunOverRanks, TellsInItsSummaryWhatWasSent) {
   run_thread_ranks(2, [&](Communicator& rank) {
     const TrainingRunResult result = train_rank(config(), scratch_ / "run", false, rank);

@@ -179,7 +179,7 @@ TEST_F(SourceRun, AdaptersOfTheDecoderAloneLeaveTheEncoderAsItIs) {
   const std::size_t all = activations("all-linear");
   EXPECT_LT(activations("encoder_attn.q_proj"), all * 3 / 4);
   const MergedExport merged = export_merged(scratch_ / "all", scratch_ / "merged", {});
-  EXPECT_LT(merged.largest_change, 1e-4 * merged.largest_logit);
+  EXPECT_LT(merged.change.largest_change, 1e-4 * merged.change.largest_logit);
 }
 
 TEST_F(SourceRun, NamesARowThatIsNoPairOfSourceAndText) {

@@ -133,6 +133,32 @@ TEST_F(Finetune, AFewRowsAreSeenOftenEnoughAndThatIsSaid) {
   EXPECT_EQ(boost::json::parse(asked.output).at("steps").as_int64(), 1);
 }
 
+TEST_F(Finetune, MeasuresTheLossBeforeTrainingAsEvalDoesOfTheBase) {
+  const ProcessResult run = of_pairs({"--validation", "pairs.jsonl", "--epochs", "3", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  const ProcessResult before =
+      run_hybrid(trained_folder(), {"eval", "base", "--data", "pairs.jsonl", "--json"});
+  EXPECT_NEAR(only_object(run.output).at("initial_validation_loss").to_number<double>(),
+              only_object(before.output).at("loss").to_number<double>(), 1e-6);
+  EXPECT_NE(run.errors.find(" before training"), std::string::npos) << run.errors;
+}
+
+TEST_F(Finetune, TakesWordsOfOtherToolsOrNamesItsOwn) {
+  const ProcessResult run =
+      of_pairs({"--lr", "3e-3", "--batch-size", "1", "--method", "dora", "--epochs", "1"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  const auto config = only_object(read_text(trained_folder() / "tuned/config.json"));
+  EXPECT_EQ(config.at("optimizer").at("learning_rate").to_number<double>(), 3e-3);
+  EXPECT_EQ(config.at("data").at("batch_size").to_number<int>(), 1);
+  EXPECT_EQ(config.at("lora").at("variant").as_string(), "dora");
+  for (const char* option : {"--num_train_epochs", "--learning-rate", "--per-device-train-batch-size",
+                             "--lora_r", "--output_dir"}) {
+    const ProcessResult other = of_pairs({option, "3"});
+    EXPECT_EQ(other.exit_code, 64) << option;
+    EXPECT_NE(other.errors.find("; want --"), std::string::npos) << other.errors;
+  }
+}
+
 TEST_F(Finetune, EpochsGiveTheSteps) {
   const auto steps = [&](const char* epochs) {
     fs::remove_all(trained_folder() / "tuned");

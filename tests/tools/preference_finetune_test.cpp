@@ -1,4 +1,5 @@
 #include <boost/json.hpp>
+#include <cmath>
 
 #include "tests/tools/finetune_fixture.h"
 
@@ -75,6 +76,30 @@ TEST_F(PreferenceFinetune, MeasuresOtherPairsAgainstTheModelThatItBeganWith) {
           << objective << method;
     }
   }
+}
+
+TEST_F(PreferenceFinetune, TakesABaseWithItsAdapterAsTheReference) {
+  const fs::path root = trained_folder();
+  fs::remove_all(root / "sft");
+  ASSERT_EQ(of_pairs({"--method", "lora", "--set", "training.steps=20", "--set",
+                      "optimizer.learning_rate=1e-2"})
+                .exit_code,
+            0);
+  ASSERT_EQ(run_hybrid(root, {"export", "tuned", "--adapter", "--output", "sft"}).exit_code, 0);
+  fs::remove_all(root / "tuned");
+  const ProcessResult run =
+      prefer("dpo", {"--adapter", "sft", "--set", "training.steps=2", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_NEAR(records_of(root / "tuned").front().loss, std::log(2.0), 1e-6);
+  fs::copy_file(root / "preferred.jsonl", root / "other.jsonl",
+                fs::copy_options::overwrite_existing);
+  const auto measured = [&] {
+    return run_hybrid(root, {"eval", "tuned", "--data", "other.jsonl", "--json"});
+  };
+  EXPECT_EQ(measured().exit_code, 0) << measured().errors;
+  fs::rename(root / "sft/adapter_model.safetensors", root / "sft/kept");
+  fs::copy_file(root / "base/model.safetensors", root / "sft/adapter_model.safetensors");
+  EXPECT_EQ(measured().exit_code, 65) << "the reference is another one";
 }
 
 TEST_F(PreferenceFinetune, TakesItsSettingsAndKeepsThem) {

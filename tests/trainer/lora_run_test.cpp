@@ -154,7 +154,7 @@ TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
             records_of(scratch_ / "whole").back().validation_loss);
   const MergedExport merged =
       export_merged(scratch_ / "whole", scratch_ / "merged", RunWeights::kLast);
-  EXPECT_LT(merged.largest_change, 0.05 * merged.largest_logit);
+  EXPECT_LT(merged.change.largest_change, 0.05 * merged.change.largest_logit);
   config.model = read_hugging_face_model_config(file, 0);
   const std::size_t in_plain = simulate_memory(config, {}).device_bytes;
   config.lora.base = kFileBase;
@@ -319,8 +319,8 @@ TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
     const MergedExport result = export_merged(run, merged, RunWeights::kLast);
     EXPECT_EQ(result.dtype, dtype);
     EXPECT_EQ(dtype_of_hugging_face_weights(merged), dtype);
-    EXPECT_GT(result.largest_change, 0);
-    EXPECT_LT(result.largest_change, result.largest_logit / 20);
+    EXPECT_GT(result.change.largest_change, 0);
+    EXPECT_LT(result.change.largest_change, result.change.largest_logit / 20);
     const auto model = make_model(read_hugging_face_model_config(merged, 0), 0, stream_);
     read_hugging_face_weights(merged, *model, stream_);
     const Tensor tokens = testing::random_tokens({1, 16}, 8, 3, stream_);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -8,6 +9,9 @@
 #include <vector>
 
 namespace hybrid_trainer {
+
+/// Most tokens of an eos_token_id: each token that is written is compared with all.
+inline constexpr std::size_t kMostEndTokens = 1000;
 
 /// Special tokens by a model folder's config.json: the text of a JSON object with those of
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and

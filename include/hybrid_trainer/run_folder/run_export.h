@@ -16,9 +16,18 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
+/// What an export changed, on random tokens; zeros of a network that gives no logits.
+struct LogitChange {
+  double largest_logit = 0, largest_change = 0;
+  std::int64_t places = 0, same_choices = 0;  // where the likeliest next token stayed the same
+
+  /// "; logits changed by at most …", with a verdict on it.
+  std::string text() const;
+};
+
 struct MergedExport {
   std::int64_t step = 0;
-  double largest_logit = 0, largest_change = 0;  // on random tokens
+  LogitChange change{};
   DType dtype = DType::kF32;                     // of the tensors
   std::vector<std::string> warnings{};           // of TrainedRun
 };
@@ -48,7 +57,7 @@ struct GgufExport {
   std::uintmax_t bytes = 0;
   std::int64_t tokens =
       0;  // of a text that the file's tokenizer encodes as the run's; 0: it differs
-  double largest_logit = 0, largest_change = 0;  // on random tokens
+  LogitChange change{};
 };
 
 /// Writes the model of a run, with its adapters merged, as one file for llama.cpp and Ollama in the
