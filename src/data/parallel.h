@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 
+#include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/thread_team.h"
 
@@ -18,7 +19,7 @@ void parallel_for(std::int64_t count, const F& f) {
   std::int64_t failed = count;
   run_tasks(count, [&](std::int64_t worker, std::int64_t i) {
     try {
-      f(i, static_cast<int>(worker));
+      f(i, narrow<int>(worker));
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (i < failed) {

@@ -114,7 +114,8 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
   RunSummary& summary = records.summary();
   summary.version = project_version();
   summary.command = settings_.command;
-  const std::string begun_with = data_of_run(run_).command;
+  const std::string begun_with =
+      std::filesystem::exists(run_.data()) ? data_of_run(run_).command : "";
   if (begun_with != settings_.command) summary.first_command = begun_with;
   summary.parameters = model.parameter_count();
   summary.effective_batch = config_.effective_batch();

@@ -30,7 +30,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostDataBytes = 1 << 20;
 
-std::string data_file(const RunPaths& paths) { return paths.root + "/data.json"; }
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
@@ -154,7 +153,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   for (const auto& [key, path] :
        {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
     if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
-  replace_file(data_file(paths), json_line(source) + "\n");
+  replace_file(paths.data(), json_line(source) + "\n");
   const bool has_tokenizer = !data.folder.empty() || !data.tokenizer.empty();
   if (has_tokenizer && data.tokenizer != tokenizer_folder(paths)) {
     const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
@@ -177,7 +176,7 @@ HybridTrainerConfig config_of_run(const RunPaths& paths) {
 }
 
 RunData data_of_run(const RunPaths& paths) {
-  const std::string file = data_file(paths);
+  const std::string file = paths.data();
   const boost::json::value value = read_json(file, {.max_bytes = kMostDataBytes});
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())

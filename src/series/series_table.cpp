@@ -168,9 +168,9 @@ class SeriesReader {
   SeriesTable take() {
     if (2 * left_out_ >= seen_ && left_out_ > 0) throw DataError(first_);
     if (left_out_ > 0)
-      table_.notes.push_back(concat(left_out_, " of ", seen_,
-                                    left_out_ == 1 ? " rows is" : " rows are",
-                                    " left out, and no window goes across them; ", first_));
+      table_.notes.push_back(concat(
+          left_out_, " of ", seen_, left_out_ == 1 ? " rows is" : " rows are",
+          " left out, and no window goes across ", left_out_ == 1 ? "it; " : "them; ", first_));
     if (!time_.empty()) add_gaps_in_time();
     return std::move(table_);
   }

@@ -86,13 +86,12 @@ void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) 
     return std::ranges::find(kParts, one.filename().string()) != std::end(kParts);
   };
   if (!std::ranges::all_of(folders, is_part)) return;
-  const auto train = std::ranges::find_if(folders, [](const fs::path& one) {
-    return one.filename().string().starts_with("train");
-  });
-  throw DataError(concat(folder.string(),
-                         ": its folders are parts of a data set, not classes; give ",
-                         "one as --data ", shell_path(train == folders.end() ? folders.front() : *train),
-                         folders.size() > 1 ? " and another one as --validation" : ""));
+  const auto train = std::ranges::find_if(
+      folders, [](const fs::path& one) { return one.filename().string().starts_with("train"); });
+  throw DataError(
+      concat(folder.string(), ": its folders are parts of a data set, not classes; give ",
+             "one as --data ", shell_path(train == folders.end() ? folders.front() : *train),
+             folders.size() > 1 ? " and another one as --validation" : ""));
 }
 
 /// Reads files of pictures' rows one behind the other.

@@ -139,9 +139,8 @@ void print(const PlanAnswer& answer) {
   print_placements(plan);
   print_parts(answer.parts);
   if (plan.fits) {
-    const std::string seconds =
-        plan.step_seconds < 10 ? units::fixed(plan.step_seconds, 2) + " s"
-                               : units::duration(plan.step_seconds);
+    const std::string seconds = plan.step_seconds < 10 ? units::fixed(plan.step_seconds, 2) + " s"
+                                                       : units::duration(plan.step_seconds);
     std::printf("a step takes      %s%s times as long as with everything resident, by estimate\n",
                 answer.is_here ? concat("at least ", seconds, ", ").c_str() : "",
                 units::fixed(plan.expected_slowdown, 2).c_str());

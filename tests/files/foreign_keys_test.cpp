@@ -33,7 +33,7 @@ TEST(ForeignKeys, WhatChangesResultsIsAProblemUnlessItsValueDoesNot) {
                                  ForeignFile::kConfig);
   ASSERT_EQ(keys.problems.size(), 3u);
   EXPECT_EQ(keys.problems[0].substr(0, 46), R"(pruned_heads: got {"0":[1]}, want {} or no suc)");
-  EXPECT_EQ(keys.problems[1].substr(0, 38), "partial_rotary_factor: got 5E-1, want ");
+  EXPECT_EQ(keys.problems[1].substr(0, 37), "partial_rotary_factor: got 0.5, want ");
   EXPECT_TRUE(keys.unknown.empty());
 }
 

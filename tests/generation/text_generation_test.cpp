@@ -115,7 +115,8 @@ TEST_F(TextGeneration, AnotherTextIsSeenFromWhereItDiffers) {
   kept.see(other);
   fresh.see(std::span(other).first(2));
   fresh.see(other);
-  EXPECT_TRUE(std::ranges::equal(kept.logits(), fresh.logits()));
+  for (std::size_t v = 0; v < 61; ++v)  // of products of other sizes
+    EXPECT_NEAR(kept.logits()[v], fresh.logits()[v], 1e-5);
   kept.see(std::vector<std::int32_t>(20, 3));
   EXPECT_LE(kept.window(), kContext);
   kept.see(other);

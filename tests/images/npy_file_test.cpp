@@ -77,7 +77,7 @@ TEST_F(NpyFileTest, RefusesWhatIsNoArrayOfNumbers) {
   expect_words(told("texts.npy"), {"'<U2'", "want numbers"});
   expect_words(told("records.npy"), {"records with fields"});
   expect_words(told("complex.npy"), {"'<c8'"});
-  expect_words(refusal("PK\x03\x04 and so on"), {"ZIP", ".npz", "numpy.load('a.npy')"});
+  expect_words(refusal("PK\x03\x04 and so on"), {"ZIP", ".npz", "numpy.load(FILE)"});
   expect_words(refusal("GIF89a and so on"), {"is GIF, not a .npy file"});
   expect_words(refusal(""), {"is empty"});
   EXPECT_THROW(read_npy(folder_ / "none.npy"), MissingInput);

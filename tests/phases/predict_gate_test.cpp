@@ -51,16 +51,6 @@ TEST(PredictGate, MakesOneTrialWithoutEvidence) {
   EXPECT_FALSE(run.gate.grant().open) << "no share is kept for trials";
 }
 
-TEST(PredictGate, NoAdvantageIsNoNegativeOne) {
-  MadeUpRun run(config_with(0));
-  run.slope = run.loss = 0;
-  run.full(20);
-  run.jump(0, 0);
-  run.full(20);
-  ASSERT_EQ(run.gate.advantage(), 0);
-  EXPECT_NE(run.gate.explanation().find(", by 0;"), std::string::npos) << run.gate.explanation();
-}
-
 TEST(PredictGate, OpensForJumpsThatSaveMoreThanTheyCost) {
   MadeUpRun run(config_with(0));
   run.full(20);

@@ -105,7 +105,8 @@ TEST_F(PartRun, OverRanksHasTheBitsOfOne) {
 TEST_F(PartRun, IsExportedWithItsAdaptersMerged) {
   train(config(), "run");
   const MergedExport merged = export_merged(scratch_ / "run", scratch_ / "merged", {});
-  EXPECT_LT(merged.change.largest_change, 2e-3 * merged.change.largest_logit) << "of a base that was in bf16";
+  EXPECT_LT(merged.change.largest_change, 2e-3 * merged.change.largest_logit)
+      << "of a base that was in bf16";
   const TrainedRun run = load_trained_run(scratch_ / "run", stream_);
   EXPECT_THROW(export_adapter(run, scratch_ / "adapter", stream_), ConfigError);
   const ModelConfig config = read_hugging_face_model_config(scratch_ / "merged", 0);

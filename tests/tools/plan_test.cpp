@@ -218,7 +218,8 @@ TEST_F(Plan, SaysWhatIsWrong) {
     EXPECT_NE(result.errors.find(text), std::string::npos) << result.errors;
   };
   expect({}, "give --preset NAME, --config FILE or --model HF_DIR");
-  expect({"--preset", "tiny", "--device-budget", "lots"}, "want a size, for example 16GiB");
+  expect({"--preset", "tiny", "--device-budget", "lots"},
+         "want a size with its unit, for example 16GiB");
   expect({"--preset", "tiny", "--tokens-per-step", "100"}, "want a multiple of");
   expect({"--preset", "tiny", "--devices", "6", "--tensor", "4"}, "no multiple");
   expect({"--preset", "tiny", "--devices", "8", "--zero", "4"}, "--zero 0 to 3");

@@ -77,7 +77,7 @@ TEST_F(SensorNetworks, ATableIsShownAsItIsRead) {
   ASSERT_EQ(all.exit_code, 0) << all.errors;
   expect_told(all, "400 rows of 2 measurements in 1 series; the target is fuel");
   expect_told(all, "input height  0 to 12; scaled by mean 6");
-  expect_told(all, "329 to train on and 1 to measure on, each of 32 rows");
+  expect_told(all, "329 to train on and 9 to measure on, each of 32 rows");
   std::vector<std::string> streamed = rows;
   streamed[1] = "-";
   expect_told(run_hybrid(scratch_.path(), streamed, (scratch_ / "table.csv").string()),
@@ -115,13 +115,17 @@ TEST_F(SensorNetworks, ASeriesIsLearntFromColumns) {
   const ProcessResult without = call(train);
   EXPECT_EQ(without.exit_code, static_cast<int>(ExitCode::kUsage));
   EXPECT_NE(without.errors.find("--data is missing: a table"), std::string::npos) << without.errors;
-  write_table("bad.csv", "1,,2\n");
+  write_table("bad.csv", "1,high,2\n");
   const ProcessResult bad = with_data("bad.csv");
   EXPECT_EQ(bad.exit_code, static_cast<int>(ExitCode::kData));
-  EXPECT_NE(bad.errors.find("bad.csv: row 401: column height is empty"), std::string::npos)
+  EXPECT_NE(bad.errors.find("bad.csv: row 401: column height: got \"high\""), std::string::npos)
       << bad.errors;
+  write_table("table.csv", "1,,2\n");
   const ProcessResult result = with_data("table.csv");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
+  expect_told(result,
+              "1 of 401 rows is left out, and no window goes across it; table.csv: row "
+              "401: column height is empty");
   expect_told(result, "400 rows of 2 measurements in 1 series; the target is fuel");
   EXPECT_EQ(call({"eval", "run"}).exit_code, 0);
   const ProcessResult own = call({"eval", "run", "--data", "table.csv"});

@@ -33,7 +33,8 @@ TEST(SuggestedCommands, QuoteTheNamesInThem) {
       {message_of<MissingInput>([&] { read_data_info(odd); }),
        "hybrid prepare TEXT --output " + shell_path(odd)},
   };
-  for (const auto& [message, command] : cases) EXPECT_TRUE(contains(message, command.c_str())) << message;
+  for (const auto& [message, command] : cases)
+    EXPECT_TRUE(contains(message, command.c_str())) << message;
 }
 
 TEST(TypedCommand, GoesOnWithARunAndStartsItAgain) {

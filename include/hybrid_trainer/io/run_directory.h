@@ -13,6 +13,7 @@ struct RunPaths {
   std::string metrics() const { return root + "/metrics.jsonl"; }
   std::string timeline() const { return root + "/memory_timeline.json"; }
   std::string summary() const { return root + "/summary.json"; }
+  std::string data() const { return root + "/data.json"; }  // of tasks that know RunData
   /// Folder of the event file that TensorBoard reads.
   std::string tensorboard() const { return root + "/tensorboard"; }
   std::string report() const { return root + "/report.html"; }

@@ -28,8 +28,8 @@ struct LogitChange {
 struct MergedExport {
   std::int64_t step = 0;
   LogitChange change{};
-  DType dtype = DType::kF32;                     // of the tensors
-  std::vector<std::string> warnings{};           // of TrainedRun
+  DType dtype = DType::kF32;            // of the tensors
+  std::vector<std::string> warnings{};  // of TrainedRun
 };
 
 /// Writes a Hugging Face folder of the run's base with its adapters merged into the weights: made
