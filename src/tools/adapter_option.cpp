@@ -5,6 +5,7 @@
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
+#include "hybrid_trainer/io/run_directory.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -40,6 +41,10 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
 
 void take_adapter(TrainingRunSettings& settings, const std::string& folder,
                   const std::string& command, const ConfigArguments& source) {
+  if (RunPaths{folder}.hold_a_run())
+    throw UsageError(concat(command, ": --adapter ", folder,
+                            " is a run; make a folder of its adapter first: hybrid export ",
+                            shell_path(folder), " --adapter --output ADAPTER"));
   const AdapterFolder adapter = read_adapter_config(folder);
   if (!adapter.weights_beside.empty())
     throw DataError(

@@ -39,14 +39,23 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Options of other training programs, and what says the same here.
-constexpr std::pair<std::string_view, const char*> kOptionsOfOthers[] = {
+/// Options of other training programs, and what says the same here: the first whose option the
+/// command has.
+constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
+    {"learning-rate", "--lr RATE"},
     {"learning-rate", "--set optimizer.learning_rate=RATE"},
+    {"lr", "--set optimizer.learning_rate=RATE"},
+    {"per-device-train-batch-size", "--batch-size B"},
     {"per-device-train-batch-size", "--set data.batch_size=B"},
+    {"micro-batch-size", "--batch-size B"},
     {"micro-batch-size", "--set data.batch_size=B"},
+    {"batch-size", "--set data.batch_size=B"},
     {"gradient-accumulation-steps", "--set gradient_accumulation.micro_batches=N"},
     {"num-epochs", "--epochs N"},
     {"num-train-epochs", "--epochs N"},
+    {"num-epochs", "--set training.steps=N"},
+    {"num-train-epochs", "--set training.steps=N"},
+    {"epochs", "--set training.steps=N"},
     {"max-steps", "--set training.steps=N"},
     {"steps", "--set training.steps=N"},
     {"iters", "--set training.steps=N"},
@@ -76,16 +85,20 @@ constexpr std::pair<std::string_view, const char*> kOptionsOfOthers[] = {
     {"train-file", "--data EXAMPLES"},
     {"model-name-or-path", "--model HF_DIR"},
     {"base-model", "--model HF_DIR"},
+    {"model-name-or-path", "--init-from HF_DIR"},
+    {"base-model", "--init-from HF_DIR"},
+    {"model", "--init-from HF_DIR"},
 };
 
 /// The nearest option, or the option of this program for one of another.
 std::string option_hint(const CommandSyntax& syntax, const std::string& given) {
   std::string plain = given.substr(given.find_first_not_of('-'));
   std::ranges::replace(plain, '_', '-');
-  const auto* const other = std::ranges::find_if(
-      kOptionsOfOthers, [&](const auto& option) { return option.first == plain; });
-  const bool trains = syntax.options.find_nothrow("set", false) != nullptr;
-  if (trains && other != std::end(kOptionsOfOthers)) return concat("; want ", other->second);
+  for (const auto& [name, own] : kOptionsOfOthers) {
+    const std::string option(own.substr(2, own.find(' ') - 2));
+    if (name == plain && syntax.options.find_nothrow(option, false) != nullptr)
+      return concat("; want ", own);
+  }
   std::vector<std::string> names{"--help"};
   for (const auto& option : syntax.options.options()) names.push_back("--" + option->long_name());
   return name_hint(given, names);

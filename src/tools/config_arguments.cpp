@@ -74,8 +74,13 @@ bool ConfigArguments::sets(const std::string& key) const {
 }
 
 static void add_set_option(po::options_description& options, ConfigArguments& arguments) {
+  const auto add =
+      [&arguments](const std::vector<std::string>& all) {  // other options set keys, too
+        arguments.settings.insert(arguments.settings.end(), all.begin(), all.end());
+      };
   options.add_options()(
-      "set", po::value(&arguments.settings)->composing()->value_name("KEY=VALUE"),
+      "set",
+      po::value<std::vector<std::string>>()->composing()->notifier(add)->value_name("KEY=VALUE"),
       "Change one key, for example training.steps=500; may be given more than once.");
 }
 

@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/chat/content_form.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/tools/overflow_option.h"
@@ -44,7 +45,8 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
   if (!chat_.chat_template)
     throw DataError(concat(folder.string(),
                            ": holds no chat template (chat_template.jinja, or chat_template in "
-                           "tokenizer_config.json); give --prompt instead of --chat"));
+                           "tokenizer_config.json); it continues texts: hybrid sample ",
+                           shell_path(folder), " --prompt TEXT"));
   check(settings_);
 }
 

@@ -123,6 +123,10 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
   for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";
   if (!is_own)
     for (const std::string& note : data.notes) std::cerr << note << "\n";
+  if (is_own && !options.data.empty())
+    std::cerr << file.string() << " is what the run was trained on: measured on the "
+              << data.validation.size() << (data.validation.size() == 1 ? " row" : " rows")
+              << " that it was not trained on\n";
   const std::string cut = told_of_cut({&data.validation}, longest.sequence_length,
                                       longest.sequence_length < run.config.model.context
                                           ? "--sequence-length N keeps more of them"

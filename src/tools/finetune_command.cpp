@@ -63,22 +63,32 @@ struct EpochLength {
   }
 };
 
-std::int64_t effective_batch(const HybridTrainerConfig& config) {
-  return config.data.batch_size * config.gradient_accumulation.micro_batches;
-}
-
 /// Reduces a step to the sequences that there are, since a step that takes one twice computes it twice;
 /// each of `ranks` gets as many. Returns a note of what was set otherwise.
 std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int ranks) {
   const std::int64_t of_rank = (sequences + ranks - 1) / ranks;
-  if (effective_batch(config) <= of_rank * ranks) return "";
-  const std::int64_t before = effective_batch(config);
+  if (config.effective_batch() <= of_rank * ranks) return "";
+  const std::int64_t before = config.effective_batch();
   std::int64_t& batch = config.data.batch_size;
   batch = std::min(batch, of_rank);
   while (of_rank % batch != 0) --batch;
   config.gradient_accumulation.micro_batches = of_rank / batch * ranks;
-  return concat("a step takes ", effective_batch(config), " of the ", sequences,
+  return concat("a step takes ", config.effective_batch(), " of the ", sequences,
                 sequences == 1 ? " sequence" : " sequences", " that the rows fill, not ", before);
+}
+
+bool goes_on_with_a_run(const FineTuning& asked) {
+  return asked.resume && RunPaths{asked.run}.hold_a_run();
+}
+
+/// Cuts the usual batch of a run that begins into a micro-batch for each rank.
+void divide_batch(const FineTuning& asked, int ranks, HybridTrainerConfig& config) {
+  std::int64_t& parts = config.gradient_accumulation.micro_batches;
+  const bool is_set = asked.source.sets("gradient_accumulation.micro_batches") ||
+                      asked.source.sets("data.batch_size");
+  if (goes_on_with_a_run(asked) || is_set || parts >= ranks) return;
+  config.data.batch_size = std::max<std::int64_t>(1, config.effective_batch() / ranks);
+  parts = ranks;
 }
 
 /// Reduces the batch size of a small file, if neither it nor the steps are set, so that `epochs` make kLeastSteps; then fits
@@ -95,7 +105,7 @@ EpochLength fitted_length(const FineTuning& asked, std::int64_t rows, std::int64
   const std::string note =
       fit_batch(config, sequences, settings.ranks == nullptr ? 1 : settings.ranks->size());
   if (!note.empty()) settings.notes.push_back(note);
-  return {rows, sequences, effective_batch(config)};
+  return {rows, sequences, config.effective_batch()};
 }
 
 /// Sets the steps of a run that begins, and notes what was chosen for a small file.
@@ -181,10 +191,6 @@ std::string method_of(const FineTuning& asked) {
   return asked.method.empty() ? "lora" : asked.method;
 }
 
-bool goes_on_with_a_run(const FineTuning& asked) {
-  return asked.resume && RunPaths{asked.run}.hold_a_run();
-}
-
 /// Throws UsageError where the model is a run's, not a folder of Hugging Face.
 void refuse_run(const std::string& model) {
   const RunPaths run{model};
@@ -262,7 +268,7 @@ void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const E
                        const Tokenizer& tokenizer, HybridTrainerConfig& config) {
   if (asked.source.sets("data.sequence_length")) return;
   const std::int64_t sequences = packed_sequences(data, files, tokenizer, config);
-  if (sequences * kMostEpochs >= kLeastSteps * effective_batch(config)) return;
+  if (sequences * kMostEpochs >= kLeastSteps * config.effective_batch()) return;
   config.data.sequence_length =
       LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
 }
@@ -287,7 +293,7 @@ void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings
   if (examples == 0) return;
   if (goes_on) {
     config.training.steps =
-        EpochLength{examples, examples, effective_batch(config)}.steps(*asked.epochs);
+        EpochLength{examples, examples, config.effective_batch()}.steps(*asked.epochs);
     return;
   }
   const EpochLength length = fitted_length(asked, examples, examples, settings);
@@ -322,7 +328,7 @@ void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings&
     const ExampleData rows = read_example_data(files, *tokenizer, config.data);
     config.training.steps =
         EpochLength{std::ssize(rows.train), packed_sequences(rows, files, *tokenizer, config),
-                    effective_batch(config)}
+                    config.effective_batch()}
             .steps(*asked.epochs);
     return;
   }
@@ -384,8 +390,8 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "Train the adapters of a folder of PEFT on, beside --model.");
   add("epochs",
       po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
-      "Passes over the rows, unless training.steps is set. Default: one; for small files 2 to 5, "
-      "or as "
+      "Passes over the rows, in place of training.steps. Default: one; for small files 2 to 5, or "
+      "as "
       "many as make 30 steps.");
   const auto sets = [&](const char* key) {
     return po::value<std::string>()->notifier([&asked, key](const std::string& value) {
@@ -440,6 +446,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
+  divide_batch(asked, asked.ranks.value_or(1), settings.config);
   const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,
                             settings.config);
   const auto report = [&](const TrainingRunResult& result) {
@@ -448,6 +455,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   return ranks.run(settings, report, [&](TrainingRunSettings& of_run) {
     std::time_t now = std::time(nullptr);
     if (Communicator* const all = of_run.ranks) {
+      divide_batch(asked, all->size(), of_run.config);
       check_ranks(of_run.config, all->size());
       now = std::stoll(all->host_gather(std::to_string(now)).front());
     }

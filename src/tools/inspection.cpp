@@ -339,7 +339,7 @@ json::object inspect_any(const fs::path& path) {
   throw DataError(
       concat(path.string(),
              ": want a folder, a .safetensors or .gguf file, a token shard (.bin) or a run's "
-             "oom.json"));
+             "oom.json; of examples `hybrid rows FILE --model MODEL` shows what they teach"));
 }
 
 }  // namespace

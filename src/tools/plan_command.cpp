@@ -135,7 +135,8 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
   return {{},
           {"there is no CUDA device here: workspaces are those of a processor's kernels, which a "
            "GPU's differ from by some MB",
-           "the relative time of a step is this machine's"},
+           "the settings were chosen by this machine's speeds, and what a step takes there is not "
+           "known"},
           false};
 }
 
@@ -334,9 +335,8 @@ int plan_command(const std::vector<std::string>& arguments) {
   auto add = syntax.options.add_options();
   add("model", model_value(asked.model),
       "Take the model from a Hugging Face folder, a GGUF file or ollama:NAME.");
-  add("method", po::value(&asked.method)->value_name("full|lora|qlora"),
-      "With --model: plan what `hybrid finetune` does, by full, lora or qlora; else what `hybrid "
-      "train` "
+  add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
+      "With --model: plan what `hybrid finetune` does by this method; else what `hybrid train` "
       "does.");
   add_device_option(syntax.options, asked.device);
   add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),

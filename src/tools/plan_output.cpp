@@ -6,6 +6,7 @@
 #include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -94,6 +95,20 @@ json::object parts_of(const std::vector<PartMemory>& parts) {
   return all;
 }
 
+std::string seconds_text(double seconds) {
+  return seconds < 10 ? units::fixed(seconds, 2) + " s" : units::duration(seconds);
+}
+
+/// "2 micro-batches of 4 x 512 tokens".
+std::string step_text(const HybridTrainerConfig& config) {
+  const std::int64_t parts = config.gradient_accumulation.micro_batches;
+  const std::string size =
+      find_family(config.model.family).is_of_language
+          ? concat(config.data.batch_size, " x ", config.data.sequence_length, " tokens")
+          : concat(config.data.batch_size, " examples");
+  return parts == 1 ? size : concat(parts, " micro-batches of ", size);
+}
+
 }  // namespace
 
 std::string as_json(const PlanAnswer& answer) {
@@ -101,19 +116,20 @@ std::string as_json(const PlanAnswer& answer) {
   json::object options;
   for (const PlannedOption& option : plan.options) options[option.key] = value_of(option.value);
   const auto& machine = answer.budgets.both;
-  json::object found{{"fits", plan.fits},
-                     {"host_peak_bytes", plan.need.host_bytes},
-                     {"disk_peak_bytes", plan.need.disk_bytes},
-                     {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
-                     {"phases", phases_of(plan.need)},
-                     {"placements", placements_of(plan)},
-                     {"options", options},
-                     {"step_seconds", answer.is_here ? json::value(plan.step_seconds) : nullptr},
-                     {"expected_slowdown", plan.expected_slowdown},
-                     {"missing_bytes", plan.missing_bytes},
-                     {"largest_batch", plan.largest_batch},
-                     {"command", plan.fits ? json::value(answer.command) : nullptr},
-                     {"notes", json::value_from(answer.notes)}};
+  json::object found{
+      {"fits", plan.fits},
+      {"host_peak_bytes", plan.need.host_bytes},
+      {"disk_peak_bytes", plan.need.disk_bytes},
+      {"machine_available_bytes", machine ? json::value(*machine) : nullptr},
+      {"phases", phases_of(plan.need)},
+      {"placements", placements_of(plan)},
+      {"options", options},
+      {"step_seconds", answer.is_here ? json::value(plan.step_seconds) : nullptr},
+      {"expected_slowdown", answer.is_here ? json::value(plan.expected_slowdown) : nullptr},
+      {"missing_bytes", plan.missing_bytes},
+      {"largest_batch", plan.largest_batch},
+      {"command", plan.fits ? json::value(answer.command) : nullptr},
+      {"notes", json::value_from(answer.notes)}};
   add_device_memory(found, plan.need.device_bytes, answer.cuda);
   if (!answer.parts.empty()) found["parts"] = parts_of(answer.parts);
   return json_line(found);
@@ -127,6 +143,7 @@ void print(const PlanAnswer& answer) {
                                              : "fits with these options:");
   for (const PlannedOption& option : plan.options)
     std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
+  std::printf("a step has        %s\n", step_text(plan.config).c_str());
   print_device_memory("device memory", plan.need.device_bytes, budgets.device, answer.cuda);
   if (plan.need.host_bytes > 0 || budgets.host)
     print_budget("host memory", plan.need.host_bytes, budgets.host, "");
@@ -139,11 +156,11 @@ void print(const PlanAnswer& answer) {
   print_placements(plan);
   print_parts(answer.parts);
   if (plan.fits) {
-    const std::string seconds = plan.step_seconds < 10 ? units::fixed(plan.step_seconds, 2) + " s"
-                                                       : units::duration(plan.step_seconds);
-    std::printf("a step takes      %s%s times as long as with everything resident, by estimate\n",
-                answer.is_here ? concat("at least ", seconds, ", ").c_str() : "",
-                units::fixed(plan.expected_slowdown, 2).c_str());
+    if (answer.is_here)
+      std::printf(
+          "a step takes      about %s at this machine's present speed, %s times as long as with\n"
+          "                  everything resident\n",
+          seconds_text(plan.step_seconds).c_str(), units::fixed(plan.expected_slowdown, 2).c_str());
     if (plan.largest_batch > 0)
       std::printf("largest batch     %s\n", units::grouped(plan.largest_batch).c_str());
     std::printf("train with        %s\n", answer.command.c_str());

@@ -74,7 +74,7 @@ static int train(const std::vector<std::string>& arguments) {
       "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "
       "of\n"
       "PEFT.");
-  add("method", po::value(&method)->value_name("full|lora|qlora"),
+  add("method", po::value(&method)->value_name("full|lora|dora|qlora"),
       "full (default): all weights. lora, qlora: adapters of rank 16, alpha 32 beside frozen "
       "weights\n"
       "in bf16 or nf4; of a network of parts on those that its family names (see --set parts).");

@@ -59,7 +59,8 @@ inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std:
       SCOPED_TRACE(concat(what, ", tensor ", i));
       if (!first.empty()) {
         kernels::expect_same_bits(results[i], first[i]);
-      } else if (results[i].dtype() == DType::kF32 || results[i].dtype() == DType::kBF16) {
+      } else if (results[i].dtype() == DType::kF32 || results[i].dtype() == DType::kBF16 ||
+                 results[i].dtype() == DType::kF64) {
         kernels::expect_close(results[i], kernels::values_of(wanted[i]), tolerance);
       } else {
         kernels::expect_same_bits(results[i], wanted[i]);

@@ -33,7 +33,8 @@ inline Tensor tensor_of(const Values& values, const Shape& shape, DType dtype,
 inline Values values_of(const Tensor& tensor) {
   Values values(static_cast<std::size_t>(tensor.elements()));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = tensor.dtype() == DType::kF32
+    values[i] = tensor.dtype() == DType::kF64 ? tensor.data<double>()[i]
+                : tensor.dtype() == DType::kF32
                     ? static_cast<double>(tensor.data<float>()[i])
                     : static_cast<double>(to_float(tensor.data<BFloat16>()[i]));
   }

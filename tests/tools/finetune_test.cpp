@@ -146,13 +146,14 @@ TEST_F(Finetune, MeasuresTheLossBeforeTrainingAsEvalDoesOfTheBase) {
 }
 
 TEST_F(Finetune, TakesWordsOfOtherToolsOrNamesItsOwn) {
-  const ProcessResult run =
-      of_pairs({"--lr", "3e-3", "--batch-size", "1", "--method", "dora", "--epochs", "1"});
+  const ProcessResult run = of_pairs({"--set", "observability.answers=0", "--lr", "3e-3",
+                                      "--batch-size", "1", "--method", "dora", "--epochs", "1"});
   ASSERT_EQ(run.exit_code, 0) << run.errors;
   const auto config = only_object(read_text(trained_folder() / "tuned/config.json"));
   EXPECT_EQ(config.at("optimizer").at("learning_rate").to_number<double>(), 3e-3);
   EXPECT_EQ(config.at("data").at("batch_size").to_number<int>(), 1);
   EXPECT_EQ(config.at("lora").at("variant").as_string(), "dora");
+  EXPECT_EQ(config.at("observability").at("answers").to_number<int>(), 0);
   for (const char* option : {"--num_train_epochs", "--learning-rate",
                              "--per-device-train-batch-size", "--lora_r", "--output_dir"}) {
     const ProcessResult other = of_pairs({option, "3"});
