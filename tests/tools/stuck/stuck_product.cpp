@@ -1,8 +1,9 @@
-// Preloaded into ranks (check_lost_ranks.sh): a matrix product of oneDNN's never ends once there is a file named by HT_STUCK_WHEN,
-// "-" and the rank.
+// Preloaded into ranks (check_lost_ranks.sh): a matrix product of oneDNN's never ends once there is a file named by
+// HT_STUCK_WHEN, "-" and the rank.
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -10,10 +11,17 @@ namespace {
 
 bool is_to_be_stuck() {
   static const char* const when = std::getenv("HT_STUCK_WHEN");
-  static const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  static const char* const rank = std::getenv("RANK");  // of --ranks
   if (when == nullptr || rank == nullptr) return false;
   static const std::string file = std::string(when) + "-" + rank;
   return access(file.c_str(), F_OK) == 0;
+}
+
+template <class Function>
+Function* next_or_never(const char* name) {
+  for (volatile bool spins = is_to_be_stuck(); spins;) {
+  }
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace
@@ -21,9 +29,15 @@ bool is_to_be_stuck() {
 extern "C" int dnnl_primitive_execute(const void* primitive, void* stream, int arguments,
                                       const void* values) {
   using Product = int(const void*, void*, int, const void*);
-  static auto* const product =
-      reinterpret_cast<Product*>(dlsym(RTLD_NEXT, "dnnl_primitive_execute"));
-  for (volatile bool spins = is_to_be_stuck(); spins;) {
-  }
-  return product(primitive, stream, arguments, values);
+  return next_or_never<Product>("dnnl_primitive_execute")(primitive, stream, arguments, values);
+}
+
+extern "C" int dnnl_sgemm(char transposes_a, char transposes_b, std::int64_t m, std::int64_t n,
+                          std::int64_t k, float alpha, const float* a, std::int64_t lda,
+                          const float* b, std::int64_t ldb, float beta, float* c,
+                          std::int64_t ldc) {
+  using Product = int(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*,
+                      std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
+  return next_or_never<Product>("dnnl_sgemm")(transposes_a, transposes_b, m, n, k, alpha, a, lda, b,
+                                              ldb, beta, c, ldc);
 }
