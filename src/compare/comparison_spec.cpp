@@ -125,8 +125,8 @@ void check_same_comparison(const std::string& before_text, const std::string& no
   std::vector<std::string> problems;
   for (const char* key : {"data", "preset", "base", "sweep", "target_validation_loss"}) {
     if (value_at(before, key) == value_at(now, key)) continue;
-    problems.push_back(concat(key, ": was ", json::serialize(value_at(before, key)), ", is now ",
-                              json::serialize(value_at(now, key))));
+    problems.push_back(concat(key, ": was ", json_line(value_at(before, key)), ", is now ",
+                              json_line(value_at(now, key))));
   }
   const auto ranks = [](const json::object& spec) {
     return spec.contains("ranks") ? json::serialize(spec.at("ranks")) : std::string("1");

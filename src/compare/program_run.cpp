@@ -46,7 +46,8 @@ class SpawnSettings {
     sigset_t none, usual;
     sigemptyset(&none);
     sigemptyset(&usual);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGXFSZ}) sigaddset(&usual, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ})
+      sigaddset(&usual, signal);
     ::posix_spawnattr_setsigmask(&attributes, &none);  // a thread that computes blocks some
     ::posix_spawnattr_setsigdefault(&attributes, &usual);
     ::posix_spawnattr_setflags(

@@ -1,16 +1,17 @@
 #include "src/compare/spec_problems.h"
 
 #include <algorithm>
-#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
 
 std::string in_brief(const json::value& value) {
-  const std::string text = json::serialize(value);
+  const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 

@@ -1,10 +1,12 @@
 #include "src/config/cross_checks.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "src/config/stretches.h"
 
 namespace hybrid_trainer {
@@ -14,12 +16,20 @@ using Problems = std::vector<std::string>;
 
 void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.data.sequence_length > config.model.context) {
+    const bool scales = std::ranges::any_of(model_families(), [&](const auto& family) {
+      return family.name == config.model.family &&
+             std::ranges::count(family.keys, "rope_scaling") > 0;
+    });
     found.push_back(concat(
         "data.sequence_length: got ", config.data.sequence_length, ", want at most model.context ",
-        config.model.context, "; a model with rotary angles takes a longer one, as with --set ",
-        "model.context=", config.data.sequence_length, " --set ",
-        "model.rope_scaling.type=yarn --set model.rope_scaling.factor=",
-        (config.data.sequence_length + config.model.context - 1) / config.model.context));
+        config.model.context, "; ",
+        scales ? "a model with rotary angles takes a longer one, as with"
+               : "a model that begins from nothing takes it by",
+        " --set ", "model.context=", config.data.sequence_length,
+        scales ? concat(" --set model.rope_scaling.type=yarn --set model.rope_scaling.factor=",
+                        (config.data.sequence_length + config.model.context - 1) /
+                            config.model.context)
+               : ""));
   }
   if (const auto bits = config.memory.gradient_bits; bits != 32 && bits != 16)
     found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));

@@ -19,7 +19,12 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+
+/// Launchers, and the limit of processor time, send theirs again and again.
+bool may_come_often(int signal) {
+  return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU;
+}
 
 constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
 
@@ -34,7 +39,7 @@ extern "C" void take_signal(int signal) {
   const std::int64_t now = time.tv_sec * kOneRequest + time.tv_nsec;
   std::int64_t first = 0;
   const bool is_first = first_request.compare_exchange_strong(first, now);
-  if (is_first ? !first_ends : now - first < kOneRequest || signal == SIGUSR1) return;
+  if (is_first ? !first_ends : now - first < kOneRequest || may_come_often(signal)) return;
   const std::string& text = *words;
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   static_cast<void>(written);  // there is nowhere else to say it

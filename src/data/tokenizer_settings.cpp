@@ -171,11 +171,11 @@ ListedToken listed_token(const JsonPlace& place) {
   place.know(
       {"__type", "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
   const bool special = flag_or(place, "special", false);
-  return {.token = {.content = place.at("content").text(),
-                    .single_word = flag_or(place, "single_word", false),
-                    .lstrip = flag_or(place, "lstrip", false),
-                    .rstrip = flag_or(place, "rstrip", false),
-                    .special = special},
+  return {.token = AddedToken{.content = place.at("content").text(),
+                              .single_word = flag_or(place, "single_word", false),
+                              .lstrip = flag_or(place, "lstrip", false),
+                              .rstrip = flag_or(place, "rstrip", false),
+                              .special = special},
           .normalized = flag_or(place, "normalized", !special),
           .id = {},
           .place = place.path()};

@@ -91,9 +91,8 @@ class ClipReader {
                  .file = clips_.files.size() - 1,
                  .line = line};
     const std::filesystem::path& rows = clips_.files.back().path;
-    const std::filesystem::path folder = format_.called.empty() ? rows.parent_path() : "";
-    clip.sound =
-        sounds_.file(row, "audio", kWords, folder, concat("row ", line, " of ", name_of(rows)));
+    clip.sound = sounds_.file(row, "audio", kWords, folder_of_rows(rows),
+                              concat("row ", line, " of ", name_of(rows)));
     const WavForm form = read_wav_form(clip.sound);
     clip.seconds = form.seconds();
     if (clip.seconds > format_.longest_seconds)

@@ -294,6 +294,12 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
   replace_file(to + "/" + kAdapterConfig,
                config_text(network, experts, config, base, layout, task_type(model, family),
                            modules_to_save(whole)));
+  if (!layout.classifier.empty() && !whole.empty()) {
+    json::object names;
+    for (std::size_t i = 0; i < model.vision.labels.size(); ++i)
+      names[std::to_string(i)] = model.vision.labels[i].name;
+    replace_file(to + "/" + kAdapterLabels, pretty_json(names));
+  }
   write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
   output.commit();
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cmath>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "src/hugging_face/adapter_contents.h"
 #include "src/hugging_face/adapter_tensors.h"
 #include "src/hugging_face/fused_adapters.h"
+#include "src/hugging_face/hugging_face_files.h"
 
 namespace hybrid_trainer {
 namespace fs = std::filesystem;
@@ -222,6 +224,20 @@ void read_weights_beside(const AdapterContents& contents, Network& network,
 
 }  // namespace
 
+/// Throws DataError where they are not names of all numbers from 0 on.
+static std::vector<ClassLabel> labels_in(const fs::path& file) {
+  std::vector<ClassLabel> labels;
+  if (!fs::exists(file)) return labels;
+  const boost::json::object names = python_object_in(file);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const boost::json::value* const name = names.if_contains(std::to_string(i));
+    if (name == nullptr || !name->is_string())
+      throw DataError(concat(file.string(), ": want a name for each of 0 to ", names.size() - 1));
+    labels.push_back({std::string(name->get_string())});
+  }
+  return labels;
+}
+
 AdapterFolder read_adapter_config(const fs::path& folder) {
   const AdapterContents contents(folder);
   const std::set<std::string> beside = contents.weights_beside();
@@ -231,7 +247,8 @@ AdapterFolder read_adapter_config(const fs::path& folder) {
           .weights_beside = {beside.begin(), beside.end()},
           .unties_head = contents.unties_head(),
           .vocabulary = contents.vocabulary(),
-          .rows_beside = contents.rows_beside()};
+          .rows_beside = contents.rows_beside(),
+          .labels = labels_in(folder / kAdapterLabels)};
 }
 
 std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
@@ -256,8 +273,9 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
   if (!take && !beside.empty()) {
     throw DataError(
         concat(folder.string(), ": the adapter also changes ", *beside.begin(),
-               ", which is not trained beside adapters; merge it into its base and train ",
-               "on from that: hybrid export ", shell_path(folder), " --merge --output MERGED"));
+               ", a weight that was trained whole, from which --adapter does not go on; merge ",
+               "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
+               " --merge --output MERGED"));
   }
   if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
   const Stream host(MemoryPool::create("host"));

@@ -1,6 +1,7 @@
 #include "src/hugging_face/expert_keys.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "src/hugging_face/layer_letters.h"
 
 namespace hybrid_trainer {
@@ -46,10 +47,9 @@ void refuse_experts(ConfigReader& reader, std::int64_t layers, const ExpertKeys&
   const bool is_missing = value == nullptr;
   const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
   if ((is_missing ? keys.missing_count == 0 : is_zero(*value)) || are_plain) return;
-  reader.problem(
-      concat(keys.count, ": ", is_missing ? "is missing, which means " : "got ",
-             is_missing ? concat(keys.missing_count) : json::serialize(*value).substr(0, 60),
-             ", want 0: mixtures of experts of this family are not read"));
+  reader.problem(concat(keys.count, ": ", is_missing ? "is missing, which means " : "got ",
+                        is_missing ? concat(keys.missing_count) : json_line(*value).substr(0, 60),
+                        ", want 0: mixtures of experts of this family are not read"));
 }
 
 /// One number under several names.
@@ -59,9 +59,8 @@ void check_names_agree(ConfigReader& reader, const std::string& keys) {
   const json::value *one = reader.find(keys.substr(0, bar)),
                     *other = reader.find(keys.substr(bar + 1));
   if (one != nullptr && other != nullptr && *one != *other)
-    reader.refuse(
-        keys.substr(bar + 1), *other,
-        concat("as ", keys.substr(0, bar), " says, ", json::serialize(*one).substr(0, 60)));
+    reader.refuse(keys.substr(bar + 1), *other,
+                  concat("as ", keys.substr(0, bar), " says, ", json_line(*one).substr(0, 60)));
 }
 
 void read_rule(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {

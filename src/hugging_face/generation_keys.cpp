@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/foreign_keys.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/hugging_face/hugging_face_files.h"
 
@@ -79,8 +80,8 @@ class KeyReader {
   }
   [[noreturn]] void fail(const char* key, const json::value& value,
                          const std::string& wanted) const {
-    throw DataError(concat(name_, ": ", key, ": got ", json::serialize(value).substr(0, 60),
-                           ", want ", wanted));
+    throw DataError(
+        concat(name_, ": ", key, ": got ", json_line(value).substr(0, 60), ", want ", wanted));
   }
 
  private:
@@ -157,6 +158,7 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
   const fs::path config = first_with(folders, "config.json");
   const fs::path apart = first_with(folders, "generation_config.json");
   const KeyReader reader(apart.empty() ? config : apart);
+  // Without its type, rules would be destroyed twice where a later value throws (GCC 12).
   GenerationKeys keys{
       .file = apart.empty() ? config : apart,
       .start = reader.token("decoder_start_token_id"),
@@ -164,14 +166,14 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
       .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1, kMostBeams)),
       .length_penalty = reader.number("length_penalty").value_or(1),
       .search_end = search_end_in(reader),
-      .rules = {.first = reader.token("forced_bos_token_id"),
-                .last = reader.token("forced_eos_token_id"),
-                .suppressed = reader.tokens("suppress_tokens"),
-                .suppressed_at_first = reader.tokens("begin_suppress_tokens"),
-                .repetition_penalty = reader.number("repetition_penalty").value_or(1),
-                .least = reader.count("min_length", 0),
-                .least_new = reader.count("min_new_tokens", 0),
-                .unrepeated = reader.count("no_repeat_ngram_size", 0)},
+      .rules = WritingRules{.first = reader.token("forced_bos_token_id"),
+                            .last = reader.token("forced_eos_token_id"),
+                            .suppressed = reader.tokens("suppress_tokens"),
+                            .suppressed_at_first = reader.tokens("begin_suppress_tokens"),
+                            .repetition_penalty = reader.number("repetition_penalty").value_or(1),
+                            .least = reader.count("min_length", 0),
+                            .least_new = reader.count("min_new_tokens", 0),
+                            .unrepeated = reader.count("no_repeat_ngram_size", 0)},
       .most = reader.count("max_length", 0),
       .most_new = reader.count("max_new_tokens", 0),
       .draws = reader.flag("do_sample"),
@@ -183,6 +185,9 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
   const KeyReader of_model(config);
   if (!keys.start) keys.start = of_model.token("decoder_start_token_id");
   if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id", kMostEndTokens);
+  GenerationKeys::Speech& speech = keys.speech;
+  if (speech.language.empty() && speech.task.empty() && speech.forced.empty())
+    speech.forced = forced_in(of_model);
   if (!(keys.rules.repetition_penalty > 0))
     reader.fail("repetition_penalty", *reader.find("repetition_penalty"), "a number above 0");
   std::set<std::string> unused;  // they choose among tokens that are drawn

@@ -209,9 +209,8 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
       known += concat(known.empty() ? "" : " or ", "\"", wanted, "\"");
     }
   }
-  const std::string got = type == nullptr
-                              ? "model_type is missing"
-                              : "model_type: got " + json::serialize(*type).substr(0, 60);
+  const std::string got = type == nullptr ? "model_type is missing"
+                                          : "model_type: got " + json_line(*type).substr(0, 60);
   throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
 }
 

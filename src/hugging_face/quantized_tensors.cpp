@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/strict_json.h"
 #include "src/hugging_face/micro_scaling_tensors.h"
 
@@ -74,8 +75,8 @@ float read_state(const HuggingFaceWeights& weights, const std::string& name,
   const auto expect = [&](const char* member_key, const json::value& wanted) {
     if (member(member_key) == wanted) return;
     refuse(weights, key,
-           concat(member_key, ": got ", json::serialize(member(member_key)).substr(0, 60),
-                  ", want ", json::serialize(wanted)));
+           concat(member_key, ": got ", json_line(member(member_key)).substr(0, 60), ", want ",
+                  json_line(wanted)));
   };
   expect("quant_type", json::value(form));
   expect("blocksize", kernels::kFourBitBlock);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/pretty_json.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -50,7 +51,7 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
     const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
     if (!fits || are_there[static_cast<std::size_t>(*number)])
       return reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
-                                   json::serialize(value).substr(0, 60),
+                                   json_line(value).substr(0, 60),
                                    ", want a name for each of 0 to ", labels.size() - 1));
     are_there[static_cast<std::size_t>(*number)] = true;
     labels[static_cast<std::size_t>(*number)].name = value.get_string();
@@ -64,6 +65,10 @@ void read_vision_keys(ConfigReader& reader, ModelConfig& model, const HuggingFac
   read_side(reader, model.vision.image_size, "image_size", 224);
   read_side(reader, model.vision.patch_size, "patch_size", 16);
   read_labels(reader, model);
+  constexpr const char* kOneOfAll = "single_label_classification";
+  const json::value* problem = reader.find("problem_type");
+  if (problem != nullptr && *problem != json::value(kOneOfAll))
+    reader.refuse("problem_type", *problem, concat('"', kOneOfAll, "\" or no such key"));
 }
 
 void write_vision_keys(json::object& config, const ModelConfig& model,

@@ -45,8 +45,8 @@ class StepsReader {
   [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
     const json::value* got = find(key);
     throw DataError(concat(path_.native(), ": ", key, ": got ",
-                           got == nullptr ? "nothing" : json::serialize(*got).substr(0, 60),
-                           ", want ", wanted));
+                           got == nullptr ? "nothing" : json_line(*got).substr(0, 60), ", want ",
+                           wanted));
   }
   const json::value* find(const char* key) const {
     const json::value* value = keys_.if_contains(key);

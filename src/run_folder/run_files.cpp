@@ -76,10 +76,11 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
-/// Of an adapter with a head for other classes than the base's, whose names it does not hold.
+/// Of an adapter with a head for other classes than the base's. PEFT's own files hold no names of them.
 void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
   const std::int64_t classes =
       adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
+  if (classes > 0 && classes == std::ssize(adapter.labels)) model.vision.labels = adapter.labels;
   if (classes < 1 || classes == std::ssize(model.vision.labels)) return;
   model.vision.labels.clear();
   for (std::int64_t i = 0; i < classes; ++i) model.vision.labels.push_back({concat("LABEL_", i)});

@@ -35,6 +35,8 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
       set(target, "target", part.substr(7));
     } else if (part.starts_with("series=")) {
       set(series, "series", part.substr(7));
+    } else if (part == "time=") {
+      finds_time = false;
     } else if (part.starts_with("time=")) {
       set(time, "time", part.substr(5));
     } else if (std::ranges::find(inputs, part) != inputs.end()) {

@@ -6,11 +6,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "hybrid_trainer/tables/table_reader.h"
@@ -34,7 +36,7 @@ std::optional<double> number_of(const json::value& cell) {
 /// A cell for a message.
 std::string shown(const json::value& cell) {
   constexpr std::size_t kMost = 60;
-  const std::string text = json::serialize(cell);
+  const std::string text = json_line(cell);
   return text.size() > kMost ? text.substr(0, valid_utf8_bytes(text.substr(0, kMost), 0)) + "…"
                              : text;
 }
@@ -56,14 +58,38 @@ std::string advice(const json::value& cell) {
   return "leave the column out, or write it as numbers";
 }
 
-/// A moment as seconds, or a plain number: "2024-01-31", "2024-01-31T10:00:00.5Z", "10:00:00".
+/// Seconds east of Greenwich: "Z", "+01:00", "-0530", "+01", or nothing.
+std::optional<double> offset_in(std::string_view text) {
+  if (text.empty() || text == "Z") return 0;
+  std::string digits(text.substr(1));
+  if (digits.size() == 5 && digits[2] == ':') digits.erase(2, 1);
+  const bool is_one = (text[0] == '+' || text[0] == '-') &&
+                      (digits.size() == 2 || digits.size() == 4) &&
+                      digits.find_first_not_of("0123456789") == digits.npos;
+  if (!is_one) return {};
+  digits.resize(4, '0');
+  const int number = std::stoi(digits), seconds = 3600 * (number / 100) + 60 * (number % 100);
+  return text[0] == '-' ? -seconds : seconds;
+}
+
+std::optional<double> seconds_of_day(int year, int month, int day) {
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  if (!date.ok()) return {};
+  return 86400.0 * static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
+}
+
+/// A moment as seconds, or a plain number: "2024-01-31", "2024-01-31T10:00:00.5+01:00", "10:00:00".
 std::optional<double> moment_of(const json::value& cell) {
   const json::string* const text = cell.if_string();
   if (text == nullptr || plain_number(std::string(*text))) return number_of(cell);
-  int year = 1970, month = 1, day = 1, hour = 0, minute = 0, length = 0;
+  int year = 0, month = 0, day = 0, hour = 0, minute = 0, length = 0;
   double second = 0;
+  std::optional<double> date = 0;
   const char* at = text->c_str();
   if (std::sscanf(at, "%4d-%2d-%2d%n", &year, &month, &day, &length) == 3) {
+    date = seconds_of_day(year, month, day);
     at += length;
     if (*at == 'T' || *at == ' ') ++at;
   }
@@ -71,14 +97,22 @@ std::optional<double> moment_of(const json::value& cell) {
     at += length;
     if (length = 0; std::sscanf(at, ":%lf%n", &second, &length) == 1) at += length;
   }
-  const std::string_view rest(at);
-  const std::chrono::year_month_day date{std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day))};
-  if (at == text->c_str() || !(rest.empty() || rest == "Z" || rest == "+00:00") || !date.ok())
-    return {};
-  const auto days = std::chrono::sys_days(date).time_since_epoch().count();
-  return 86400.0 * static_cast<double>(days) + 3600 * hour + 60 * minute + second;
+  const std::optional<double> offset = offset_in(at);
+  if (at == text->c_str() || !offset || !date) return {};
+  return *date + 3600 * hour + 60 * minute + second - *offset;
+}
+
+/// Makes moments of numbers that are all dates, such as 20240131.
+void read_dates(std::vector<double>& times) {
+  std::vector<double> moments;
+  for (const double time : times) {
+    if (time < 1e7 || time >= 1e8 || time != std::floor(time)) return;
+    const int date = static_cast<int>(time);
+    const auto moment = seconds_of_day(date / 10000, date / 100 % 100, date % 100);
+    if (!moment) return;
+    moments.push_back(*moment);
+  }
+  times = std::move(moments);
 }
 
 bool is_name_of_time(std::string name) {
@@ -88,31 +122,52 @@ bool is_name_of_time(std::string name) {
   return std::ranges::find(kNames, std::string_view(name)) != std::end(kNames);
 }
 
-/// The steps of a time column from row to row within a series.
+/// The steps of a time column from row to row, without those across gaps and between series.
 class TimeSteps {
  public:
-  TimeSteps(const std::vector<double>& times, const SeriesTable& table) {
-    for (std::size_t row = 1; row < times.size(); ++row) {
+  /// `order`: which row of `times` each of the table's rows is.
+  TimeSteps(const std::vector<double>& times, const std::vector<std::size_t>& order,
+            const SeriesTable& table) {
+    for (std::size_t row = 1; row < order.size(); ++row) {
       const auto index = static_cast<std::int64_t>(row);
       if (std::ranges::binary_search(table.starts, index) ||
           std::ranges::binary_search(table.gaps, index))
         continue;
-      steps_.emplace_back(index, times[row] - times[row - 1]);
+      steps_.emplace_back(index, times[order[row]] - times[order[row - 1]]);
     }
     if (steps_.empty()) return;
-    const auto middle = steps_.begin() + std::ssize(steps_) / 2;
     std::vector<std::pair<std::int64_t, double>> sorted(steps_);
-    std::ranges::nth_element(sorted, sorted.begin() + (middle - steps_.begin()), {},
-                             &std::pair<std::int64_t, double>::second);
-    usual_ = sorted[static_cast<std::size_t>(middle - steps_.begin())].second;
+    const auto middle = sorted.begin() + std::ssize(sorted) / 2;
+    std::ranges::nth_element(sorted, middle, {}, &std::pair<std::int64_t, double>::second);
+    usual_ = middle->second;
   }
+  bool empty() const { return steps_.empty(); }
   double usual() const { return usual_; }  // the median
   /// Whether nine of ten steps are the usual one.
   bool are_regular() const {
-    const auto same = std::ranges::count_if(steps_, [&](const auto& step) {
-      return std::abs(step.second - usual_) <= 1e-3 * std::abs(usual_);
-    });
-    return usual_ > 0 && 10 * same >= 9 * std::ssize(steps_);
+    return usual_ != 0 && is_share(0.9, [&](double step) { return is_about(step, usual_); });
+  }
+  bool mostly_rise() const {
+    return is_share(0.75, [](double step) { return step > 0; });
+  }
+  bool mostly_fall() const {
+    return is_share(0.75, [](double step) { return step < 0; });
+  }
+  bool often_rest() const {
+    return is_share(0.25, [](double step) { return step == 0; });
+  }
+  /// Of a clock, or a calendar: what it counts to before it begins again; 0 where it is none.
+  double cycle() const {
+    for (const double cycle : {7.0, 12.0, 24.0, 60.0, 1440.0, 3600.0, 86400.0}) {
+      std::int64_t back = 0, whole = 0;
+      for (const auto& [row, step] : steps_) {
+        if (step >= 0) continue;
+        ++back;
+        whole += is_about(usual_ - step, cycle);
+      }
+      if (usual_ > 0 && back > 0 && 10 * whole >= 9 * back) return cycle;
+    }
+    return 0;
   }
   /// Rows behind a step that is longer than usual, or backward.
   std::vector<std::int64_t> gaps() const {
@@ -123,6 +178,17 @@ class TimeSteps {
   }
 
  private:
+  static bool is_about(double step, double other) {
+    return std::abs(step - other) <= 1e-3 * std::abs(other);
+  }
+  template <class Is>
+  bool is_share(double share, const Is& is) const {
+    const auto count =
+        std::ranges::count_if(steps_, [&](const auto& step) { return is(step.second); });
+    return !steps_.empty() &&
+           static_cast<double>(count) >= share * static_cast<double>(steps_.size());
+  }
+
   std::vector<std::pair<std::int64_t, double>> steps_;
   double usual_ = 0;
 };
@@ -130,15 +196,14 @@ class TimeSteps {
 /// Takes the rows of files one behind the other.
 class SeriesReader {
  public:
-  explicit SeriesReader(const SeriesColumns& columns) : columns_(columns), time_(columns.time) {
+  explicit SeriesReader(const SeriesColumns& columns)
+      : columns_(columns), time_(columns.time), looks_for_time_(columns.finds_time) {
     table_.columns = columns.inputs;
     table_.columns.push_back(columns.target);
   }
 
   void read(const std::filesystem::path& path) {
-    label_.reset();
-    begins_ = true;
-    is_gap_ = false;
+    labels_.clear();
     TableReading reading;
     reading.wanted = table_.columns;
     reading.renames = false;
@@ -147,7 +212,6 @@ class SeriesReader {
     std::optional<std::pair<std::int64_t, std::string>> refused;  // the first one
     const auto refuse = [&](std::int64_t number, const std::string& reason) {
       ++seen_, ++left_out_;
-      is_gap_ = true;
       if (!refused) refused = {number, reason};
     };
     const TableForm form =
@@ -165,20 +229,40 @@ class SeriesReader {
       first_ = concat(path.string(), ": ", form.unit(), " ", refused->first, ": ", refused->second);
   }
 
-  SeriesTable take() {
+  /// The table of `path`.
+  SeriesTable take(const std::filesystem::path& path) {
     if (2 * left_out_ >= seen_ && left_out_ > 0) throw DataError(first_);
     if (left_out_ > 0)
       table_.notes.push_back(concat(
           left_out_, " of ", seen_, left_out_ == 1 ? " rows is" : " rows are",
           " left out, and no window goes across ", left_out_ == 1 ? "it; " : "them; ", first_));
-    if (!time_.empty()) add_gaps_in_time();
+    for (std::size_t row = 0; row < rows_.size(); ++row) order_.push_back(row);
+    group_series();
+    find_borders();
+    try {
+      if (!time_.empty()) use_time();
+    } catch (const DataError& error) {
+      throw DataError(concat(path.string(), ": column ", time_, ": ", error.what()));
+    }
+    const std::vector<double> values = std::move(table_.values);
+    table_.values.clear();
+    for (const std::size_t row : order_) {
+      const auto from = values.begin() + static_cast<std::ptrdiff_t>(row) * table_.width();
+      table_.values.insert(table_.values.end(), from, from + table_.width());
+      table_.numbers.push_back(rows_[row].number);
+    }
     return std::move(table_);
   }
 
  private:
+  struct Row {
+    std::int64_t number = 0, series = 0;  // in order of where they begin
+    std::int64_t left_out = 0;            // rows before it
+  };
+
   void add(const json::object& row) {
-    if (!has_looked_ && columns_.time.empty()) look_for_time(row);
-    has_looked_ = true;
+    if (looks_for_time_ && columns_.time.empty()) look_for_time(row);
+    looks_for_time_ = false;
     std::vector<double> numbers;
     for (const std::string& column : table_.columns) numbers.push_back(number_in(row, column));
     double time = 0;
@@ -192,16 +276,11 @@ class SeriesReader {
       if (!moment) time_.clear();
       time = moment.value_or(0);
     }
-    if (!columns_.series.empty()) {
-      const json::value label = cell(row, columns_.series);
-      if (!label_ || *label_ != label) begins_ = true;
-      label_ = label;
-    }
-    if (begins_) table_.starts.push_back(table_.rows());
-    if (is_gap_ && !begins_) table_.gaps.push_back(table_.rows());
-    begins_ = is_gap_ = false;
+    const std::string label = columns_.series.empty() ? "" : json_line(cell(row, columns_.series));
+    const auto [series, is_new] = labels_.try_emplace(label, series_);
+    series_ += is_new;
     table_.values.insert(table_.values.end(), numbers.begin(), numbers.end());
-    table_.numbers.push_back(seen_ + 1);
+    rows_.push_back({.number = seen_ + 1, .series = series->second, .left_out = left_out_});
     times_.push_back(time);
   }
 
@@ -214,15 +293,82 @@ class SeriesReader {
     }
   }
 
-  void add_gaps_in_time() {
-    const TimeSteps steps(times_, table_);
+  /// Where rows of several series take turns, as those of sensors do.
+  void group_series() {
+    std::int64_t stretches = 0;
+    for (std::size_t row = 0; row < rows_.size(); ++row)
+      stretches += row == 0 || rows_[row].series != rows_[row - 1].series;
+    if (stretches == series_ || 2 * stretches <= std::ssize(rows_)) return;
+    std::ranges::stable_sort(order_, {}, [&](std::size_t row) { return rows_[row].series; });
+    table_.notes.push_back(concat("the rows of the ", series_, " series of column ",
+                                  columns_.series, " take turns; each series is read by itself"));
+  }
+
+  void find_borders() {
+    table_.starts.clear(), table_.gaps.clear();
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      const Row &row = rows_[order_[i]], &before = rows_[order_[i == 0 ? 0 : i - 1]];
+      const auto index = static_cast<std::int64_t>(i);
+      if (i == 0 || row.series != before.series) {
+        table_.starts.push_back(index);
+      } else if (row.left_out != before.left_out) {
+        table_.gaps.push_back(index);
+      }
+    }
+  }
+
+  /// Each series from its last row to its first.
+  void turn_round() {
+    for (std::size_t i = 0; i < table_.starts.size(); ++i)
+      std::reverse(order_.begin() + table_.starts[i], i + 1 < table_.starts.size()
+                                                          ? order_.begin() + table_.starts[i + 1]
+                                                          : order_.end());
+    find_borders();
+  }
+
+  /// Brings rows into order of time, and finds its gaps.
+  void use_time() {
+    read_dates(times_);
+    const bool is_asked = !columns_.time.empty();
+    const auto leave = [&](const std::string& problem, const std::string& way_out) {
+      if (is_asked) throw DataError(problem + "; " + way_out);
+      table_.notes.push_back(
+          concat("column ", time_, " is not used as the time: ", problem, "; ", way_out));
+    };
+    TimeSteps steps(times_, order_, table_);
+    if (steps.empty()) return;
+    if (steps.often_rest())
+      return leave("several rows have the same time",
+                   columns_.series.empty() ? "if they are of several series, such as sensors, name "
+                                             "the column that tells which: series=COLUMN"
+                                           : "want one row for each time of a series");
+    if (is_asked && !steps.mostly_rise() && !steps.mostly_fall())
+      return leave("its times neither rise nor fall from row to row",
+                   "sort the rows by time, or name the column of several series: series=COLUMN");
+    if (!is_asked && !steps.are_regular())
+      return leave("its steps differ", "time=COLUMN uses one all the same");
+    if (const double cycle = steps.cycle(); !is_asked && cycle > 0)
+      return leave(concat("it begins again every ", brief(cycle)),
+                   "time=COLUMN names one that goes on");
+    std::string told = concat("column ", time_);
+    const bool falls = steps.mostly_fall();
+    if (falls) {
+      turn_round();
+      steps = TimeSteps(times_, order_, table_);
+      told += " has the newest row first, so rows are read from the last one on; it";
+    }
     const std::vector<std::int64_t> found = steps.gaps();
-    if (found.empty() || (columns_.time.empty() && !steps.are_regular())) return;
-    table_.notes.push_back(concat("column ", time_, " steps by ", brief(steps.usual()),
-                                  " and further, or back, before ", found.size(),
-                                  found.size() == 1 ? " row" : " rows", ", the first one row ",
-                                  table_.numbers[static_cast<std::size_t>(found.front())],
-                                  "; no window goes across such a gap"));
+    if (is_asked && !falls && found.empty()) return;
+    told += concat(" steps by ", brief(steps.usual()));
+    if (!found.empty())
+      told += concat(" and further, or back, before ", found.size(),
+                     found.size() == 1 ? " row" : " rows", ", the first one row ",
+                     rows_[order_[static_cast<std::size_t>(found.front())]].number,
+                     "; no window goes across such a gap");
+    if (!is_asked) told += "; it is the time by its name, and time= in the columns uses none";
+    table_.notes.push_back(std::move(told));
+    if (found.empty()) return;
+    table_.time = time_;
     table_.gaps.insert(table_.gaps.end(), found.begin(), found.end());
     std::ranges::sort(table_.gaps);
   }
@@ -249,10 +395,13 @@ class SeriesReader {
 
   SeriesColumns columns_;
   std::string time_;  // column, or empty
-  SeriesTable table_;
+  bool looks_for_time_;
+  SeriesTable table_;  // its values in order of the files until it is taken
+  std::vector<Row> rows_;
   std::vector<double> times_;
-  std::optional<json::value> label_;  // of the row before
-  bool begins_ = true, is_gap_ = false, has_looked_ = false;
+  std::vector<std::size_t> order_;              // of rows_ in the table
+  std::map<std::string, std::int64_t> labels_;  // of the file's series
+  std::int64_t series_ = 0;
   std::int64_t seen_ = 0, left_out_ = 0;
   std::string first_;  // row that is left out, and why
 };
@@ -264,7 +413,7 @@ SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& 
   for (const std::filesystem::path& file : row_files(path)) reader.read(file);
   const std::string others = told_of_other_files(path, {RowSplit::kTrain});
   if (!others.empty()) warn(path.string(), others);
-  SeriesTable table = reader.take();
+  SeriesTable table = reader.take(path);
   if (table.values.empty()) throw DataError(concat(path.string(), ": has no row"));
   return table;
 }

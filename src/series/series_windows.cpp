@@ -30,9 +30,14 @@ SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double h
   const auto refuse = [&](const char* what) {
     throw DataError(concat(
         "no window of ", length, " rows for ", what, ": the longest part of a series without a ",
-        "gap has ", longest, " rows, and of each series the last ", 100 * held_out,
-        " % are for validation (data.validation_fraction); want longer series, or a "
-        "shorter window by data.sequence_length"));
+        "gap has ", longest, " rows",
+        held_out < 1 ? concat(", and of each series the last ", brief(100 * held_out),
+                              " % are for validation (data.validation_fraction)")
+                     : "",
+        table.time.empty() ? ""
+                           : concat("; column ", table.time, " tells of gaps (time=OTHER names ",
+                                    "another one, time= none)"),
+        "; want longer series, or a shorter window by data.sequence_length"));
   };
   if (windows.training.empty() && held_out < 1) refuse("training");
   if (windows.validation.empty() && held_out > 0) refuse("validation");

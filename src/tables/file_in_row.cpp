@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/utf8.h"
 
 namespace hybrid_trainer {
@@ -11,6 +12,13 @@ namespace json = boost::json;
 const json::value* value_in_row(const json::object& row, std::string_view name) {
   const json::value* value = row.if_contains(name);
   return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+std::filesystem::path folder_of_rows(const std::filesystem::path& rows) {
+  constexpr std::size_t kLongestPath = 1 << 12;
+  const std::filesystem::path named = rows.string() + kFolderOfRows;
+  return std::filesystem::exists(named) ? std::filesystem::path(read_file(named, kLongestPath))
+                                        : rows.parent_path();
 }
 
 namespace {

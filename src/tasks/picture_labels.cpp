@@ -7,6 +7,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/unicode_forms.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -44,14 +45,16 @@ bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes)
   };
   const std::optional<std::int64_t> number = number_of(label);
   if (has(label.text)) return true;
-  return number && *number < std::ssize(classes) &&
-         classes[static_cast<std::size_t>(*number)].name == concat("LABEL_", *number);
+  if (!number || *number >= std::ssize(classes)) return false;
+  const std::string& name = classes[static_cast<std::size_t>(*number)].name;
+  return name == concat("LABEL_", *number) ||
+         std::ranges::count(classes, name, &ClassLabel::name) > 1;
 }
 
 std::string told_of_similar(const std::vector<ClassLabel>& classes) {
   std::map<std::string, std::string> seen;  // a name by what is left of it
   for (const ClassLabel& one : classes) {
-    std::string left = one.name;
+    std::string left = in_unicode_form(one.name, UnicodeForm::kC);
     std::erase_if(left, [](unsigned char c) { return std::isspace(c) != 0; });
     std::ranges::transform(left, left.begin(), [](unsigned char c) { return std::tolower(c); });
     const std::size_t digits = left.find_first_not_of('0');

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
+#include <cmath>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/warning.h"
+#include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/tables/file_in_row.h"
 #include "hybrid_trainer/tables/row_files.h"
@@ -37,9 +39,13 @@ PictureLabel label_in(const json::object& row) {
       throw DataError("\"label\" is empty; write what the picture shows");
     return {.text = text};
   }
-  if (value->is_int64() && value->get_int64() >= 0 && value->get_int64() < kMostClasses)
-    return {.text = std::to_string(value->get_int64()), .number = value->get_int64()};
-  throw DataError(concat("\"label\" is ", json::serialize(*value).substr(0, 60),
+  // A column of numbers in which some were missing is written as 0.0, 1.0.
+  const double number = value->is_number() ? value->to_number<double>() : -1;
+  if (number >= 0 && number < kMostClasses && number == std::floor(number)) {
+    const auto whole = static_cast<std::int64_t>(number);
+    return {.text = std::to_string(whole), .number = whole};
+  }
+  throw DataError(concat("\"label\" is ", json_line(*value).substr(0, 60),
                          "; want the name of a class, or its number, from 0 on"));
 }
 
@@ -55,19 +61,20 @@ bool has_name_of_picture(const fs::path& path) {
          !path.filename().string().starts_with('.');
 }
 
-/// Of a folder and those in it, in order of their names.
+/// Of a folder and those in it that are not hidden, in order of their names.
 std::vector<fs::path> pictures_in(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (has_name_of_picture(entry.path()) && entry.is_regular_file()) files.push_back(entry.path());
+  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+    const bool is_hidden = entry->path().filename().string().starts_with('.');
+    if (is_hidden && entry->is_directory()) entry.disable_recursion_pending();
+    if (has_name_of_picture(entry->path()) && entry->is_regular_file())
+      files.push_back(entry->path());
+  }
   std::ranges::sort(files);
   return files;
 }
 
-bool holds_picture(const fs::path& folder) {
-  const auto is_picture = [](const auto& entry) { return has_name_of_picture(entry.path()); };
-  return std::ranges::any_of(fs::recursive_directory_iterator(folder), is_picture);
-}
+bool holds_picture(const fs::path& folder) { return !pictures_in(folder).empty(); }
 
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> folders;
@@ -159,7 +166,7 @@ class PictureReader {
     const char* key = value_in_row(row, "image") == nullptr && value_in_row(row, "file_name")
                           ? "file_name"
                           : "image";
-    return {.picture = pictures_.file(row, key, kWords, file.parent_path(),
+    return {.picture = pictures_.file(row, key, kWords, folder_of_rows(file),
                                       concat("row ", line, " of ", file.string())),
             .label = label_in(row),
             .file = read_.files.size() - 1,

@@ -68,11 +68,11 @@ class SeriesData final : public NetworkData {
     return facts;
   }
   DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
-    if (number > table_.numbers.back())
-      throw DataError(concat(path_.string(), ": row ", number, " is not there: the last one is ",
-                             table_.numbers.back()));
-    const auto found = std::ranges::lower_bound(table_.numbers, number);
-    if (*found != number)
+    if (const std::int64_t last = std::ranges::max(table_.numbers); number > last)
+      throw DataError(
+          concat(path_.string(), ": row ", number, " is not there: the last one is ", last));
+    const auto found = std::ranges::find(table_.numbers, number);
+    if (found == table_.numbers.end())
       throw DataError(concat(path_.string(), ": row ", number,
                              " is left out: a cell is empty, or no finite number"));
     const std::int64_t row = found - table_.numbers.begin();
@@ -90,10 +90,11 @@ class SeriesData final : public NetworkData {
     const std::int64_t length = config.data.sequence_length;
     const auto gap = std::ranges::upper_bound(table_.gaps, row);
     const std::int64_t first = gap == table_.gaps.begin() ? begin : std::max(begin, *(gap - 1));
-    facts.emplace_back("window", row - first + 1 < length
-                                     ? concat("none ends here: it has ", length, " rows")
-                                     : concat("rows ", number - length + 1, " to ", number,
-                                              ", which tell ", table_.columns.back()));
+    facts.emplace_back(
+        "window", row - first + 1 < length
+                      ? concat("none ends here: it has ", length, " rows")
+                      : concat("rows ", table_.numbers[static_cast<std::size_t>(row - length + 1)],
+                               " to ", number, ", which tell ", table_.columns.back()));
     return facts;
   }
   std::vector<std::string> notes() const override { return table_.notes; }

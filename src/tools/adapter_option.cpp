@@ -49,8 +49,9 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
   if (!adapter.weights_beside.empty())
     throw DataError(
         concat(folder, ": the adapter also changes ", adapter.weights_beside.front(),
-               ", which is not trained beside adapters; merge it into its base and train ",
-               "on from that: hybrid export ", shell_path(folder), " --merge --output MERGED"));
+               ", a weight that was trained whole, from which --adapter does not go on; merge ",
+               "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
+               " --merge --output MERGED"));
   if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
     throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
                            settings.init_from->string()));

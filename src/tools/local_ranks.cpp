@@ -24,13 +24,17 @@ constexpr auto kUntilKilled = std::chrono::seconds(5);
 /// Signals within it count as one, as in Interruption.
 constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+
+bool may_come_often(int signal) {
+  return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU;
+}
 
 volatile sig_atomic_t signal_to_pass_on = 0;
 
 extern "C" void note_signal(int signal) { signal_to_pass_on = signal; }
 
-/// While one exists, SIGINT, SIGTERM and SIGHUP to this process are noted.
+/// While one exists, signals that ask for a stop are noted.
 class NotedSignals {
  public:
   NotedSignals() {
@@ -98,7 +102,7 @@ class LocalRanks {
     while (!running_.empty()) {
       nanosleep(&kPause, nullptr);
       if (const auto signal = signals_.next()) {
-        if (is_asked_) end_soon();
+        if (is_asked_ && !may_come_often(*signal)) end_soon();
         is_asked_ = true;
         signal_all(*signal);
       }

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/files/output_file.h"
 #include "hybrid_trainer/files/temporary_name.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/tables/file_in_row.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -58,6 +59,9 @@ StandardInput::StandardInput(const std::filesystem::path& stem) {
   try {
     for (; !part.empty(); part = read_part(buffer)) file.write(part);
     file.sync_and_close();
+    const std::string beside = path.string() + kFolderOfRows;
+    folder_removed_at_signals_.emplace(beside);
+    replace_file(beside, std::filesystem::current_path().string());
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
@@ -74,7 +78,9 @@ StandardInput::StandardInput() try
 
 StandardInput::~StandardInput() {
   std::error_code ignored;
-  if (!is_kept_) std::filesystem::remove(path_, ignored);
+  if (is_kept_) return;
+  std::filesystem::remove(path_, ignored);
+  std::filesystem::remove(path_.string() + kFolderOfRows, ignored);
 }
 
 }  // namespace hybrid_trainer

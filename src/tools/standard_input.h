@@ -8,7 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// A file with the content of standard input, which its owner alone may read. The destructor and
+/// A file with the content of standard input, which its owner alone may read, and one beside it that names the
+/// current folder, to which paths in rows are relative (folder_of_rows). The destructor and
 /// signals that end the process remove it, unless it is kept.
 class StandardInput {
  public:
@@ -28,12 +29,15 @@ class StandardInput {
 
   const std::filesystem::path& path() const { return path_; }
   /// Signals remove the file no more.
-  void keep_at_signals() { removed_at_signals_.reset(); }
+  void keep_at_signals() {
+    removed_at_signals_.reset();
+    folder_removed_at_signals_.reset();
+  }
   void keep() { is_kept_ = true; }
 
  private:
   std::filesystem::path path_;
-  std::optional<TemporaryPath> removed_at_signals_;
+  std::optional<TemporaryPath> removed_at_signals_, folder_removed_at_signals_;
   bool is_kept_ = false;
 };
 

@@ -55,7 +55,10 @@ std::string cut_to(std::string_view text, std::size_t columns) {
 }
 
 StyledLine& StyledLine::add(std::string_view text, std::string_view color) {
-  spans_.push_back({printable(text), std::string(color)});
+  std::string shown = printable(text);
+  std::ranges::replace_if(
+      shown, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
+  spans_.push_back({std::move(shown), std::string(color)});
   columns_ += columns_of(spans_.back().text);
   return *this;
 }

@@ -45,6 +45,15 @@ WatchedFolder::WatchedFolder(const fs::path& path)
                             "made, or a folder of such folders"));
 }
 
+/// Whether an entry is a link to a folder that is found by its own name.
+static bool is_link_inside(const fs::directory_entry& entry, const fs::path& watched) {
+  std::error_code ignored;
+  if (!entry.is_symlink(ignored)) return false;
+  const fs::path inside = fs::weakly_canonical(entry.path(), ignored)
+                              .lexically_relative(fs::weakly_canonical(watched, ignored));
+  return !inside.empty() && *inside.begin() != "..";
+}
+
 void WatchedFolder::refresh() {
   const bool is_first = looked_ == Clock::time_point{};
   if (is_run_ || (!is_first && seconds_since(looked_) < kSecondsBetweenLooks)) return;
@@ -58,7 +67,7 @@ void WatchedFolder::find_runs(const fs::path& folder, int depth) {
   for (const auto& entry : fs::directory_iterator(folder, absent)) {
     std::error_code ignored;
     if (runs_.size() == kMostRuns) return;
-    if (!entry.is_directory(ignored)) continue;
+    if (!entry.is_directory(ignored) || is_link_inside(entry, path_)) continue;
     const std::string name = entry.path().lexically_relative(path_).generic_string();
     if (!is_watchable({entry.path().string()})) {
       if (depth < kDeepest) find_runs(entry.path(), depth + 1);

@@ -31,7 +31,7 @@ bool is_requested_soon(const Interruption& interruption) {
 
 // A handler on the stack of a product of oneDNN's would overwrite the heap.
 TEST(Interruption, IsTakenByNoThreadThatComputes) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) {
     const Interruption interruption;
     EXPECT_FALSE(interruption.requested());
     EXPECT_TRUE(blocks(signal));
@@ -106,7 +106,8 @@ TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
 }
 
 TEST(Interruption, IsAskedByALauncherHoweverOften) {
-  EXPECT_EQ(end_after({SIGUSR1, SIGUSR1}, 1.2, false).exit_code, 0);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU})
+    EXPECT_EQ(end_after({signal, signal}, 1.2, false).exit_code, 0) << signal;
 }
 
 TEST(Interruption, ALaterSignalEndsAtOnceWithItsLastWords) {

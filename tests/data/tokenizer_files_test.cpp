@@ -159,6 +159,7 @@ TEST(TokenizerFiles, PatternsOfWordsAreThoseThatAreKnown) {
 TEST(TokenizerFiles, DamagedAddedTokensAreNamed) {
   expect_words(refusal("\"id\":267", "\"id\":-1"), {"added_tokens[0].id", "-1"});
   expect_words(refusal("\"special\":true", "\"special\":1"), {"added_tokens[0].special"});
+  expect_words(refusal("\"normalized\":false", "\"normalized\":1"), {"added_tokens[0].normalized"});
 }
 
 TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {

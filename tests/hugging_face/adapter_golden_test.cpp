@@ -507,6 +507,7 @@ TEST(AdapterFolders, TaskAndHeadAreThoseOfTheFamily) {
     EXPECT_EQ(read.config.rank, 4);
     EXPECT_EQ(read.classes_of("classifier."),
               static_cast<std::int64_t>(config.vision.labels.size()));
+    EXPECT_EQ(read.labels, config.vision.labels);
   }
 }
 

@@ -108,6 +108,27 @@ TEST(GenerationKeys, ThoseThatNothingHonorsAreRefusedByName) {
        {R"({"num_beams": "x"})", R"({"repetition_penalty": 0})", R"({"suppress_tokens": ["a"]})",
         R"({"early_stopping": 3})", R"({"forced_decoder_ids": [[2, 1]]})", R"({"do_sample": 1})"})
     EXPECT_THROW(problem(wrong), DataError) << wrong;
+  for (const char* wrong :
+       {R"("temperature": [0.0, 0.2])", R"("temperature": "hot")", R"("max_length": [1])",
+        R"("max_length": -5)", R"("return_timestamps": "word")", R"("forced_decoder_ids": 3)"})
+    EXPECT_THROW(
+        problem(concat(R"({"suppress_tokens": [1, 2], "eos_token_id": [3, 4], )", wrong, "}")),
+        DataError)
+        << wrong << " behind lists";
+}
+
+TEST(GenerationKeys, ForcedTokensMayBeInEitherFile) {
+  const TemporaryTestFolder folder;
+  write_bytes(folder / "config.json", R"({"forced_decoder_ids": [[1, 3]]})");
+  const auto forced = [&](const char* text) {
+    write_bytes(folder / "generation_config.json", text);
+    return read_generation_keys({folder.path()}).speech.forced;
+  };
+  using Forced = std::vector<std::optional<std::int32_t>>;
+  EXPECT_EQ(forced("{}"), Forced{3});
+  EXPECT_EQ(forced(R"({"forced_decoder_ids": [[1, 5]]})"), Forced{5});
+  EXPECT_EQ(forced(R"({"language": "en"})"), Forced{});
+  EXPECT_EQ(forced(R"({"task": "translate"})"), Forced{});
 }
 
 }  // namespace

@@ -143,6 +143,9 @@ TEST_F(VitFolder, RefusesWhatItDoesNotCompute) {
   expect_words(refusal([](auto& keys) { keys["hidden_act"] = "relu"; }), {"hidden_act", "gelu"});
   expect_words(refusal([](auto& keys) { keys["num_channels"] = 1; }), {"num_channels", "3"});
   expect_words(refusal([](auto& keys) { keys["qkv_bias"] = false; }), {"qkv_bias"});
+  expect_words(refusal([](auto& keys) { keys["problem_type"] = "regression"; }), {"problem_type"});
+  EXPECT_NO_THROW(read_hugging_face_model_config(
+      with_config([](auto& keys) { keys["problem_type"] = "single_label_classification"; }), 0));
   expect_words(refusal([](auto& keys) {
                  keys["id2label"] = {{"0", "a"}, {"7", "b"}};
                }),

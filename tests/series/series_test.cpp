@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -167,6 +168,82 @@ TEST_F(Series, StepsInTimeThatAreTooLongAreGaps) {
   for (int row = 0; row < 30; ++row) hours += concat(row < 20 ? row : row + 5, ",0\n");
   const SeriesTable of_input = read_series(written("b.csv", hours), SeriesColumns("time,target=y"));
   EXPECT_EQ(of_input.gaps, found.gaps) << "the time may be an input";
+}
+
+/// 30 rows whose x is their number, with times of each form.
+TEST_F(Series, TimesAreReadAsTheyAreWritten) {
+  const auto minutes = [](int row) { return 10 + row + (row < 20 ? 0 : 5); };
+  struct Case {
+    const char *name, *columns;
+    std::function<std::string(int)> time;
+    std::vector<std::int64_t> gaps;
+    const char* told;
+    double first = 0;  // of x
+  };
+  const Case cases[] = {
+      {"t",
+       "x,target=y,time=t",
+       [&](int row) { return concat("2024-03-01 00:", minutes(row), ":00+01:00"); },
+       {20},
+       "steps by 60"},
+      {"t",
+       "x,target=y,time=t",
+       [&](int row) { return concat("10:", minutes(row), ":00"); },
+       {20},
+       "steps by 60"},
+      {"time",
+       "x,target=y",
+       [&](int row) { return concat("2024-03-01 00:", 59 - row - (row < 20 ? 0 : 5), ":00"); },
+       {10},
+       "newest row first",
+       29},
+      {"date",
+       "x,target=y",
+       [](int row) { return concat(row < 20 ? 20240112 + row : 20240201 + row - 20); },
+       {},
+       "steps by 86400"},
+      {"time", "x,target=y", [](int row) { return concat(row % 12); }, {}, "again every 12"},
+      {"time", "x,target=y", [](int row) { return concat(row / 2); }, {}, "series=COLUMN"},
+      {"time",
+       "x,target=y",
+       [](int row) { return concat(row < 20 ? row : row + 5); },
+       {20},
+       "by its name"},
+      {"time",
+       "x,target=y,time=",
+       [](int row) { return concat(row < 20 ? row : row + 5); },
+       {},
+       ""},
+  };
+  for (const Case& one : cases) {
+    std::string text = concat(one.name, ",x,y\n");
+    for (int row = 0; row < 30; ++row) text += concat(one.time(row), ",", row, ",0\n");
+    const SeriesTable table = read_series(written("a.csv", text), SeriesColumns(one.columns));
+    EXPECT_EQ(table.gaps, one.gaps) << one.told;
+    EXPECT_EQ(table.values[0], one.first) << one.told;
+    ASSERT_EQ(table.notes.size(), *one.told == '\0' ? 0u : 1u) << one.told;
+    for (const std::string& note : table.notes) EXPECT_TRUE(has(note, one.told)) << note;
+  }
+  const auto refused = [&](const auto& time) {
+    std::string text = "t,x,y\n";
+    for (int row = 0; row < 30; ++row) text += concat(time(row), ",", row, ",0\n");
+    return refusal(written("a.csv", text), "x,target=y,time=t");
+  };
+  EXPECT_TRUE(has(refused([](int row) { return row / 2; }), "series=COLUMN"));
+  EXPECT_TRUE(has(refused([](int row) { return row * 17 % 30; }), "neither rise nor fall"));
+}
+
+TEST_F(Series, RowsOfSeriesThatTakeTurnsAreGrouped) {
+  std::string text = "time,sensor,x,y\n";
+  for (int row = 0; row < 12; ++row)
+    text +=
+        concat(row / 2, ",", row % 2 == 0 ? "A" : "B", ",", row == 6 ? "" : concat(row), ",0\n");
+  const SeriesTable table =
+      read_series(written("a.csv", text), SeriesColumns("x,target=y,series=sensor,time=time"));
+  EXPECT_EQ(table.starts, (std::vector<std::int64_t>{0, 5}));
+  EXPECT_EQ(table.gaps, (std::vector<std::int64_t>{3, 8})) << "of either, since row 7 is of nobody";
+  EXPECT_EQ(table.row(5)[0], 1);
+  EXPECT_EQ(table.numbers.back(), 12);
 }
 
 TEST_F(Series, AreScaledByTrainingRowsAlone) {

@@ -208,10 +208,21 @@ TEST_F(PictureRun, KeepsTheHeadWhereItKnowsAllLabels) {
   train(config, "unnamed");
   EXPECT_FALSE(contains(console_.str(), "the head is new")) << console_.str();
   EXPECT_TRUE(contains(console_.str(), "mean the 3 classes of the folder's model"));
+
+  write_folder({{"crane"}, {"disc"}, {"crane"}});
+  write_text(scratch_ / "pictures.jsonl",
+             "{\"image\": \"pictures0.npy\", \"label\": 0}\n"
+             "{\"image\": \"pictures1.npy\", \"label\": 2.0}\n"
+             "{\"image\": \"pictures2.npy\", \"label\": \"disc\"}\n");
+  config.model = PictureRun::config().model;
+  train(config, "doubled");
+  EXPECT_FALSE(contains(console_.str(), "the head is new")) << console_.str();
+  EXPECT_FALSE(contains(console_.str(), "is refused")) << console_.str();
 }
 
 TEST_F(PictureRun, LabelsThatLookAlikeAreTold) {
-  for (const auto& [a, b] : {std::pair("01", "1"), {"Cat", "cat"}, {"cat ", "cat"}}) {
+  for (const auto& [a, b] :
+       {std::pair("01", "1"), {"Cat", "cat"}, {"cat ", "cat"}, {"caf\u00E9", "cafe\u0301"}}) {
     const auto row = [](int i, const std::string& label) {
       return concat("{\"image\": \"pictures", i, ".npy\", \"label\": \"", label, "\"}\n");
     };
@@ -274,6 +285,8 @@ TEST_F(PictureRun, FoldersOfClassesAreRead) {
     std::filesystem::copy_file(scratch_ / concat("pictures", i, ".npy"),
                                folder / (i % 2 == 0 ? "" : "more") / concat(i, ".npy"));
     write_text(folder / "notes.txt", "no picture");
+    std::filesystem::create_directories(folder / ".checkpoints");
+    write_text(folder / ".checkpoints/copy.npy", "no picture");
   }
   write_text(scratch_ / "classes/disc/more/bad.webp", "RIFF0000WEBPVP8 ");
   HybridTrainerConfig config = PictureRun::config();

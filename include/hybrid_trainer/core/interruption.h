@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 /// While one exists, the first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks for a stop after the current step. Another one
 /// more than a second later ends the process at once with exit code 130. Signals within that second
 /// count as one: `timeout` signals its child and then the child's group. SIGUSR1, by which `--ranks`
-/// asks all ranks, asks however often it comes. All of this, but for SIGHUP, which nohup ignores, holds also where
+/// asks all ranks, SIGUSR2 and SIGXCPU ask however often they come. All of this, but for SIGHUP, which nohup ignores, holds also where
 /// the signals were ignored before, as in a script's background. The thread that made it, and those
 /// it starts, block these signals: make it before threads that compute. At most one at a time.
 class Interruption {

@@ -14,6 +14,8 @@ namespace hybrid_trainer {
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
+/// Names of the classes of a classifier that was trained whole, for which PEFT has no place: {"0": "cat"}.
+inline constexpr const char* kAdapterLabels = "id2label.json";
 
 /// Writes a folder that PEFT opens over `base`, a Hugging Face folder or name. The folder appears
 /// whole or not at all. `config`: of the model's adapters. Weights that were trained whole beside them are
@@ -44,6 +46,7 @@ struct AdapterFolder {
   /// Rows of a classifier that it has whole, by the beginning of its name; 0: it has none.
   std::int64_t classes_of(const std::string& classifier) const;
   std::map<std::string, std::int64_t> rows_beside{};  // of weights_beside that are whole
+  std::vector<ClassLabel> labels{};                   // of kAdapterLabels; empty without the file
 };
 
 /// Reads the configuration of an adapter folder. Warns of keys that nobody here knows. Throws

@@ -49,8 +49,8 @@ struct GenerationKeys {
 };
 
 /// Reads generation_config.json of the first folder that has one, else config.json of the first that has
-/// that, as transformers does. Start and end tokens may be in either. A GGUF file has none. Throws DataError
-/// where a value is not of its kind.
+/// that, as transformers does. Start and end tokens, and tokens that are forced where neither language nor task
+/// is given, may be in either. A GGUF file has none. Throws DataError where a value is not of its kind.
 GenerationKeys read_generation_keys(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace hybrid_trainer

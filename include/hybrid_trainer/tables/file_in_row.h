@@ -17,6 +17,11 @@ namespace hybrid_trainer {
 /// What a row has under this name; null where it has nothing, or null.
 const boost::json::value* value_in_row(const boost::json::object& row, std::string_view name);
 
+/// The folder that paths in a file of rows are relative to: its own, or the one that a file beside it names,
+/// `rows` + kFolderOfRows, where the rows came from standard input.
+std::filesystem::path folder_of_rows(const std::filesystem::path& rows);
+inline constexpr const char* kFolderOfRows = ".folder";
+
 /// How messages speak of the files that rows name.
 struct RowFileWords {
   std::string_view holds;  // "holds the sound as text; write it to WAV files and give their paths"
