@@ -1,8 +1,10 @@
 #include "src/tables/json_rows.h"
 
 #include <algorithm>
+#include <array>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/text_file.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -22,7 +24,9 @@ std::vector<JsonRow> lines_of(std::string_view content) {
     const std::string_view text = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));
     ++line;
-    if (!trimmed(text).empty()) rows.push_back({line, text});
+    const bool is_marked = text.starts_with(kByteOrderMark);  // of a file behind another one
+    const std::string_view said = text.substr(is_marked ? kByteOrderMark.size() : 0);
+    if (!trimmed(said).empty()) rows.push_back({line, said});
   }
   return rows;
 }
@@ -141,8 +145,15 @@ bool has_key(const std::vector<Member>& members, std::string_view name) {
 }
 
 bool is_message(const std::vector<Member>& members) {
-  return (has_key(members, "role") && has_key(members, "content")) ||
-         (has_key(members, "from") && has_key(members, "value"));
+  return has_key(members, "role") || (has_key(members, "from") && has_key(members, "value"));
+}
+
+/// Whether a list under the name is what is said in one row, whatever its elements are.
+bool is_chat_name(std::string_view name) {
+  static constexpr std::array kNames{"messages", "conversations", "conversation",
+                                     "chat",     "dialog",        "dialogue",
+                                     "turns",    "segments",      "history"};
+  return std::ranges::find(kNames, name) != kNames.end();
 }
 
 /// The first element of a list, if that is an object; else nothing.
@@ -163,6 +174,7 @@ std::string orientation_of(const std::vector<Member>& members) {
     are_rows = are_rows && is_object && is_number(name_of(key));
     are_columns = are_columns && !inner.empty() && is_number(name_of(inner.front().key));
     const std::string_view first = value.starts_with('[') ? trimmed(value.substr(1)) : "]";
+    if (is_chat_name(name_of(key)) && !first.starts_with('[')) return "";
     are_lists = are_lists && !first.starts_with('{') && !first.starts_with(']');
   }
   if (members.empty()) return "";
@@ -190,6 +202,7 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path, const Na
   if (lists.empty() || names_one_of(others, wanted)) return {};
   for (const Member& list : lists) {
     const std::vector<Member> first = first_object_of(list.value);
+    if (is_chat_name(name_of(list.key))) return {};
     if (names_one_of({list}, wanted) && (is_message(first) || !names_one_of(first, wanted)))
       return {};
   }
@@ -226,6 +239,10 @@ void check_elements(const JsonRows& found, const std::string& path, const Names&
 bool JsonRows::holds_objects() const {
   return std::ranges::any_of(rows,
                              [](const JsonRow& row) { return trimmed(row.text).starts_with('{'); });
+}
+
+bool JsonRows::begins_with_object() const {
+  return !rows.empty() && trimmed(rows.front().text).starts_with('{');
 }
 
 JsonRows json_rows(std::string_view content, const std::string& path, const Names& wanted) {
