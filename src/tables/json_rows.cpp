@@ -55,61 +55,6 @@ std::size_t end_of_element(std::string_view text, std::size_t begin, char closin
   return text.npos;
 }
 
-std::vector<JsonRow> elements_of(std::string_view array, const std::string& path) {
-  std::vector<JsonRow> rows;
-  for (std::size_t begin = 1;;) {
-    const std::size_t end = end_of_element(array, begin, ']');
-    if (end == array.npos)
-      throw DataError(concat(path, ": is a JSON array that does not end; copy the file anew"));
-    const std::string_view element = trimmed(array.substr(begin, end - begin));
-    const bool is_last = array[end] == ']';
-    if (element.empty() && !(is_last && rows.empty()))
-      throw DataError(concat(path,
-                             ": is a JSON array with nothing between two commas, or behind the ",
-                             "last one, after element ", rows.size(), "; write it anew"));
-    if (!element.empty()) rows.push_back({std::ssize(rows) + 1, element});
-    if (!is_last) {
-      begin = end + 1;
-      continue;
-    }
-    if (end + 1 != array.size())
-      throw DataError(concat(path, ": something follows the JSON array that it begins with; want ",
-                             "one array, or one JSON object a line"));
-    return rows;
-  }
-}
-
-/// Where the object that begins at `begin` ends: behind its brace. npos: nowhere.
-std::size_t end_of_object(std::string_view text, std::size_t begin) {
-  std::size_t at = begin + 1;
-  while (at < text.size() && text[at] != '}') {
-    at = end_of_element(text, at, '}');
-    if (at == text.npos) return at;
-    if (text[at] == ',') ++at;
-  }
-  return at < text.size() ? at + 1 : text.npos;
-}
-
-/// Objects that stand behind one another, the first of them over several lines; none where that is
-/// not what the file is.
-std::vector<JsonRow> objects_of(std::string_view content) {
-  std::vector<JsonRow> rows;
-  std::int64_t line = 1;
-  for (std::size_t at = 0;;) {
-    const std::size_t begin = std::min(content.find_first_not_of(kBlank, at), content.size());
-    line += std::count(content.begin() + static_cast<std::ptrdiff_t>(at),
-                       content.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
-    if (begin == content.size()) return rows;
-    const std::size_t end = content[begin] == '{' ? end_of_object(content, begin) : content.npos;
-    if (end == content.npos) return {};
-    rows.push_back({line, content.substr(begin, end - begin)});
-    const auto breaks = std::count(rows.back().text.begin(), rows.back().text.end(), '\n');
-    if (rows.size() == 1 && breaks == 0) return {};  // lines
-    line += breaks;
-    at = end;
-  }
-}
-
 struct Member {
   std::string_view key, value;  // the key with its quotes
 };
@@ -160,6 +105,65 @@ bool is_chat_name(std::string_view name) {
 std::vector<Member> first_object_of(std::string_view list) {
   const std::string_view inside = trimmed(list.substr(1));
   return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
+}
+
+std::vector<JsonRow> elements_of(std::string_view array, const std::string& path) {
+  std::vector<JsonRow> rows;
+  for (std::size_t begin = 1;;) {
+    const std::size_t end = end_of_element(array, begin, ']');
+    if (end == array.npos)
+      throw DataError(concat(path, ": is a JSON array that does not end; copy the file anew"));
+    const std::string_view element = trimmed(array.substr(begin, end - begin));
+    const bool is_last = array[end] == ']';
+    if (element.empty() && !(is_last && rows.empty()))
+      throw DataError(concat(path,
+                             ": is a JSON array with nothing between two commas, or behind the ",
+                             "last one, after element ", rows.size(), "; write it anew"));
+    if (!element.empty()) rows.push_back({std::ssize(rows) + 1, element});
+    if (!is_last) {
+      begin = end + 1;
+      continue;
+    }
+    const std::string_view behind = trimmed(array.substr(end + 1));
+    if (behind.starts_with('[') && is_message(first_object_of(array)))
+      throw DataError(concat(path, ": its lines are lists of messages without a name; want ",
+                             R"({"messages": […]} a line)"));
+    if (end + 1 != array.size())
+      throw DataError(concat(path, ": something follows the JSON array that it begins with; want ",
+                             "one array, or one JSON object a line"));
+    return rows;
+  }
+}
+
+/// Where the object that begins at `begin` ends: behind its brace. npos: nowhere.
+std::size_t end_of_object(std::string_view text, std::size_t begin) {
+  std::size_t at = begin + 1;
+  while (at < text.size() && text[at] != '}') {
+    at = end_of_element(text, at, '}');
+    if (at == text.npos) return at;
+    if (text[at] == ',') ++at;
+  }
+  return at < text.size() ? at + 1 : text.npos;
+}
+
+/// Objects that stand behind one another, the first of them over several lines; none where that is
+/// not what the file is.
+std::vector<JsonRow> objects_of(std::string_view content) {
+  std::vector<JsonRow> rows;
+  std::int64_t line = 1;
+  for (std::size_t at = 0;;) {
+    const std::size_t begin = std::min(content.find_first_not_of(kBlank, at), content.size());
+    line += std::count(content.begin() + static_cast<std::ptrdiff_t>(at),
+                       content.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+    if (begin == content.size()) return rows;
+    const std::size_t end = content[begin] == '{' ? end_of_object(content, begin) : content.npos;
+    if (end == content.npos) return {};
+    rows.push_back({line, content.substr(begin, end - begin)});
+    const auto breaks = std::count(rows.back().text.begin(), rows.back().text.end(), '\n');
+    if (rows.size() == 1 && breaks == 0) return {};  // lines
+    line += breaks;
+    at = end;
+  }
 }
 
 /// pandas' name of the way in which a file's one object holds a table that is not rows; or "".

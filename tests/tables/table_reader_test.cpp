@@ -72,6 +72,9 @@ TEST_F(TableReader, ChatsAreRowsAndNoContainers) {
             R"(1{"conversations":["hi","yo"]} )");
   EXPECT_EQ(read("a.jsonl", "{\"a\":1}\n[{\"role\":\"user\"}]\n"), R"(1{"a":1} 2! )");
   expect_words(reason_, {"messages"});
+  expect_words(message_of<DataError>(
+                   [&] { read("a.jsonl", "[{\"role\":\"user\"}]\n[{\"role\":\"user\"}]\n"); }),
+               {"lines", "{\"messages\": […]}"});
 }
 
 TEST_F(TableReader, WrongEncodingsAndPointersAreNamed) {
