@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
