@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kQuestion = "What is this?";
 
-/// Whether the template writes the question where a message of the user has it so.
+/// Whether the template writes the question where a message of the user has it so, and no list as
+/// Python prints it.
 bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
   json::object variables{{"tools", nullptr}, {"documents", nullptr}};
   for (const auto& [name, token] : chat.special_tokens) variables[name] = token;
@@ -20,7 +21,8 @@ bool writes_question(const ChatFiles& chat, json::value content, std::time_t now
       json::array{json::object{{"role", "user"}, {"content", std::move(content)}}};
   variables["add_generation_prompt"] = false;
   try {
-    return chat.chat_template->render(variables, now).text.find(kQuestion) != std::string::npos;
+    const std::string text = chat.chat_template->render(variables, now).text;
+    return text.find(kQuestion) != text.npos && text.find("'type': 'text'") == text.npos;
   } catch (const DataError&) {
     return false;
   }

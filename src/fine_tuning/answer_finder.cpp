@@ -60,10 +60,14 @@ std::vector<Place> message_places(const RenderedChat& chat, std::size_t count) {
 /// Chats up to here may be found turn by turn, each by rendering what is before it.
 constexpr std::size_t kMostPrefixes = 100;
 
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
-  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+/// Stands in a text for another one, to see whether that is written.
+constexpr const char* kMark = "Xq7Zk2Jv9W";
+
+/// A text without its white space, of which templates write more or less.
+std::string without_blanks(std::string_view text) {
+  std::string rest(text);
+  std::erase_if(rest, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+  return rest;
 }
 
 std::size_t common_length(std::string_view a, std::string_view b) {
@@ -98,7 +102,7 @@ class AnswerFinder {
     }
     note_ending();
     for (const auto& [i, key, text] : row_.notable)
-      if (!writes(i, text)) result_.unwritten.push_back(key);
+      if ((places_[i] || !is_wanted(i)) && !writes(i, text)) result_.unwritten.push_back(key);
     result_.text = std::move(chat_.text);
     return std::move(result_);
   }
@@ -116,14 +120,16 @@ class AnswerFinder {
     return text;
   }
 
-  /// Whether a text of the message is written, as it is or within JSON, but for white space around it;
-  /// what cannot be told in time counts as written.
+  /// Whether a text of the message is written, as it is or within JSON, but for white space; what
+  /// cannot be told in time counts as written.
   bool writes(std::size_t i, std::string_view text) const {
-    const std::string_view said = stripped(text);
+    const std::string_view said = trimmed(text);
     const auto is_in = [&](std::string_view whole) {
       if (whole.find(said) != whole.npos) return true;
-      const std::string quoted = json_text(json::value(said));
-      return whole.find(std::string_view(quoted).substr(1, quoted.size() - 2)) != whole.npos;
+      const std::string written = without_blanks(whole);
+      const std::string quoted = without_blanks(json_text(json::value(said)));
+      return written.find(without_blanks(said)) != written.npos ||
+             written.find(std::string_view(quoted).substr(1, quoted.size() - 2)) != written.npos;
     };
     if (places_[i] && is_in(written_of(i))) return true;
     if (i > 0 && places_[i]) return false;
@@ -134,7 +140,6 @@ class AnswerFinder {
 
   /// Whether a mark in place of the text is written.
   bool writes_mark_for(std::size_t i, std::string_view text) const {
-    constexpr const char* kMark = "Xq7Zk2Jv9W";
     json::array messages = row_.messages;
     const auto replace = [&](auto&& self, json::value& value) -> void {
       if (value == json::value(text)) value = kMark;
@@ -161,25 +166,46 @@ class AnswerFinder {
     const auto [begin, end] = *result_.last_answer;
     const auto answer = std::string_view(chat_.text).substr(begin, end - begin);
     std::string_view said = text.get_string();
-    if (answer.find(said) == answer.npos) said = stripped(said);
+    if (answer.find(said) == answer.npos) said = trimmed(said);
     const std::size_t at = answer.rfind(said);
     if (!said.empty() && at != answer.npos) result_.ending = answer.substr(at + said.size());
   }
 
-  /// Whether what is written of the message names each tool that it calls, in order.
+  /// Whether the name of each tool that the message calls is written.
   bool writes_calls_of(std::size_t i) const {
-    const json::value* calls = message(i).if_contains("tool_calls");
-    if (calls == nullptr || !places_[i]) return calls == nullptr;
-    const std::string text = written_of(i);
-    std::size_t at = 0;
-    for (const json::value& call : calls->get_array()) {
-      const json::value* name = function_of(call.get_object()).if_contains("name");
-      if (name == nullptr || !name->is_string()) continue;
-      at = text.find(std::string_view(name->get_string()), at);
-      if (at == text.npos) return false;
-      at += name->get_string().size();
+    if (!message(i).contains("tool_calls")) return true;
+    if (!places_[i]) return false;
+    if (!drops_calls_) drops_calls_ = dropped_calls();
+    return !(*drops_calls_)[i];
+  }
+
+  /// Which messages have a call whose name is not written, told by a mark in place of each name; none
+  /// where the template refuses such names.
+  std::vector<bool> dropped_calls() const {
+    std::vector<std::pair<std::size_t, std::string>> marks;  // by their messages
+    json::array messages = row_.messages;
+    for (std::size_t i = 0; i < count(); ++i) {
+      json::value* const calls = messages[i].get_object().if_contains("tool_calls");
+      if (calls == nullptr) continue;
+      for (json::value& call : calls->get_array()) {
+        json::value* const name = function_of(call.get_object()).if_contains("name");
+        if (name == nullptr || !name->is_string()) continue;
+        marks.emplace_back(i, concat(kMark, marks.size(), "n"));
+        *name = marks.back().second;
+      }
     }
-    return true;
+    std::vector<bool> drops(count(), false);
+    try {
+      const std::string text = rendered(format_, row_.variables, std::move(messages), false).text;
+      std::size_t at = 0;
+      for (const auto& [i, mark] : marks) {
+        const std::size_t found = text.find(mark, at);
+        drops[i] = drops[i] || found == text.npos;
+        if (found != text.npos) at = found;
+      }
+    } catch (const DataError&) {
+    }
+    return drops;
   }
 
   void find_answer(std::size_t i) {
@@ -268,6 +294,11 @@ class AnswerFinder {
   /// All from the completion's first message on.
   void find_completion() {
     const std::size_t i = row_.prompt_messages;
+    for (std::size_t j = i; j < count(); ++j) {
+      if (!is_wanted(j) || writes_calls_of(j)) continue;
+      result_.left_out = 1;
+      return;
+    }
     std::optional<std::size_t> begin;
     if (places_[i]) {
       if (const auto header = header_length(i, places_[i]->spans.front()))
@@ -329,6 +360,7 @@ class AnswerFinder {
   std::vector<Place> places_;
   GenerationPrompts prompts_;
   std::optional<std::string> end_before_others_;
+  mutable std::optional<std::vector<bool>> drops_calls_;
   RenderedRow result_;
 };
 

@@ -15,14 +15,14 @@ ChatRows::ChatRows(const ExampleFormat& format) : format_(format) {
 RenderedRow ChatRows::render(const json::object& example, const NormalRow& row) const {
   std::optional<RenderedRow> incomplete;
   std::optional<DataError> refusal;
-  for (const auto& [as_text, none] :
-       {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+  for (int variant = 0; variant < 8; ++variant) {
     MessageForm form = form_;
-    form.arguments_as_text = as_text;
-    form.none_beside_calls = none;
+    form.none_beside_calls = (variant & 1) != 0;
+    form.arguments_as_text = (variant & 2) != 0;
+    form.wraps_calls = (variant & 4) != 0;
     try {
       std::set<std::string> ignored;
-      const bool is_first = !as_text && !none;
+      const bool is_first = variant == 0;
       const NormalRow other = is_first ? NormalRow() : normal_row(example, form, ignored);
       const NormalRow& tried = is_first ? row : other;
       FoundAnswers found =

@@ -37,7 +37,9 @@ class ExampleReader {
         .columns = format_.columns,
         .wanted = keys_of_examples(),
         .called = format_.called,
-        .renaming = pair_columns(format_.chat.chat_template.has_value(), "COLUMN")};
+        .renaming = columns_of(
+            {.has_template = format_.chat.chat_template.has_value(), .pairs = format_.pairs},
+            "COLUMN")};
     examples_.files.push_back({path, {}});
     const TableVisitor visitor{
         [&](std::int64_t line, const json::object& example, const WideIntegers& wide) {
@@ -111,7 +113,24 @@ std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritt
         concat(keys.empty() ? "\"" : ", \"", key, "\" (", count, count == 1 ? " time)" : " times)");
   if (keys.empty()) return "";
   return concat("the chat template leaves out what the examples have as ", keys,
-                "; nothing is learned of it");
+                ", whole or in part; it is not learned");
+}
+
+/// `rest` follows "the role "x" is" or "the roles "x", "y" are".
+std::string told_of_roles(const std::set<std::string>& roles, const char* rest) {
+  if (roles.empty()) return "";
+  std::vector<std::string> names;
+  for (const std::string& role : roles)
+    names.push_back(json::serialize(json::value(role.substr(0, 40))));
+  names.resize(std::min<std::size_t>(names.size(), 8));
+  return concat(roles.size() == 1 ? "the role " : "the roles ", join(names),
+                roles.size() == 1 ? " is " : " are ", rest);
+}
+
+std::string told_of_empty_answers(std::int64_t answers) {
+  if (answers == 0) return "";
+  return concat(answers, answers == 1 ? " answer is" : " answers are",
+                " empty: the model learns to end its turn at once");
 }
 
 /// Names what takes no part: more of them than anybody reads are counted.
@@ -174,6 +193,11 @@ std::vector<std::string> ExampleRows::notes() const {
                            "told apart"));
   for (const std::string& note :
        std::array{told_of_unused(findings), told_of_unwritten(findings.unwritten),
+                  told_of_roles(findings.said_roles, "read as system, user, assistant or tool"),
+                  told_of_roles(findings.other_roles,
+                                "none of system, developer, user, assistant and tool; what they "
+                                "say is written as the chat template has it, and no answer"),
+                  told_of_empty_answers(findings.empty_answers),
                   told_of_loose_ends(findings.loose_ends), told_of_untemplated(*this)})
     if (!note.empty()) notes.push_back(note);
   return notes;

@@ -1,6 +1,8 @@
 #include "src/fine_tuning/normal_message.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <optional>
 
 #include "hybrid_trainer/chat/chat_template.h"
@@ -51,15 +53,43 @@ void erase_nulls(json::object& object) {
     at = at->value().is_null() ? object.stable_erase(at) : at + 1;
 }
 
-/// ShareGPT's names of who speaks.
+/// The role that a name of a speaker means, in capitals or not; an unknown name as it is.
 std::string role_of(std::string_view from) {
   static constexpr std::pair<std::string_view, const char*> kRoles[] = {
-      {"human", "user"},        {"gpt", "assistant"},         {"model", "assistant"},
-      {"chatgpt", "assistant"}, {"bot", "assistant"},         {"observation", "tool"},
-      {"function", "tool"},     {"function_response", "tool"}};
+      {"system", "system"},     {"developer", "developer"},
+      {"user", "user"},         {"human", "user"},
+      {"prompter", "user"},     {"assistant", "assistant"},
+      {"gpt", "assistant"},     {"model", "assistant"},
+      {"chatgpt", "assistant"}, {"bot", "assistant"},
+      {"chatbot", "assistant"}, {"ai", "assistant"},
+      {"bing", "assistant"},    {"bard", "assistant"},
+      {"tool", "tool"},         {"observation", "tool"},
+      {"function", "tool"},     {"function_response", "tool"},
+      {"ipython", "ipython"},   {"function_call", "function_call"}};
+  std::string name(from);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto found =
-      std::ranges::find(kRoles, from, &std::pair<std::string_view, const char*>::first);
+      std::ranges::find(kRoles, name, &std::pair<std::string_view, const char*>::first);
   return found == std::end(kRoles) ? std::string(from) : found->second;
+}
+
+/// A message whose text stands under another key than "content". Throws DataError where the text
+/// cannot be told.
+void name_content(json::object& message) {
+  for (const char* key : {"content", "tool_calls", "function_call"})
+    if (message.contains(key)) return;
+  for (const char* key : {"text", "parts"}) {
+    const json::value* const held = message.if_contains(key);
+    if (held == nullptr || !(held->is_string() || held->is_array())) continue;
+    rename(message, key, "content");
+    return;
+  }
+  for (const auto& [key, value] : message)
+    if ((value.is_string() || value.is_array()) && key != "name" && !is_of_messages(key))
+      throw DataError(concat("a message has no \"content\": got \"", std::string_view(key),
+                             "\" under the role \"",
+                             std::string_view(message.at("role").get_string()),
+                             "\"; want {\"role\": …, \"content\": …}"));
 }
 
 /// ShareGPT has calls of tools in turns of their own, as JSON text.
@@ -140,7 +170,17 @@ void normalize_content(json::object& message, const MessageForm& form) {
 
 void normalize_call(json::value& call, const MessageForm& form) {
   if (!call.is_object()) throw DataError(concat("\"tool_calls\" holds ", shown(call)));
+  const bool is_flat = &function_of(call.get_object()) == &call.get_object();
+  if (form.wraps_calls && is_flat) {
+    json::value function = call;
+    call = json::object{{"type", "function"}, {"function", std::move(function)}};
+  }
   json::object& function = function_of(call.get_object());
+  if (const json::value* held = function.if_contains("arguments");
+      held != nullptr && held->is_null())
+    function.erase("arguments");
+  for (const char* key : {"parameters", "args", "input"})
+    if (!function.contains("arguments")) rename(function, key, "arguments");
   json::value& arguments = function["arguments"];
   if (arguments.is_null() || arguments == json::value("")) arguments = json::object{};
   const auto held = arguments.is_string() ? parsed(arguments.get_string()) : std::nullopt;
@@ -181,10 +221,8 @@ void name_reasoning(json::object& message) {
   }
 }
 
-/// Texts that a template may leave out without a word, by their keys: all but what is learned, which
-/// the answer finder looks for.
-std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message,
-                                                               bool is_learned) {
+/// Texts that a template may leave out without a word, by their keys.
+std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message) {
   std::vector<std::pair<std::string, std::string>> texts;
   const auto add = [&](const std::string& name, const json::value* value) {
     const bool is_text = value != nullptr && value->is_string() &&
@@ -195,7 +233,6 @@ std::vector<std::pair<std::string, std::string>> notable_texts(const json::objec
   for (const char* key : {"reasoning_content", "thinking", "reasoning"})
     if (add(key, message.if_contains(key))) break;
   for (const char* key : {"tool_plan", "refusal"}) add(key, message.if_contains(key));
-  if (is_learned) return texts;
   const json::value& content = message.at("content");
   const json::array* const parts = content.if_array();
   const bool is_part = parts != nullptr && !parts->empty() && (*parts)[0].is_object();
@@ -205,6 +242,31 @@ std::vector<std::pair<std::string, std::string>> notable_texts(const json::objec
 }
 
 }  // namespace
+
+std::string speaker_of(const json::value& message) {
+  const json::object* const object = message.if_object();
+  if (object == nullptr) return "";
+  for (const char* key : {"role", "from"}) {
+    const json::value* const speaker = object->if_contains(key);
+    if (speaker == nullptr || !speaker->is_string()) continue;
+    const std::string role = role_of(speaker->get_string());
+    return role == "function_call" ? "assistant" : role;
+  }
+  return "";
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
+bool is_of_messages(std::string_view key) {
+  static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
+                                    "thinking",     "reasoning", "tool_plan",  "refusal",
+                                    "tool_call_id", "id"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
 
 std::string json_text(const json::value& value) {
   static const ChatTemplate writer("{{ value | tojson }}", "tojson");
@@ -248,15 +310,17 @@ NormalMessage normal_message(const json::value& given, const MessageForm& form,
   json::value* role = message.if_contains("role");
   if (role == nullptr || !role->is_string())
     throw DataError(concat("a message has no \"role\": ", shown(given)));
-  *role = role_of(role->get_string());
+  const json::value said = *role;
+  *role = role_of(said.get_string());
+  if (object->contains("role") && *role != said) normal.said_role = said.get_string();
   for (const char* key : kUnused)
     if (message.contains(key)) unused.insert(key);
   normal.trains = takes_trains(message);
+  name_content(message);
   name_calls(message);
   normalize_calls(message, form);
   normalize_content(message, form);
-  const bool is_answer = message.at("role") == json::value("assistant");
-  normal.notable = notable_texts(message, is_answer && normal.trains);
+  normal.notable = notable_texts(message);
   name_reasoning(message);
   return normal;
 }

@@ -16,12 +16,14 @@ struct MessageForm {
   bool arguments_as_text = false;  // of a tool call; else the object
   bool none_beside_calls = false;  // content that is empty beside tool calls: null, else ""
   bool content_as_parts = false;   // a list with one text part; else the text
+  bool wraps_calls = false;        // each call's name and arguments stand under "function"
 };
 
 /// A message of a row as templates read it, and what the row says of it.
 struct NormalMessage {
   boost::json::object message;
-  bool trains = true;  // "weight", "train", …
+  bool trains = true;       // "weight", "train", …
+  std::string said_role{};  // under "role", where templates have another name for it
   /// The key and what it holds, of texts that a template may leave out.
   std::vector<std::pair<std::string, std::string>> notable{};
 };
@@ -32,6 +34,16 @@ struct NormalMessage {
 /// and nothing here. Throws DataError "what is wrong".
 NormalMessage normal_message(const boost::json::value& given, const MessageForm& form,
                              std::set<std::string>& unused);
+
+/// Who says a message by "role" or "from", as templates name the speaker: "assistant", "user", …; "" of
+/// what is no message.
+std::string speaker_of(const boost::json::value& message);
+
+/// Whether a key of a message is read everywhere, or its text is told where a template leaves it out.
+bool is_of_messages(std::string_view key);
+
+/// A text without the white space around it.
+std::string_view trimmed(std::string_view text);
 
 /// As Python's json.dumps.
 std::string json_text(const boost::json::value& value);

@@ -97,6 +97,7 @@ class RowReader {
       row_.notable.push_back({row_.messages.size(), name, std::move(text)});
     row_.messages.push_back(std::move(normal.message));
     row_.trains.push_back(normal.trains);
+    if (!normal.said_role.empty()) row_.said_roles.insert(std::move(normal.said_role));
     row_.is_chat = true;
   }
 

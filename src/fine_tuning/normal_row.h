@@ -21,6 +21,7 @@ struct NormalRow {
     std::string key, text;
   };
   std::vector<Notable> notable;
+  std::set<std::string> said_roles{};  // that are read as others, by capitals or a common name
   /// Of a chat in two lists: the messages of the prompt; all behind them is trained on.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and whatever else the row gives its template

@@ -12,10 +12,11 @@ struct Preference {
   bool is_instruction = false;     // the prompt is made of several members
   bool has_conversations = false;  // the row has a member of that name
   std::string unnamed{};           // other members that are texts, for messages
+  BeginsTokens begins_tokens{};
 };
 
-/// Makes "prompt" with "completion" of both halves. If there is no prompt, or the halves repeat it, it is
-/// what both begin with. Throws DataError.
+/// Makes "prompt" with "completion" of both halves. Without a prompt it is what both begin with; chats that
+/// repeat it keep it once, others go on from it. Throws DataError.
 ShapedRow preference_row(const Preference& given);
 
 }  // namespace hybrid_trainer

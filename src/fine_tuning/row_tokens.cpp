@@ -39,11 +39,20 @@ class RowTokens {
     const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
     if (!begins_with(row_.tokens, prompt))
       throw DataError(
-          "the prompt's tokens are not how the tokens of the whole begin; where it ends with a "
-          "space, begin the completion with it instead");
+          concat("the prompt's tokens are not how the tokens of the whole begin; begin the "
+                 "completion with "
+                 "a space, and end the prompt without one",
+                 format_.chat.chat_template
+                     ? ", or make chats: --columns instruction=prompt,output=completion"
+                     : ""));
     row_.learnt.assign(row_.tokens.size(), false);
     learn(prompt.size(), row_.tokens.size());
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
+  }
+
+  /// Whether the tokens of a text begin with those of its start.
+  bool begins_document(const std::string& start, const std::string& text) const {
+    return begins_with(encoded_document(text), encoded_document(start));
   }
 
   /// What a decoder writes of a source that its encoder reads.
@@ -169,12 +178,32 @@ bool names_a_tool(std::string_view text, const json::value& tools) {
   return !has_names;
 }
 
-/// Members of messages that every template reads, or whose texts NormalRow::notable has.
-bool is_of_messages(std::string_view key) {
-  static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
-                                    "thinking",     "reasoning", "tool_plan",  "refusal",
-                                    "tool_call_id", "id"};
-  return std::ranges::find(kKeys, key) != kKeys.end();
+std::string_view role_of(const json::value& message) {
+  return message.get_object().at("role").get_string();
+}
+
+/// Whether a message that is learned says nothing at all.
+bool is_empty_answer(const json::object& message) {
+  for (const char* key : {"tool_calls", "reasoning_content", "tool_plan", "refusal"})
+    if (message.contains(key)) return false;
+  const json::value& content = message.at("content");
+  const json::array* const parts = content.if_array();  // of MessageForm
+  return content.is_null() || content == json::value("") ||
+         (parts != nullptr && parts->size() == 1 && (*parts)[0].is_object() &&
+          (*parts)[0].at("text") == json::value(""));
+}
+
+/// Throws DataError if a completion does not begin and end with what the assistant says.
+void check_completion(const NormalRow& row) {
+  for (const std::size_t i : {row.prompt_messages, row.messages.size() - 1}) {
+    const std::string_view role = role_of(row.messages[i]);
+    if (row.prompt_messages == 0 || !row.trains[i] || role == "assistant" || role == "tool" ||
+        role == "ipython")
+      continue;
+    throw DataError(concat(
+        "the answer ", i == row.prompt_messages ? "begins" : "ends", " with a turn of the role ",
+        json::serialize(json::value(role.substr(0, 40))), ", want \"assistant\""));
+  }
 }
 
 /// Throws DataError if none of the turns is an answer that may be learned.
@@ -182,7 +211,7 @@ void check_roles(const NormalRow& row) {
   std::set<std::string> roles;
   bool has_answer = row.prompt_messages > 0;
   for (const json::value& message : row.messages) {
-    const std::string role(message.get_object().at("role").get_string());
+    const std::string role(role_of(message));
     has_answer = has_answer || role == "assistant";
     roles.insert(json::serialize(json::value(role.substr(0, 40))));
   }
@@ -202,8 +231,14 @@ void end_of_line_goes(json::object& example) {
 
 MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
   const bool has_template = format_.chat.chat_template.has_value() && !format_.source;
-  ShapedRow shaped =
-      shaped_row(example, {.has_template = has_template, .pairs = format_.pairs}, wide);
+  ShapedRow shaped = shaped_row(example,
+                                {.has_template = has_template,
+                                 .pairs = format_.pairs,
+                                 .begins_tokens =
+                                     [this](const std::string& start, const std::string& text) {
+                                       return RowTokens(format_).begins_document(start, text);
+                                     }},
+                                wide);
   if (format_.source && shaped.shape == RowShape::kAlpaca) end_of_line_goes(shaped.example);
   MadeRow made{
       shaped.shape, make_row(shaped.example, wide, shaped.used), {}, shaped.chosen_columns};
@@ -222,8 +257,11 @@ ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& w
     tokens.learn_text(row.prompt, row.completion);
     const bool may_be_chat = format_.chat.chat_template && !row.prompt.empty();
     if (may_be_chat && !tokens.spells_special_tokens(row.prompt)) ++findings_.untemplated;
-    return std::move(tokens).run();
+    ExampleRow made = std::move(tokens).run();
+    findings_.empty_answers += row.completion.empty() ? 1 : 0;
+    return made;
   }
+  check_completion(row);
   const RenderedRow chat = chats_.render(example, row);
   if (chat.targets.empty()) check_roles(row);
   tokens.learn_chat(chat);
@@ -271,16 +309,57 @@ void RowMaker::note_unused(const json::object& example, const Names& used) {
 /// What the template leaves out of a row.
 void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) {
   used.insert(row.used.begin(), row.used.end());
+  findings_.said_roles.insert(row.said_roles.begin(), row.said_roles.end());
   for (const std::string& key : chat.unwritten) ++findings_.unwritten[key];
   const json::value& tools = row.variables.at("tools");
   if (tools.is_array() && !names_a_tool(chat.text, tools)) ++findings_.unwritten["tools"];
   for (const auto& [key, value] : row.variables)
     if (key != "tools" && !value.is_null() && !is_named_in_template(row, key))
       ++findings_.unwritten[key];
-  for (const json::value& message : row.messages)
-    for (const auto& [key, value] : message.get_object())
-      if (!is_of_messages(key) && !is_named_in_template(row, key))
-        findings_.unused_of_messages.insert(key);
+  for (std::size_t i = 0; i < row.messages.size(); ++i) {
+    const json::object& message = row.messages[i].get_object();
+    const std::string role(role_of(row.messages[i]));
+    static constexpr std::array kRoles{"system",    "developer", "user",
+                                       "assistant", "tool",      "ipython"};
+    const bool is_written =
+        std::ranges::find(chat.unwritten, "content of " + role) == chat.unwritten.end();
+    if (std::ranges::find(kRoles, role) == kRoles.end() && is_written)
+      findings_.other_roles.insert(role);
+    const bool is_learned = row.trains[i] && role == "assistant" && i >= row.prompt_messages;
+    findings_.empty_answers += is_learned && is_empty_answer(message) ? 1 : 0;
+    for (const auto& [key, value] : message)
+      if (!is_of_messages(key) && !is_read(row, i, key)) findings_.unused_of_messages.insert(key);
+    const json::value* const calls = message.if_contains("tool_calls");
+    if (calls != nullptr) note_calls(row, calls->get_array());
+  }
+}
+
+/// Whether the template writes another text without a key of a message: told by the first message of
+/// each role that has the key.
+bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
+  if (!is_named_in_template(row, key)) return false;
+  const std::string place = concat(role_of(row.messages[i]), " ", key);
+  const bool has_tools = row.variables.at("tools").is_array();
+  const auto [entry, is_new] = read_[has_tools ? 1 : 0].try_emplace(place, true);
+  if (!is_new) return entry->second;
+  json::array others = row.messages;
+  others[i].get_object().erase(key);
+  try {
+    entry->second = rendered(format_, row.variables, row.messages, false).text !=
+                    rendered(format_, row.variables, std::move(others), false).text;
+  } catch (const DataError&) {  // the template wants it
+  }
+  return entry->second;
+}
+
+/// Names members of calls that no template has.
+void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
+  static constexpr std::array kKeys{"id", "type", "index", "function", "name", "arguments"};
+  for (const json::value& call : calls)
+    for (const json::object* part : {&call.get_object(), &function_of(call.get_object())})
+      for (const auto& [key, value] : *part)
+        if (std::ranges::find(kKeys, key) == kKeys.end() && !is_named_in_template(row, key))
+          findings_.unused_of_messages.insert(concat("tool_calls.", std::string_view(key)));
 }
 
 /// An answer has no end token and ends with this, in which there may be one before other text.

@@ -40,12 +40,15 @@ class RowMaker {
   bool is_named_in_template(const NormalRow& row, const std::string& key);
   void note_unused(const boost::json::object& example, const Names& used);
   void note(const NormalRow& row, const RenderedRow& chat, Names& used);
+  bool is_read(const NormalRow& row, std::size_t i, const std::string& key);
+  void note_calls(const NormalRow& row, const boost::json::array& calls);
   void note_ending(const std::string& ending);
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;
   /// By template: of chats without and with tools.
   std::array<std::map<std::string, bool>, 2> named_in_template_;
+  std::array<std::map<std::string, bool>, 2> read_;  // by the role and the key of a message
 };
 
 }  // namespace hybrid_trainer

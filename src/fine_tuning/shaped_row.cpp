@@ -24,23 +24,51 @@ bool is_of_some_shape(std::string_view key) {
   return std::ranges::find(kShapeKeys, key) != kShapeKeys.end();
 }
 
-/// Whether a message is what the assistant says.
-bool is_answer(const json::value& message) {
-  const json::object* const object = message.if_object();
-  if (object == nullptr) return false;
-  for (const char* key : {"role", "from"})
-    for (const char* speaker : {"assistant", "gpt", "model", "chatgpt", "bot", "function_call"})
-      if (const json::value* said = object->if_contains(key))
-        if (*said == json::value(speaker)) return true;
-  return false;
-}
+bool is_answer(const json::value& message) { return speaker_of(message) == "assistant"; }
 
 bool is_empty_text(const json::value& value) {
   return value.is_string() && value.get_string().empty();
 }
 
+/// Whether a text is a list of objects as Python prints it.
+bool is_python_list(std::string_view text) {
+  text = trimmed(text);
+  return text.starts_with("[{'") && text.ends_with("}]");
+}
+
+[[noreturn]] void refuse_python_list(std::string_view key) {
+  throw DataError(concat("\"", key, "\" is a list as Python prints it, and no JSON; write it with ",
+                         "json.dumps(", key, ")"));
+}
+
+/// The list of messages that a text is in JSON; none of any other text.
+std::optional<json::value> messages_in(std::string_view text) {
+  if (!trimmed(text).starts_with("[")) return {};
+  WideIntegers wide;
+  std::optional<json::value> list;
+  try {
+    list = parse_python_json(text, "", kLongestList, wide);
+  } catch (const DataError&) {
+    return {};
+  }
+  const json::array* const items = list->if_array();
+  if (items == nullptr || items->empty() ||
+      !std::ranges::all_of(*items, [](const json::value& one) { return !speaker_of(one).empty(); }))
+    return {};
+  check_integers(*list, wide);
+  return list;
+}
+
 /// A table's cell has a list of messages as JSON text.
 void read_lists(json::object& row) {
+  for (const char* key : {"prompt", "completion", "chosen", "rejected"}) {
+    json::value* const value = row.if_contains(key);
+    if (value == nullptr || !value->is_string()) continue;
+    const std::string_view text = value->get_string();
+    const bool has_role = text.find("'role':") != text.npos || text.find("'from':") != text.npos;
+    if (is_python_list(text) && has_role) refuse_python_list(key);
+    if (auto list = messages_in(text)) *value = *std::move(list);
+  }
   for (const char* key : {"messages", "conversations", "history"}) {
     json::value* const value = row.if_contains(key);
     if (value == nullptr || !value->is_string()) continue;
@@ -52,6 +80,7 @@ void read_lists(json::object& row) {
     try {
       *value = parse_python_json(value->get_string(), concat("\"", key, "\""), kLongestList, wide);
     } catch (const DataError&) {
+      if (is_python_list(value->get_string())) refuse_python_list(key);
       throw DataError(concat("\"", key, "\" is a text, and no list or JSON text of one"));
     }
     check_integers(*value, wide);
@@ -154,14 +183,10 @@ class ShapeReader {
     return found.front().shape;
   }
 
-  /// Whether the chosen answer goes on from the list, and does not repeat it.
+  /// Whether the chosen answer goes on from the list.
   bool is_prompt_of_preference(const char* key) const {
     const json::value* const list = held(row_, key);
-    if (!list->is_array()) return true;
-    const json::value& chosen = row_.at("chosen");
-    const bool repeats = chosen.is_array() && !chosen.get_array().empty() &&
-                         chosen.get_array().front() == list->get_array().front();
-    return !repeats && !is_answer(list->get_array().back());
+    return !list->is_array() || !is_answer(list->get_array().back());
   }
 
   /// "prompt", or a list of messages, or what an instruction asks; else none, and the answers begin
@@ -186,7 +211,8 @@ class ShapeReader {
                                     .prompt = std::move(prompt),
                                     .is_instruction = is_instruction,
                                     .has_conversations = row_.contains("conversations"),
-                                    .unnamed = unnamed});
+                                    .unnamed = unnamed,
+                                    .begins_tokens = reading_.begins_tokens});
     row.used = std::move(used_);
     return row;
   }
@@ -205,10 +231,15 @@ class ShapeReader {
 
   /// What answers an instruction; null where nothing does.
   const char* answer_key() const {
-    for (const char* key : {"output", "response"})
-      if (held(row_, key) != nullptr) return key;
     const bool is_pair = held(row_, "prompt") != nullptr;
-    return !is_pair && held(row_, "completion") != nullptr ? "completion" : nullptr;
+    const char* empty = nullptr;
+    for (const char* key : {"output", "response", "completion"}) {
+      const json::value* const value = held(row_, key);
+      if (value == nullptr || (is_pair && key == std::string_view("completion"))) continue;
+      if (!is_empty_text(*value)) return key;
+      if (empty == nullptr) empty = key;
+    }
+    return empty;
   }
 
   /// What a row lacks whose keys are those of a shape; "" where they are not.
@@ -241,12 +272,11 @@ class ShapeReader {
                      is_nothing ? " (empty)" : "");
     }
     throw DataError(concat(
-        "want \"text\", or \"prompt\" with \"completion\", or \"messages\", a list of "
-        "messages, or another shape of docs/FINETUNING_DATA.md; got ",
-        keys.empty() ? "no keys" : keys,
-        keys.empty()
-            ? ""
-            : concat("; --columns ", pair_columns(reading_.has_template, "KEY"), " renames them")));
+        reading_.pairs ? "want \"prompt\", \"chosen\" and \"rejected\""
+                       : "want \"text\", or \"prompt\" with \"completion\", or \"messages\", a "
+                         "list of messages",
+        ", or another shape of docs/FINETUNING_DATA.md; got ", keys.empty() ? "no keys" : keys,
+        keys.empty() ? "" : concat("; --columns ", columns_of(reading_, "KEY"), " renames them")));
   }
 
   /// Turns before the instruction: pairs of what was asked and answered.
@@ -268,7 +298,7 @@ class ShapeReader {
     const std::string text = text_under("instruction");
     std::string input = text_under("input");
     if (input.empty()) input = text_under("context");
-    return input.empty() ? text : text + between + input;
+    return text.empty() || input.empty() ? text + input : text + between + input;
   }
 
   /// What the instruction asks: messages, or a text whose last line is complete.
@@ -334,6 +364,11 @@ const std::vector<std::string>& keys_of_examples() {
 std::string pair_columns(bool has_template, std::string_view column) {
   return has_template ? concat("instruction=", column, ",output=", column)
                       : concat("prompt=", column, ",completion=", column);
+}
+
+std::string columns_of(const RowReading& reading, std::string_view column) {
+  if (!reading.pairs) return pair_columns(reading.has_template, column);
+  return concat("prompt=", column, ",chosen=", column, ",rejected=", column);
 }
 
 const json::value* held(const json::object& row, const char* key) {

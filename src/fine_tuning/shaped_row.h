@@ -2,6 +2,7 @@
 
 #include <array>
 #include <boost/json.hpp>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,11 +30,18 @@ struct ShapedRow {
 inline constexpr std::array kBeside{"system", "tools", "functions", "documents",
                                     "chat_template_kwargs"};
 
+/// Whether the tokens of a start are those that the whole text begins with.
+using BeginsTokens = std::function<bool(const std::string& start, const std::string& text)>;
+
 /// How rows are read.
 struct RowReading {
-  bool has_template = false;  // a chat template writes chats
-  bool pairs = false;         // rows are pairs of answers, whatever else they hold
+  bool has_template = false;     // a chat template writes chats
+  bool pairs = false;            // rows are pairs of answers, whatever else they hold
+  BeginsTokens begins_tokens{};  // null where every start does
 };
+
+/// What --columns may say of rows without a shape: "prompt=KEY,completion=KEY".
+std::string columns_of(const RowReading& reading, std::string_view column);
 
 /// Whether a row has something under a key: no null and no empty list.
 const boost::json::value* held(const boost::json::object& row, const char* key);

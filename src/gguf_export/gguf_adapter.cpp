@@ -27,13 +27,14 @@ bool says_something(const json::object& config, const char* key) {
 }
 
 /// Throws DataError of the first key that asks for more than one scale and one rank.
-void check_plain(const json::object& config, const AdapterFolder& adapter, const fs::path& folder) {
+void check_plain(const json::object& config, const AdapterFolder& adapter,
+                 const std::string& called) {
   std::string key;
   for (const char* one : {"use_dora", "rank_pattern", "alpha_pattern", "target_parameters"})
     if (key.empty() && says_something(config, one)) key = one;
   if (key.empty() && !adapter.weights_beside.empty()) key = adapter.weights_beside.front();
   if (key.empty()) return;
-  throw DataError(concat(folder.string(), ": ", key, " has no place in a GGUF file of an adapter; ",
+  throw DataError(concat(called, ": ", key, " has no place in a GGUF file of an adapter; ",
                          "merge the adapter instead (--merge)"));
 }
 
@@ -44,7 +45,7 @@ struct Matrix {
   bool is_b = false;
 };
 
-Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const fs::path& folder) {
+Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const std::string& called) {
   for (const bool is_b : {false, true}) {
     const std::string_view end = is_b ? ".lora_B.weight" : ".lora_A.weight";
     if (!tensor.starts_with(kPrefix) || !tensor.ends_with(end)) continue;
@@ -56,7 +57,7 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const fs::
     if (!is_b) matrix.name.change = GgufChange::kNone;
     return matrix;
   }
-  throw DataError(concat(folder.string(), ": the tensor ", tensor.substr(0, 200),
+  throw DataError(concat(called, ": the tensor ", tensor.substr(0, 200),
                          " has no place in a GGUF file of an adapter; merge it instead (--merge)"));
 }
 
@@ -65,7 +66,7 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const fs::
 void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const fs::path& path) {
   const AdapterFolder adapter = read_adapter_config(folder);
   const json::value value = read_json(folder / kAdapterConfig);
-  check_plain(value.get_object(), adapter, folder);
+  check_plain(value.get_object(), adapter, path.string());
   const LoraConfig& lora = adapter.config;
   // llama.cpp multiplies by alpha over the rank.
   const double root = has_root_scale(lora.variant) ? std::sqrt(static_cast<double>(lora.rank)) : 1;
@@ -77,7 +78,7 @@ void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const
   std::vector<Matrix> matrices;
   GgufPlan plan;
   for (const SafetensorsEntry& entry : file.entries()) {
-    matrices.push_back(matrix_of(entry.name, model, folder));
+    matrices.push_back(matrix_of(entry.name, model, path.string()));
     plan.push_back({.name = matrices.back().name.name, .shape = entry.tensor_shape()});
   }
   const Stream host(MemoryPool::create("host"));

@@ -131,6 +131,9 @@ GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::s
     std::ranges::move(more, std::back_inserter(values));
   };
   for (const auto& [key, text] : texts.license) values.push_back(gguf_text(key, text));
+  for (const auto& [key, number] : texts.sampling)
+    values.push_back(key.ends_with("top_k") ? gguf_count(key, static_cast<std::int64_t>(number))
+                                            : gguf_number(key, number));
   add(gguf_model_values(model.config(), path.string()));
   GgufVocabulary vocabulary =
       gguf_vocabulary(texts.tokenizer, texts.token_ids, model.config().vocabulary);

@@ -309,4 +309,13 @@ bool holds_adapter(const fs::path& folder) {
   return fs::exists(folder / kAdapterConfig, error);
 }
 
+std::string told_of_adapters_in(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (holds_adapter(entry.path())) found.push_back(entry.path().string());
+  std::ranges::sort(found);
+  return found.empty() ? "" : "; these folders in it hold adapters: " + join(found);
+}
+
 }  // namespace hybrid_trainer

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/shell_word.h"
+#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/hugging_face/adapter_files.h"
 #include "hybrid_trainer/hugging_face/file_layout.h"
@@ -239,7 +240,11 @@ static std::vector<ClassLabel> labels_in(const fs::path& file) {
 }
 
 AdapterFolder read_adapter_config(const fs::path& folder) {
+  const std::string others = told_of_adapters_in(folder);
+  if (!others.empty() && !holds_adapter(folder))
+    throw MissingInput(concat(folder.string(), ": holds no adapter", others));
   const AdapterContents contents(folder);
+  if (!others.empty()) warn(folder.string(), "its own adapter is read alone" + others);
   const std::set<std::string> beside = contents.weights_beside();
   warn_of_unknown_keys((folder / kAdapterConfig).string(), contents.config().unknown);
   return {.config = config_of(contents),

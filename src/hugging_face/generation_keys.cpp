@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/narrow.h"
 #include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/gguf/gguf_file.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/hugging_face/hugging_face_files.h"
 
@@ -139,6 +141,28 @@ fs::path first_with(const std::vector<fs::path>& folders, const char* name) {
   return {};
 }
 
+/// What the first GGUF file among these says of how tokens are drawn.
+GenerationKeys keys_of_gguf(const std::vector<fs::path>& models) {
+  GenerationKeys keys;
+  const auto model = std::ranges::find_if(models, [](const fs::path& path) {
+    return fs::is_regular_file(path) && GgufFile::is_one(path);
+  });
+  if (model == models.end()) return keys;
+  const GgufFile file(*model);
+  const auto number = [&](const char* name) -> std::optional<double> {
+    const auto held = file.number(concat("general.sampling.", name));  // as f32
+    return held ? std::optional(std::round(*held * 1e6) / 1e6) : std::nullopt;
+  };
+  keys.temperature = number("temp");
+  keys.top_k = file.count("general.sampling.top_k");
+  keys.top_p = number("top_p");
+  keys.min_p = number("min_p");
+  keys.rules.repetition_penalty = number("penalty_repeat").value_or(1);
+  if (keys.temperature || keys.top_k || keys.top_p || keys.min_p) keys.draws = true;
+  if (keys.draws || keys.rules.repetition_penalty != 1) keys.file = *model;
+  return keys;
+}
+
 }  // namespace
 
 std::int64_t GenerationKeys::longest(std::int64_t begun, std::int64_t context) const {
@@ -157,6 +181,7 @@ void GenerationKeys::require_honored() const {
 GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
   const fs::path config = first_with(folders, "config.json");
   const fs::path apart = first_with(folders, "generation_config.json");
+  if (apart.empty() && config.empty()) return keys_of_gguf(folders);
   const KeyReader reader(apart.empty() ? config : apart);
   // Without its type, rules would be destroyed twice where a later value throws (GCC 12).
   GenerationKeys keys{

@@ -17,15 +17,18 @@ namespace {
 
 constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
 /// Throws DataError where the examples are for another way to train.
-void refuse_preferences(const ExampleRows& read) {
+void refuse_preferences(const ExampleRows& read, bool measured) {
   if (read.pairs.empty()) return;
   const ExampleRow& first = read.pairs.front().chosen;
   const std::string& columns = read.pairs.front().chosen_columns;
   throw DataError(concat(read.place(first.file, first.line, true),
                          " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ",
-                         read.pairs.size(), " of ", read.pairs.size() + read.rows.size(),
-                         " rows; train on them with --objective dpo",
-                         columns.empty() ? "" : ", or learn the chosen answers alone with ",
+                         read.pairs.size(), " of ", read.pairs.size() + read.rows.size(), " rows; ",
+                         measured ? "a run with objective dpo or orpo is measured on them"
+                                  : "train on them with --objective dpo",
+                         columns.empty() ? ""
+                         : measured      ? ", or measure the chosen answers alone with "
+                                         : ", or learn the chosen answers alone with ",
                          columns.empty() ? "" : "--columns " + columns));
 }
 
@@ -37,8 +40,9 @@ RowSplit first_split(const std::filesystem::path& path, std::initializer_list<Ro
 }
 
 /// Of a file called `name`.
-std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, ExampleData& data) {
-  refuse_preferences(read);
+std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
+                                   ExampleData& data) {
+  refuse_preferences(read, measured);
   for (const auto& [line, reason, file] : read.refused)
     data.refused.push_back(concat(read.place(file, line, true), " is refused: ", reason));
   for (const std::string& note : read.notes()) data.notes.push_back(concat(name, ": ", note));
@@ -88,9 +92,11 @@ ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokeni
   const auto read = [&](const std::filesystem::path& path, RowSplit split) {
     const std::string name = files.called.empty() ? path.string() : files.called;
     format.split = split;
-    if (files.heard_seconds == 0) return taken_rows(read_example_rows(path, format), name, data);
+    if (files.heard_seconds == 0)
+      return taken_rows(read_example_rows(path, format), name, files.measured, data);
     const SpeechTokens tokens = read_speech_tokens(tokenizer, files.generation);
-    return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name, data);
+    return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name,
+                      files.measured, data);
   };
   const RowSplit split = files.measured
                              ? first_split(files.examples, {RowSplit::kTest, RowSplit::kValidation})

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
+#include "hybrid_trainer/io/checksum.h"
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/optim/make_optimizer.h"
@@ -68,6 +69,14 @@ void check_same_data(const RunData& before, const RunData& here) {
   const std::string tokens =
       concat(here.train_tokens, " training tokens, and the run was trained on ",
              before.train_tokens, same_length ? " others" : "");
+  const bool is_validation = same_length && !here.validation.empty() &&
+                             std::filesystem::is_regular_file(here.folder) &&
+                             before.checksum.starts_with(checksum_of_file(here.folder));
+  if (is_validation)
+    throw DataError(
+        concat(here.validation.string(), " holds other validation rows than the run had ",
+               "when it began, so its losses could not be compared; give --validation ",
+               "the run's own, ", shell_path(before.validation.string()), ", as it was"));
   throw DataError(told_of_other_data(here.folder, before.folder, tokens));
 }
 

@@ -337,6 +337,8 @@ class FineTuning final : public LanguageTask {
     const std::filesystem::path of_run = settings.run / "tokenizer";
     const bool goes_on = settings.resume && RunPaths{settings.run.string()}.hold_a_run();
     if (goes_on && holds_tokenizer(of_run)) return of_run;
+    if (settings.init_from && settings.adapter)
+      return tokenizer_beside(*settings.adapter, *settings.init_from);
     if (settings.init_from) return *settings.init_from;
     throw UsageError(concat(settings.data.string(),
                             " is a file of examples, which the tokenizer of a model's folder "

@@ -135,6 +135,10 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
     throw MissingInput(concat(base.string(),
                               ": the model that the run began with is not there, and ",
                               "other pairs are measured against it; put it back"));
+  if (!std::filesystem::exists(reference_file(paths)))
+    throw MissingInput(
+        concat(reference_file(paths), ": is not there; it tells with which model the ",
+               "run began, against which pairs are measured; bring it back from a ", "copy"));
   if (!base_of_reference(reference_file(paths))
            .starts_with(identity_of_start(base, data.adapter) + " "))
     throw DataError(concat(base.string(), data.adapter.empty() ? "" : " with ",

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/processor.h"
@@ -36,6 +37,18 @@ bool is_hub_name(const std::string& name) {
          name.find_first_not_of(kPlain, slash + 1) == std::string::npos;
 }
 
+/// Keys of a model's card, with those of GGUF files.
+constexpr std::pair<const char*, const char*> kLicenseKeys[] = {
+    {"license", "general.license"},
+    {"license_name", "general.license.name"},
+    {"license_link", "general.license.link"}};
+
+std::string_view without_blanks_around(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
 /// On one line.
 std::string line_of(const std::string& text) {
   std::string line = well_formed_utf8(text);
@@ -55,9 +68,7 @@ std::string markdown_of(const std::string& text) {
 }
 
 /// The value of a key in YAML: plain if it is an identifier, else a string in quotes, as JSON has it.
-std::string yaml_of(std::string text) {
-  if (text.size() > 1 && (text[0] == '"' || text[0] == '\'') && text.back() == text[0])
-    text = text.substr(1, text.size() - 2);
+std::string yaml_of(const std::string& text) {
   const bool is_plain = text.find_first_not_of(kPlain) == std::string::npos;
   return is_plain && std::isalpha(static_cast<unsigned char>(text[0])) ? text
                                                                        : json_string(line_of(text));
@@ -131,8 +142,8 @@ std::string front_matter(const fs::path& base, CardKind kind, const char* tag) {
   if (const std::string name = base.empty() ? "" : hub_name_of(base); !name.empty())
     text += concat("base_model: ", name,
                    "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");
-  if (const std::string license = base.empty() ? "" : license_of(base); !license.empty())
-    text += concat("license: ", yaml_of(license), "\n");
+  for (const auto& [key, value] : base.empty() ? LicenseTexts() : license_of(base))
+    text += concat(key, ": ", yaml_of(value), "\n");
   return text + "---\n";
 }
 
@@ -167,17 +178,52 @@ std::string training_of(const RunPaths& run, const RunData& data) {
 
 }  // namespace
 
-std::string license_of(const fs::path& model) {
-  if (GgufFile::is_one(model)) return GgufFile(model).text("general.license").value_or("");
+/// The first text that a line of YAML gives behind a key or a dash: without quotes, a comment, and the
+/// brackets of a list.
+static std::string scalar_of(std::string_view text) {
+  text = without_blanks_around(text);
+  const bool is_list = text.starts_with('[');
+  if (is_list) text = without_blanks_around(text.substr(1));
+  if (text.starts_with('"') || text.starts_with('\''))
+    return std::string(text.substr(1, text.substr(1).find(text[0])));
+  text = text.substr(0, text.find(" #"));
+  if (is_list) text = text.substr(0, text.find_first_of(",]"));
+  if (text.starts_with('#')) return "";
+  return std::string(without_blanks_around(text));
+}
+
+LicenseTexts license_of(const fs::path& model) {
+  LicenseTexts found;
+  if (GgufFile::is_one(model)) {
+    const GgufFile file(model);
+    for (const auto& [key, name] : kLicenseKeys)
+      if (const auto text = file.text(name); text && !text->empty()) found.emplace_back(key, *text);
+    return found;
+  }
   const fs::path card = model / "README.md";
-  if (!fs::is_regular_file(card)) return "";
+  if (!fs::is_regular_file(card)) return found;
   std::istringstream lines(read_text(card, kMostCardBytes));
-  std::string line;
-  if (!std::getline(lines, line) || line != "---") return "";
-  constexpr std::string_view kKey = "license: ";
-  while (std::getline(lines, line) && line != "---")
-    if (line.starts_with(kKey)) return line.substr(kKey.size());
-  return "";
+  std::string line, open;  // the key whose value follows as a list
+  bool is_inside = false;
+  while (std::getline(lines, line)) {
+    const std::string_view text = without_blanks_around(line);
+    if (!is_inside && text.empty()) continue;
+    if ((text == "---") == is_inside) break;
+    if (!std::exchange(is_inside, true) || text.empty() || text.starts_with('#')) continue;
+    if (!open.empty() && text.starts_with("- "))
+      found.emplace_back(open, scalar_of(text.substr(2)));
+    open.clear();
+    const bool is_nested = line.starts_with(' ') || line.starts_with('\t');
+    const std::size_t colon = text.find(':');
+    if (is_nested || colon == text.npos) continue;
+    const std::string key(without_blanks_around(text.substr(0, colon)));
+    const auto is_it = [&](const auto& one) { return key == one.first; };
+    if (std::ranges::none_of(kLicenseKeys, is_it)) continue;
+    const std::string value = scalar_of(text.substr(colon + 1));
+    if (value.empty()) open = key;
+    if (!value.empty()) found.emplace_back(key, value);
+  }
+  return found;
 }
 
 std::string model_card(const fs::path& source, CardKind kind) {

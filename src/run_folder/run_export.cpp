@@ -240,17 +240,26 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::p
 
 /// By the keys of GGUF files.
 std::vector<std::pair<std::string, std::string>> license_keys(const std::filesystem::path& base) {
-  if (base.empty()) return {};
-  if (!is_gguf_file(base)) {
-    const std::string license = license_of(base);
-    return license.empty() ? std::vector<std::pair<std::string, std::string>>()
-                           : std::vector{std::pair(std::string("general.license"), license)};
-  }
   std::vector<std::pair<std::string, std::string>> keys;
-  const GgufFile file(base);
-  for (const char* key : {"general.license", "general.license.name", "general.license.link"})
-    if (const auto text = file.text(key)) keys.emplace_back(key, *text);
+  for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
+    const std::string name = key == "license" ? key : concat("license.", key.substr(8));
+    keys.emplace_back("general." + name, std::move(text));
+  }
   return keys;
+}
+
+/// How tokens are drawn, by the keys of GGUF files.
+std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
+  std::vector<std::pair<std::string, double>> values;
+  const auto add = [&](const char* name, std::optional<double> value) {
+    if (value) values.emplace_back(concat("general.sampling.", name), *value);
+  };
+  add("temp", keys.temperature);
+  if (keys.top_k) add("top_k", static_cast<double>(*keys.top_k));
+  add("top_p", keys.top_p);
+  add("min_p", keys.min_p);
+  if (keys.rules.repetition_penalty != 1) add("penalty_repeat", keys.rules.repetition_penalty);
+  return values;
 }
 
 }  // namespace
@@ -268,8 +277,9 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   GgufExport result{.type = type};
   if (type.empty()) result.type = export_dtype(run) == DType::kBF16 ? "bf16" : "f16";
   const std::vector<float> before = probe_logits(model, output.string(), stream);
-  result.types = export_gguf(model, {*run.tokenizer, run.token_ids, license_keys(run.origin)},
-                             result.type, output, stream);
+  const GgufTexts texts{*run.tokenizer, run.token_ids, license_keys(run.origin),
+                        sampling_values(generation_keys_of(run))};
+  result.types = export_gguf(model, texts, result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
   result.tokens = compare_tokens(*run.tokenizer, output);
   visit_gguf_weights(output, model, model.config(),

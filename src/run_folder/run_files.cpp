@@ -364,13 +364,17 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                          hold_frozen(parameter, values, run.config.lora.base, stream);
                        });
   if (form == kFileBase) run.network->round_inputs(true);
-  open_tokenizer(run, holds_tokenizer(folder) ? folder : run.base);
+  open_tokenizer(run, tokenizer_beside(folder, run.base));
   run.token_ids = token_ids_in(run.base);
   const std::vector<std::int32_t> ends = end_token_ids_in(folder),
                                   of_base = end_token_ids_in(run.base);
   std::ranges::set_difference(ends, of_base, std::back_inserter(run.end_tokens));
   if (!run.end_tokens.empty()) run.token_ids = with_end_tokens(run.token_ids, run.end_tokens);
   return run;
+}
+
+fs::path tokenizer_beside(const fs::path& adapter, const fs::path& base) {
+  return holds_tokenizer(adapter) ? adapter : base;
 }
 
 GenerationKeys generation_keys_of(const TrainedRun& run) {

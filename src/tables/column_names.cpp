@@ -33,8 +33,8 @@ std::string ColumnNames::column_of(const std::string& name) const {
   return found == names_.end() ? name : found->column;
 }
 
-void ColumnNames::rename(json::object& row) const {
-  if (names_.empty()) return;
+std::vector<std::string> ColumnNames::rename(json::object& row) const {
+  std::vector<std::string> replaced;
   std::vector<std::optional<json::value>> values;
   for (const Name& one : names_) {
     const json::value* held = row.if_contains(one.column);
@@ -42,9 +42,13 @@ void ColumnNames::rename(json::object& row) const {
   }
   for (const Name& one : names_) row.erase(one.column);
   for (std::size_t i = 0; i < names_.size(); ++i) {
+    const json::value* const held = row.if_contains(names_[i].name);
+    if (held != nullptr && !held->is_null() && !names_[i].column.empty())
+      replaced.push_back(names_[i].name);
     row.erase(names_[i].name);
     if (values[i] && !names_[i].column.empty()) row[names_[i].name] = *std::move(values[i]);
   }
+  return replaced;
 }
 
 }  // namespace hybrid_trainer

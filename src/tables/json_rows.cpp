@@ -1,8 +1,10 @@
 #include "src/tables/json_rows.h"
 
 #include <algorithm>
+#include <array>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/text_file.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -22,7 +24,9 @@ std::vector<JsonRow> lines_of(std::string_view content) {
     const std::string_view text = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));
     ++line;
-    if (!trimmed(text).empty()) rows.push_back({line, text});
+    const bool is_marked = text.starts_with(kByteOrderMark);  // of a file behind another one
+    const std::string_view said = text.substr(is_marked ? kByteOrderMark.size() : 0);
+    if (!trimmed(said).empty()) rows.push_back({line, said});
   }
   return rows;
 }
@@ -51,6 +55,58 @@ std::size_t end_of_element(std::string_view text, std::size_t begin, char closin
   return text.npos;
 }
 
+struct Member {
+  std::string_view key, value;  // the key with its quotes
+};
+
+std::vector<Member> members_of(std::string_view object) {
+  std::vector<Member> members;
+  for (std::size_t begin = 1;;) {
+    const std::size_t end = end_of_element(object, begin, '}');
+    if (end == object.npos) return members;
+    const std::string_view member = trimmed(object.substr(begin, end - begin));
+    const std::size_t quote = member.find('"', 1);
+    const std::size_t colon = quote == member.npos ? quote : member.find(':', quote);
+    if (colon == member.npos) return {};
+    members.push_back({member.substr(0, quote + 1), trimmed(member.substr(colon + 1))});
+    if (object[end] == '}') return members;
+    begin = end + 1;
+  }
+}
+
+/// The name in a key's quotes.
+std::string_view name_of(std::string_view key) { return key.substr(1, key.size() - 2); }
+
+using Names = std::vector<std::string>;
+
+bool names_one_of(const std::vector<Member>& members, const Names& wanted) {
+  return std::ranges::any_of(members, [&](const Member& member) {
+    return std::ranges::find(wanted, name_of(member.key)) != wanted.end();
+  });
+}
+
+bool has_key(const std::vector<Member>& members, std::string_view name) {
+  return std::ranges::any_of(members, [&](const auto& one) { return name_of(one.key) == name; });
+}
+
+bool is_message(const std::vector<Member>& members) {
+  return has_key(members, "role") || (has_key(members, "from") && has_key(members, "value"));
+}
+
+/// Whether a list under the name is what is said in one row, whatever its elements are.
+bool is_chat_name(std::string_view name) {
+  static constexpr std::array kNames{"messages", "conversations", "conversation",
+                                     "chat",     "dialog",        "dialogue",
+                                     "turns",    "segments",      "history"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
+
+/// The first element of a list, if that is an object; else nothing.
+std::vector<Member> first_object_of(std::string_view list) {
+  const std::string_view inside = trimmed(list.substr(1));
+  return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
+}
+
 std::vector<JsonRow> elements_of(std::string_view array, const std::string& path) {
   std::vector<JsonRow> rows;
   for (std::size_t begin = 1;;) {
@@ -68,6 +124,10 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
       begin = end + 1;
       continue;
     }
+    const std::string_view behind = trimmed(array.substr(end + 1));
+    if (behind.starts_with('[') && is_message(first_object_of(array)))
+      throw DataError(concat(path, ": its lines are lists of messages without a name; want ",
+                             R"({"messages": […]} a line)"));
     if (end + 1 != array.size())
       throw DataError(concat(path, ": something follows the JSON array that it begins with; want ",
                              "one array, or one JSON object a line"));
@@ -106,51 +166,6 @@ std::vector<JsonRow> objects_of(std::string_view content) {
   }
 }
 
-struct Member {
-  std::string_view key, value;  // the key with its quotes
-};
-
-std::vector<Member> members_of(std::string_view object) {
-  std::vector<Member> members;
-  for (std::size_t begin = 1;;) {
-    const std::size_t end = end_of_element(object, begin, '}');
-    if (end == object.npos) return members;
-    const std::string_view member = trimmed(object.substr(begin, end - begin));
-    const std::size_t quote = member.find('"', 1);
-    const std::size_t colon = quote == member.npos ? quote : member.find(':', quote);
-    if (colon == member.npos) return {};
-    members.push_back({member.substr(0, quote + 1), trimmed(member.substr(colon + 1))});
-    if (object[end] == '}') return members;
-    begin = end + 1;
-  }
-}
-
-/// The name in a key's quotes.
-std::string_view name_of(std::string_view key) { return key.substr(1, key.size() - 2); }
-
-using Names = std::vector<std::string>;
-
-bool names_one_of(const std::vector<Member>& members, const Names& wanted) {
-  return std::ranges::any_of(members, [&](const Member& member) {
-    return std::ranges::find(wanted, name_of(member.key)) != wanted.end();
-  });
-}
-
-bool has_key(const std::vector<Member>& members, std::string_view name) {
-  return std::ranges::any_of(members, [&](const auto& one) { return name_of(one.key) == name; });
-}
-
-bool is_message(const std::vector<Member>& members) {
-  return (has_key(members, "role") && has_key(members, "content")) ||
-         (has_key(members, "from") && has_key(members, "value"));
-}
-
-/// The first element of a list, if that is an object; else nothing.
-std::vector<Member> first_object_of(std::string_view list) {
-  const std::string_view inside = trimmed(list.substr(1));
-  return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
-}
-
 /// pandas' name of the way in which a file's one object holds a table that is not rows; or "".
 std::string orientation_of(const std::vector<Member>& members) {
   const auto is_number = [](std::string_view name) {
@@ -163,6 +178,7 @@ std::string orientation_of(const std::vector<Member>& members) {
     are_rows = are_rows && is_object && is_number(name_of(key));
     are_columns = are_columns && !inner.empty() && is_number(name_of(inner.front().key));
     const std::string_view first = value.starts_with('[') ? trimmed(value.substr(1)) : "]";
+    if (is_chat_name(name_of(key)) && !first.starts_with('[')) return "";
     are_lists = are_lists && !first.starts_with('{') && !first.starts_with(']');
   }
   if (members.empty()) return "";
@@ -190,6 +206,7 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path, const Na
   if (lists.empty() || names_one_of(others, wanted)) return {};
   for (const Member& list : lists) {
     const std::vector<Member> first = first_object_of(list.value);
+    if (is_chat_name(name_of(list.key))) return {};
     if (names_one_of({list}, wanted) && (is_message(first) || !names_one_of(first, wanted)))
       return {};
   }
@@ -226,6 +243,10 @@ void check_elements(const JsonRows& found, const std::string& path, const Names&
 bool JsonRows::holds_objects() const {
   return std::ranges::any_of(rows,
                              [](const JsonRow& row) { return trimmed(row.text).starts_with('{'); });
+}
+
+bool JsonRows::begins_with_object() const {
+  return !rows.empty() && trimmed(rows.front().text).starts_with('{');
 }
 
 JsonRows json_rows(std::string_view content, const std::string& path, const Names& wanted) {

@@ -19,6 +19,7 @@ struct JsonRows {
   std::string array_key{};            // as JSON; of the array in the file's one object, or ""
   std::vector<std::string> others{};  // members of that object beside the array
   bool holds_objects() const;         // whether one of them begins as an object does
+  bool begins_with_object() const;    // the first of them
 };
 
 /// The rows of a file: its lines, but for empty ones; or JSON objects one behind the other, that go

@@ -34,6 +34,23 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
+/// The names of what lies beside files of rows and may hold more of them.
+std::vector<std::string> other_names_in(const fs::path& folder) {
+  static constexpr std::array kAside{".md",  ".png",  ".jpg", ".jpeg", ".gif", ".webp", ".bmp",
+                                     ".ppm", ".tiff", ".wav", ".flac", ".mp3", ".ogg",  ".mp4"};
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_aside = name.starts_with("README") || name.starts_with("LICENSE") ||
+                          std::ranges::find(kAside, ending_of(name)) != kAside.end();
+    if (name.starts_with('.') || describes_a_data_set(name) || is_aside) continue;
+    if (entry.is_directory() || (entry.is_regular_file() && has_name_of_rows(name))) continue;
+    names.push_back(concat(name, entry.exists() ? "" : " (leads nowhere)"));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 /// What the words of a file's name say, as datasets of Hugging Face and mlx-lm name their files:
 /// train.jsonl, test-00000-of-00001.parquet.
 std::optional<RowSplit> named_split(const fs::path& file) {
@@ -78,11 +95,15 @@ std::string folders_with_rows(const fs::path& folder) {
 
 }  // namespace
 
-bool has_name_of_rows(const fs::path& path) {
-  static constexpr std::array kEndings{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"};
+std::string ending_of(const fs::path& path) {
   std::string ending = path.extension().string();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::ranges::find(kEndings, ending) != kEndings.end();
+  return ending;
+}
+
+bool has_name_of_rows(const fs::path& path) {
+  static constexpr std::array kEndings{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"};
+  return std::ranges::find(kEndings, ending_of(path)) != kEndings.end();
 }
 
 bool is_folder_of_rows(const fs::path& path) {
@@ -101,10 +122,12 @@ std::vector<fs::path> row_files(const fs::path& path, RowSplit split) {
   if (!fs::is_directory(path, absent))
     return is_train ? std::vector{path} : std::vector<fs::path>();
   const std::vector<fs::path> all = files_in(path);
+  const std::vector<std::string> others =
+      all.empty() ? other_names_in(path) : std::vector<std::string>();
   if (all.empty())
-    throw MissingInput(concat(path.string(),
-                              ": is a folder without .jsonl, .json, .csv or .parquet files",
-                              folders_with_rows(path)));
+    throw MissingInput(
+        concat(path.string(), ": is a folder without .jsonl, .json, .csv or .parquet files",
+               others.empty() ? "" : "; it has ", shown(others), folders_with_rows(path)));
   const auto count = std::ranges::count(all, RowSplit::kTrain, split_of);
   if (count == 0) return is_train ? all : std::vector<fs::path>();
   std::vector<fs::path> files;
@@ -119,9 +142,16 @@ std::string told_of_other_files(const fs::path& path, std::initializer_list<RowS
     if (std::ranges::count(read, split) > 0) continue;
     for (const fs::path& file : row_files(path, split)) names.push_back(file.filename().string());
   }
-  if (names.empty()) return "";
-  return concat("does not read ", shown(std::move(names)),
-                ", whose names say another split; give the files that you mean, or rename them");
+  const std::vector<std::string> others =
+      fs::is_directory(path) ? other_names_in(path) : std::vector<std::string>();
+  std::string told;
+  if (!names.empty())
+    told = concat("does not read ", shown(std::move(names)),
+                  ", whose names say another split; give the files that you mean, or rename them");
+  if (!others.empty())
+    told += concat(told.empty() ? "" : "; ", "does not read ", shown(others),
+                   ", since rows are in .jsonl, .json, .csv and .parquet files");
+  return told;
 }
 
 std::string told_of_mixed_splits(const std::vector<fs::path>& files) {

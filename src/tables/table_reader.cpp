@@ -27,15 +27,23 @@ constexpr std::size_t kLargestText = std::size_t{16} << 30;
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
 bool is_parquet(const fs::path& path) {
-  constexpr std::string_view kMark = "PAR1";
+  constexpr std::string_view kMark = "PAR1", kPointer = "version https://git-lfs";
   const InputFile file(path);
-  std::string begin(std::min(kMark.size(), file.bytes()), '\0');
+  std::string begin(std::min(kPointer.size(), file.bytes()), '\0');
   file.read_at(begin.data(), begin.size(), 0);
-  return begin == kMark || path.extension() == ".parquet";
+  return begin.starts_with(kMark) || (ending_of(path) == ".parquet" && begin != kPointer);
 }
 
 bool is_table_by_name(const fs::path& path) {
-  return path.extension() == ".csv" || path.extension() == ".tsv";
+  return ending_of(path) == ".csv" || ending_of(path) == ".tsv";
+}
+
+/// Whether a value is a list of messages, which is one row without its name.
+bool is_list_of_messages(const json::value& value) {
+  const json::array* const list = value.if_array();
+  const json::object* const first =
+      list == nullptr || list->empty() ? nullptr : list->front().if_object();
+  return first != nullptr && (first->contains("role") || first->contains("from"));
 }
 
 /// Reads one file. Of the columns that are renamed it notes which it has seen.
@@ -48,6 +56,13 @@ class TableRows {
         visitor_(visitor) {}
 
   TableForm run() {
+    TableForm form = read();
+    form.unread.insert(form.unread.end(), replaced_.begin(), replaced_.end());
+    return form;
+  }
+
+ private:
+  TableForm read() {
     if (is_parquet(path_)) return read_parquet();
     const std::string content = read_text(path_, kLargestText);
     if (is_table_by_name(path_)) return read_csv(content);
@@ -61,7 +76,6 @@ class TableRows {
     return read_json(rows);
   }
 
- private:
   std::vector<std::string> wanted_columns() const {
     std::vector<std::string> columns;
     for (const std::string& name : reading_.wanted)
@@ -72,7 +86,7 @@ class TableRows {
 
   /// Whether what is no JSON has a first line with names that are looked for.
   bool is_table_by_content(const JsonRows& rows, std::string_view content) const {
-    if (rows.rows.empty() || rows.holds_objects()) return false;
+    if (rows.rows.empty() || rows.begins_with_object()) return false;
     const std::vector<std::string> wanted = wanted_columns();
     try {
       const std::vector<std::string> names = CsvRows(content, called_, wanted).names();
@@ -102,6 +116,8 @@ class TableRows {
       json::value value;
       try {
         value = parse_noted_json(text, "the line", kLongestLine, wide);
+        if (is_list_of_messages(value))
+          throw DataError("it is a list of messages without a name; want {\"messages\": […]}");
         if (!value.is_object()) throw DataError("it is no JSON object");
       } catch (const DataError& error) {
         const bool is_utf8 = valid_utf8_bytes(text, 0) == text.size();
@@ -117,6 +133,9 @@ class TableRows {
   }
 
   TableForm read_csv(std::string_view content) {
+    const std::string_view head = content.substr(0, content.find('\n'));
+    if (valid_utf8_bytes(head, 0) != head.size())
+      throw DataError(concat(called_, ": its first line has no names: ", not_utf8()));
     CsvRows rows(content, called_, wanted_columns());
     const std::vector<std::string>& names = rows.names();
     seen_.insert(names.begin(), names.end());
@@ -125,6 +144,8 @@ class TableRows {
     std::vector<CsvRows::Cell> cells;
     for (std::int64_t number = 1; rows.next(cells); ++number) {
       count_progress();
+      if (cells.front().text.starts_with(kByteOrderMark))  // of a file behind another one
+        cells.front().text.erase(0, kByteOrderMark.size());
       const auto refuse = [&](const std::string& reason) { visitor_.refused(number, reason); };
       if (cells.size() != names.size()) {
         refuse(concat("it has ", cells.size(), " cells, and the first line ", names.size()));
@@ -179,7 +200,7 @@ class TableRows {
   }
 
   void give(std::int64_t number, json::object& row, const WideIntegers& wide) {
-    reading_.columns.rename(row);
+    for (std::string& name : reading_.columns.rename(row)) replaced_.insert(std::move(name));
     visitor_.row(number, row, wide);
   }
 
@@ -206,6 +227,7 @@ class TableRows {
   const TableReading& reading_;
   const TableVisitor& visitor_;
   std::set<std::string> seen_;
+  std::set<std::string> replaced_;  // columns whose names others have taken
   std::vector<std::string> first_columns_;
 };
 

@@ -60,6 +60,17 @@ void Conversation::add(const char* role, const std::string& text) {
   messages_.push_back(message(role, text));
 }
 
+void Conversation::add_system(const std::string& text) {
+  add("system", text);
+  const json::object asked = message("user", "Hello");
+  try {
+    const std::string with = rendered({messages_.back(), asked});
+    if (with.find(text) == with.npos && with == rendered({asked}))
+      std::cerr << "warning: the chat template leaves out what --system says" << std::endl;
+  } catch (const DataError&) {  // the first answer says why it is refused
+  }
+}
+
 std::string Conversation::rendered(const json::array& messages) const {
   json::object variables;
   for (const auto& [name, token] : chat_.special_tokens) variables[name] = token;

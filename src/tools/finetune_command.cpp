@@ -311,7 +311,9 @@ void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings&
   }
   ExampleFiles files{.examples = asked.data,
                      .validation = asked.validation,
-                     .tokenizer = asked.model,
+                     .tokenizer = settings.adapter
+                                      ? tokenizer_beside(*settings.adapter, asked.model)
+                                      : fs::path(asked.model),
                      .now = now,
                      .vocabulary = config.model.vocabulary,
                      .context = config.model.context,
@@ -445,6 +447,14 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
+  if (!asked.adapter.empty() && asked.method == "dora" &&
+      !settings.config.lora.variant.ends_with("dora"))
+    throw UsageError(concat("hybrid finetune: --method dora: the adapter ", asked.adapter,
+                            " is of the variant ", settings.config.lora.variant,
+                            ", as which it is trained on; leave --method out"));
+  if (!asked.validation.empty() && asked.source.sets("data.validation_fraction"))
+    settings.notes.emplace_back(
+        "data.validation_fraction holds back no rows, since --validation has others");
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   divide_batch(asked, asked.ranks.value_or(1), settings.config);
   const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,

@@ -94,7 +94,7 @@ TrainedRun open_model(const std::string& folder, const Stream& stream, const Run
         concat(folder,
                std::filesystem::exists(folder) ? ": holds no run and no model" : ": does not exist",
                "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT",
-               how_to_download(folder)));
+               told_of_adapters_in(folder), how_to_download(folder)));
   std::optional<std::string> form;
   if (is_quantized_base(precision)) form = precision;
   TrainedRun run = load_trained_run(folder, stream, model_families(), weights, form);

@@ -5,8 +5,10 @@
 #include <iostream>
 #include <span>
 
+#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/files/pretty_json.h"
 #include "hybrid_trainer/files/text_file.h"
+#include "hybrid_trainer/files/utf8.h"
 #include "src/tools/overflow_option.h"
 
 namespace hybrid_trainer {
@@ -22,6 +24,11 @@ std::vector<std::string> prompt_lines(const std::string& file) {
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (valid_utf8_bytes(line, 0) != line.size())
+      throw DataError(concat(file, ", line ", lines.size() + 1,
+                             ": it is not UTF-8; a file of Windows becomes so with: iconv -f ",
+                             "WINDOWS-1252 -t UTF-8 ", shell_path(file), " > ",
+                             shell_path(file + ".utf8")));
     lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
   }
   if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/hugging_face/token_ids.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -68,6 +69,7 @@ void converse(Conversation& conversation) {
   const auto ask = [] { std::cerr << "> " << std::flush; };
   std::string said;
   for (ask(); std::getline(std::cin, said); ask()) {
+    if (said.starts_with(kByteOrderMark)) said.erase(0, kByteOrderMark.size());
     if (said.ends_with('\r')) said.pop_back();
     if (said.empty()) continue;
     conversation.add("user", said);
@@ -277,6 +279,17 @@ std::string unusual(const SamplingSettings& settings) {
   return join(texts);
 }
 
+/// The settings that no option gives; the others are the usual ones.
+SamplingSettings of_file(SamplingSettings settings, const SampleOptions& options) {
+  const SamplingSettings usual;
+  if (options.temperature) settings.temperature = usual.temperature;
+  if (options.top_k) settings.top_k = usual.top_k;
+  if (options.top_p) settings.top_p = usual.top_p;
+  if (options.min_p) settings.min_p = usual.min_p;
+  if (options.repetition_penalty) settings.repetition_penalty = usual.repetition_penalty;
+  return settings;
+}
+
 /// Takes from a decoder's folder what no option says, and tells how tokens are drawn by it.
 void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOptions& options) {
   keys.require_honored();
@@ -300,7 +313,8 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   } else if (keys.draws && !options.draws()) {
     sampling.temperature = 0;
   }
-  if (const std::string text = unusual(sampling); !text.empty() && options.beams.value_or(1) == 1)
+  const std::string text = keys.file.empty() ? "" : unusual(of_file(sampling, options));
+  if (!text.empty() && options.beams.value_or(1) == 1)
     std::cerr << keys.file.filename().string() << ": " << text << ", where no option says else\n";
   take_options(options);
   check(settings);
@@ -369,7 +383,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   }
   if (options.chat) {
     Conversation conversation(model.run, folder, options.generation, model.dtype, drafts, stream);
-    if (!options.system.empty()) conversation.add("system", options.system);
+    if (!options.system.empty()) conversation.add_system(options.system);
     converse(conversation);
     return 0;
   }

@@ -160,6 +160,27 @@ TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
                {"no target tokens", "template"});
 }
 
+TEST_F(ChatRowsTest, ANameInTheTextIsNoToolCall) {
+  const std::string call = R"(, "tool_calls": [{"function": {"name": "search"}}])";
+  const std::string answer = assistant("I will search the web.", call);
+  for (const std::string& line :
+       {concat(R"({"messages": [)", user("a"), ",", answer, "]}"),
+        concat(R"({"prompt": [)", user("a"), R"(], "completion": [)", answer, "]}")})
+    expect_words(only_reason(line), {"no target tokens", "template"});
+}
+
+TEST_F(ChatRowsTest, FlatToolCallsAreWrittenByATemplateOfFunctions) {
+  set_template(
+      "{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}"
+      "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %};{% endfor %}"
+      "{% if add_generation_prompt %}assistant:{% endif %}");
+  for (const char* key : {"arguments", "parameters", "args", "input"})
+    EXPECT_EQ(
+        chat(user("a") + "," +
+             assistant("", concat(R"(, "tool_calls": [{"name": "f", ")", key, R"(": {"x": 1}}])"))),
+        "user:a;assistant:[f{\"x\": 1};]");
+}
+
 TEST_F(ChatRowsTest, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
   std::filesystem::remove(folder_ / "chat_template.jinja");
   folder_.write("tokenizer_config.json", R"({"chat_template": [
@@ -194,6 +215,37 @@ TEST_F(ChatRowsTest, WhatATemplateLeavesOutIsNamedOnce) {
                       end),
             (Keys{{"content of system", 2}}));
   expect_words(read(line).notes().at(0), {"content of system", "leaves out"});
+}
+
+TEST_F(ChatRowsTest, APartOfAnAnswerThatATemplateLeavesOutIsNamed) {
+  const std::string line = concat(R"({"messages": [)", user("a"), ",",
+                                  assistant("<think>why</think>\\n\\nHello world"), "]}");
+  const std::pair<const char*, std::size_t> kWritten[] = {
+      {"{{ m.content }}", 0},
+      {"{{ m.content | replace('\n\n', '\n') }}", 0},
+      {"{{ m.content.split('</think>')[-1] }}", 1},
+      {"{{ m.content[:9] }}", 1}};
+  for (const auto& [written, count] : kWritten) {
+    set_template(concat("{% for m in messages %}<{{ m.role }}>", written,
+                        "<|endoftext|>{% endfor %}{% if add_generation_prompt %}<assistant>"
+                        "{% endif %}"));
+    EXPECT_EQ(read(line).findings.unwritten.count("content of assistant"), count) << written;
+  }
+}
+
+TEST_F(ChatRowsTest, WhatTakesNoPartInAChatIsNamed) {
+  set_template(
+      "{% for m in messages %}<{{ m.role }}{% if m.role == 'tool' %} {{ m.name }}{% endif %}>"
+      "{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}<|endoftext|>"
+      "{% endfor %}");
+  const ExampleRows rows = read(
+      R"({"messages": [{"role": "critic", "content": "a", "name": "n"}, {"role": "User", "content": "b"},)"
+      R"( {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "xtra": 1}}]},)"
+      R"( {"role": "tool", "name": "f", "content": "c"}, {"role": "assistant", "content": ""}]})");
+  EXPECT_EQ(rows.findings.unused_of_messages, (std::set<std::string>{"name", "tool_calls.xtra"}));
+  EXPECT_EQ(rows.findings.other_roles, std::set<std::string>{"critic"});
+  EXPECT_EQ(rows.findings.said_roles, std::set<std::string>{"User"});
+  EXPECT_EQ(rows.findings.empty_answers, 1);
 }
 
 TEST_F(ChatRowsTest, ATemplateOfPartsGetsParts) {

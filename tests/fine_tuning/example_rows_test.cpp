@@ -102,7 +102,8 @@ TEST_F(ExampleRowsTest, ASpaceBetweenPromptAndCompletionBelongsToTheLatter) {
   ASSERT_EQ(examples.rows.size(), 1u);
   EXPECT_EQ(examples.rows[0].line, 2);
   ASSERT_EQ(examples.refused.size(), 1u);
-  EXPECT_NE(examples.refused[0].reason.find("begin the completion with it"), std::string::npos);
+  EXPECT_NE(examples.refused[0].reason.find("begin the completion with a space"),
+            std::string::npos);
 }
 
 TEST_F(ExampleRowsTest, RowsKeepTheirStartAndATargetThatIsCutAwayIsRefused) {
@@ -159,8 +160,8 @@ TEST_F(ExampleRowsTest, TurnsOfARoleThatTheTemplateDropsAreNamed) {
   ASSERT_EQ(rows.notes().size(), 1u);
   expect_words(rows.notes()[0], {"leaves out", "\"content of customer\" (1 time)"});
   expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"},)"
-                           R"( {"role": "Assistant", "content": "b"}]})"),
-               {"target", "\"Assistant\", \"user\"", "must be \"assistant\""});
+                           R"( {"role": "critic", "content": "b"}]})"),
+               {"target", "\"critic\", \"user\"", "must be \"assistant\""});
 }
 
 TEST_F(ExampleRowsTest, TextsBesideAChatTemplateSaySo) {

@@ -99,6 +99,31 @@ TEST(NormalRow, ReadsShareGptAndAlpaca) {
             R"([{"role":"user","content":"Say hi"},{"role":"assistant","content":"hi"}])");
 }
 
+TEST(NormalRow, ReadsOtherNamesOfSpeakersAndTexts) {
+  EXPECT_EQ(messages(R"({"messages": [{"role": "User", "text": "a"},
+                                      {"role": "MODEL", "parts": [{"text": "b"}]},
+                                      {"role": "prompter", "content": "c"},
+                                      {"role": "ai", "content": "d"}]})"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},)"
+            R"({"role":"user","content":"c"},{"role":"assistant","content":"d"}])");
+  expect_words(refusal(R"({"messages": [{"role": "user", "utterance": "a"}]})"),
+               {"content", "utterance"});
+  EXPECT_EQ(messages(R"({"instruction": "", "input": "Who?", "output": "", "response": "R"})"),
+            R"([{"role":"user","content":"Who?"},{"role":"assistant","content":"R"}])");
+}
+
+TEST(NormalRow, TextsOfMessagesAreRead) {
+  EXPECT_EQ(messages(R"({"prompt": "[{\"role\": \"user\", \"content\": \"a\"}]",
+                         "completion": " [{\"from\": \"gpt\", \"value\": \"b\"}]"})"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
+  EXPECT_EQ(normal(R"({"prompt": "[1]", "completion": "[{\"a\": 1}]"})").completion,
+            R"([{"a": 1}])");
+  for (const char* key : {"messages", "prompt"})
+    expect_words(refusal(concat(R"({")", key, R"(": "[{'role': 'user', 'content': 'a'}]",)",
+                                R"( "completion": "b"})")),
+                 {"Python", "json.dumps"});
+}
+
 TEST(NormalRow, ReadsWhatToolsWereCalledBefore) {
   const NormalRow row = normal(R"({"messages": [{"role": "assistant", "content": null,
       "function_call": {"name": "f", "arguments": "{}"}}, {"role": "function", "name": "f",

@@ -89,6 +89,47 @@ TEST_F(PairRow, OfMessagesLearnWhatTheAssistantSays) {
   EXPECT_EQ(pair("[" + user + "]", "\"Yes\"", "\"No\""), wanted);
 }
 
+TEST_F(PairRow, KeepAPromptThatTheirChatsDoNotRepeat) {
+  const std::string system = R"({"role":"system","content":"S"})",
+                    q = R"({"role":"user","content":"Q"})",
+                    other = R"({"role":"user","content":"P"})",
+                    one = R"({"role":"assistant","content":"1"})",
+                    a = R"({"from":"AI","value":"a"})", b = R"({"from":"gpt","value":"b"})";
+  const auto pair = [&](const std::string& prompt, const std::string& shared) {
+    const std::string begin = shared.empty() ? "[" : concat("[", shared, ",");
+    return concat("{", prompt, ",\"chosen\":", begin, a, "],\"rejected\":", begin, b, "]}");
+  };
+  const auto chat = [&](std::string begin) {
+    for (std::size_t at = 0; (at = begin.find(' ', at)) != std::string::npos;)
+      begin.replace(at, 1, "<|endoftext|>");
+    return concat(begin, "[a<|endoftext|>] / ", begin, "[b<|endoftext|>]");
+  };
+  const std::pair<std::string, std::string> kPairs[] = {
+      {pair(concat("\"prompt\":[", system, ",", q, "]"), q), "<system>S <user>Q <assistant>"},
+      {pair(concat("\"prompt\":[", q, "]"), concat(system, ",", q)),
+       "<system>S <user>Q <assistant>"},
+      {pair(concat("\"prompt\":[", other, ",", one, "]"), q),
+       "<user>P <assistant>1 <user>Q <assistant>"},
+      {pair("\"prompt\":\"Q\"", system), "<system>S <user>Q <assistant>"},
+      {pair("\"prompt\":\" Q\\n\"", q), "<user>Q <assistant>"},
+      {pair("\"instruction\":\"P\",\"input\":\"\"", other), "<user>P <assistant>"},
+      {pair("\"system\":\"S\",\"instruction\":\"\",\"input\":\"Q\"", q),
+       "<system>S <user>Q <assistant>"},
+      {pair(concat("\"messages\":[", system, ",", q, "]"), q), "<system>S <user>Q <assistant>"}};
+  for (const auto& [line, wanted] : kPairs) EXPECT_EQ(only_pair(line), chat(wanted)) << line;
+  for (const char* prompt :
+       {"\"prompt\":\"You are a pirate.\"", "\"instruction\":\"You are a pirate.\""})
+    expect_words(refusal(pair(prompt, q)), {"You are a pirate.", "\"Q\"", "do not repeat"});
+}
+
+TEST_F(PairRow, OfTextsSplitWhereTokensDo) {
+  const std::string begin = "\\n\\nHuman: Hi\\n\\nAssistant:";
+  EXPECT_EQ(only_pair(concat(R"({"chosen": ")", begin, R"( The cat", "rejected": ")", begin,
+                             R"( Then of"})")),
+            "\n\nHuman: Hi\n\nAssistant:[ The cat<|endoftext|>] / "
+            "\n\nHuman: Hi\n\nAssistant:[ Then of<|endoftext|>]");
+}
+
 TEST_F(PairRow, WithoutAPromptHaveTheCommonBeginning) {
   EXPECT_EQ(only_pair(R"({"chosen": "The cat sat", "rejected": "The cat flew"})"),
             "The cat[ sat<|endoftext|>] / The cat[ flew<|endoftext|>]");
@@ -107,6 +148,10 @@ TEST_F(PairRow, AreRefusedByLineWithAReason) {
   expect(R"({"chosen": [{"role": "assistant", "content": "a"}],
              "rejected": [{"role": "assistant", "content": "b"}]})",
          "do not begin alike");
+  expect(R"({"chosen": [{"role": "user", "content": "q"}, {"role": "user", "content": "a"}],
+             "rejected": [{"role": "user", "content": "q"}, {"role": "user", "content": "b"}]})",
+         "role \"user\", want \"assistant\"");
+  expect(R"({"question": "q", "better": "a"})", "prompt=KEY,chosen=KEY,rejected=KEY");
   const std::string long_one = R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"})";
   EXPECT_TRUE(contains(refusal(long_one, 6), "a sequence holds 5; raise data.sequence_length"))
       << refusal(long_one, 6);

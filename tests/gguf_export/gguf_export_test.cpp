@@ -1,4 +1,5 @@
 #include "hybrid_trainer/gguf_export/gguf_export.h"
+#include "hybrid_trainer/hugging_face/generation_keys.h"
 
 #include <gtest/gtest.h>
 
@@ -177,8 +178,12 @@ TEST_F(GgufModel, SaysWhichTypesWereWritten) {
   const auto types = [&](std::int64_t width, const std::string& name) {
     ModelConfig config = small("llama");
     config.width = width;
-    return export_gguf(*made(config, 1), {*tokenizer_, "", {{"general.license", "mit"}}}, "q8_0",
-                       folder_ / name, stream_);
+    return export_gguf(*made(config, 1),
+                       {*tokenizer_,
+                        "",
+                        {{"general.license", "mit"}},
+                        {{"general.sampling.temp", 0.6}, {"general.sampling.top_k", 5}}},
+                       "q8_0", folder_ / name, stream_);
   };
   const GgufTypes some = types(32, "some.gguf"), none = types(24, "none.gguf");
   EXPECT_EQ(some.at("f16"), 4) << "the products of both layers over 40 and 48 columns";
@@ -187,6 +192,10 @@ TEST_F(GgufModel, SaysWhichTypesWereWritten) {
   EXPECT_EQ(GgufFile(folder_ / "some.gguf").count("general.file_type"), 7);
   EXPECT_EQ(GgufFile(folder_ / "none.gguf").count("general.file_type"), 1);
   EXPECT_EQ(GgufFile(folder_ / "none.gguf").text("general.license"), "mit");
+  const GenerationKeys keys = read_generation_keys({folder_ / "none.gguf"});
+  EXPECT_EQ(keys.temperature, 0.6);
+  EXPECT_EQ(keys.top_k, 5);
+  EXPECT_TRUE(keys.draws.value_or(false));
   std::int64_t tensors = 0;
   for (const auto& [type, count] : some) tensors += count;
   EXPECT_EQ(tensors, std::ssize(GgufFile(folder_ / "some.gguf").tensors()));

@@ -511,6 +511,13 @@ TEST(AdapterFolders, TaskAndHeadAreThoseOfTheFamily) {
   }
 }
 
+TEST(AdapterFolders, WithNamesStandInFoldersOfTheirOwn) {
+  const TemporaryFolder scratch;
+  fs::copy(golden("lora_llama"), scratch / "second");
+  const std::string told = message_of<MissingInput>([&] { read_adapter_config(scratch.path()); });
+  EXPECT_TRUE(contains(told, (scratch / "second").string())) << told;
+}
+
 TEST(AdapterFolders, AreReadFromSafetensorsAlone) {
   const TemporaryFolder scratch;
   const fs::path folder = scratch / "adapter";

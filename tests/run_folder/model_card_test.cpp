@@ -51,14 +51,23 @@ TEST_F(ModelCard, LicensesStayOnTheirLine) {
       {"\"mit\"", "mit"},
       {"'mit'", "mit"},
       {"!!python/object:x", "\"!!python/object:x\""},
-      {"mit # \"x\"", "\"mit # \\\"x\\\"\""},
-      {"[a, b]", "\"[a, b]\""},
+      {"mit # \"x\"", "mit"},
+      {"'mit'   # x", "mit"},
+      {"mit  \r", "mit"},
+      {"[a, b]", "a"},
+      {"['a']", "a"},
+      {"\n- a\n- b", "a"},
+      {"other\nlicense_name: own\nlicense_link: LICENSE.md",
+       "other\nlicense_name: own\nlicense_link: LICENSE.md"},
       {"mit\r- injected: <b>", "\"mit - injected: \\u003cb>\""},
   };
   for (const auto& [said, written] : cases) {
-    write("base/README.md", "---\nlicense: " + said + "\n---\n");
-    const std::string card = model_card(folder_ / "run", CardKind::kModel);
-    EXPECT_TRUE(contains(card, "\nlicense: " + written + "\n---\n")) << card;
+    for (const char* const begin :
+         {"---\nlicense: ", "\n\n--- \r\nx:\n  license: no\nlicense : "}) {
+      write("base/README.md", begin + said + "\n---\nlicense: no\n");
+      const std::string card = model_card(folder_ / "run", CardKind::kModel);
+      EXPECT_TRUE(contains(card, "\nlicense: " + written + "\n---\n")) << card;
+    }
   }
 }
 

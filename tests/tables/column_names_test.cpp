@@ -27,6 +27,14 @@ TEST(ColumnNames, RenameColumns) {
   EXPECT_EQ(ColumnNames("prompt=a").column_of("text"), "text");
 }
 
+TEST(ColumnNames, TellWhichColumnsTheyReplace) {
+  for (const auto& [columns, replaced] :
+       {std::pair("text=b", 1), {"b=text,text=b", 0}, {"text=", 0}, {"text=text", 0}}) {
+    boost::json::object row{{"text", 1}, {"b", 2}};
+    EXPECT_EQ(ColumnNames(columns).rename(row).size(), replaced) << columns;
+  }
+}
+
 TEST(ColumnNames, ThatAreWrongAreRefused) {
   for (const char* wrong : {"prompt", "=a", "a=b,,c=d", "a=b,a=c"})
     expect_words(message_of<ConfigError>([&] { ColumnNames{wrong}; }), {"data.columns", wrong});

@@ -47,6 +47,60 @@ TEST_F(TableReader, TellsContainersByTheirFirstCharacter) {
   EXPECT_STREQ(form_.unit(), "row");
 }
 
+TEST_F(TableReader, TellsATableByItsFirstLine) {
+  for (const char* name : {"a.CSV", "a.txt", "a"})
+    EXPECT_EQ(read(name, "prompt,completion\na,\"\n{\"\"x\"\": 1}\"\n", {.wanted = {"prompt"}}),
+              R"(1{"prompt":"a","completion":"\n{\"x\": 1}"} )")
+        << name;
+}
+
+TEST_F(TableReader, ReadsFilesThatWereJoined) {
+  EXPECT_EQ(read("a.jsonl", "{\"a\":1}\n\xEF\xBB\xBF{\"a\":2}\n"), R"(1{"a":1} 2{"a":2} )");
+  EXPECT_EQ(read("a.csv",
+                 "a\n1\n\xEF\xBB\xBF"
+                 "2\n"),
+            R"(1{"a":"1"} 2{"a":"2"} )");
+}
+
+TEST_F(TableReader, ChatsAreRowsAndNoContainers) {
+  for (const char* key : {"messages", "conversations", "segments", "dialog"}) {
+    const std::string row = concat(R"({")", key, R"(":[{"role":"user","text":"a"}]})");
+    EXPECT_EQ(read("a.json", row, {.wanted = {"messages", "conversations", "text"}}),
+              concat("1", row, " "));
+  }
+  EXPECT_EQ(read("a.json", R"({"conversations":["hi","yo"]})"),
+            R"(1{"conversations":["hi","yo"]} )");
+  EXPECT_EQ(read("a.jsonl", "{\"a\":1}\n[{\"role\":\"user\"}]\n"), R"(1{"a":1} 2! )");
+  expect_words(reason_, {"messages"});
+  expect_words(message_of<DataError>(
+                   [&] { read("a.jsonl", "[{\"role\":\"user\"}]\n[{\"role\":\"user\"}]\n"); }),
+               {"lines", "{\"messages\": […]}"});
+}
+
+TEST_F(TableReader, WrongEncodingsAndPointersAreNamed) {
+  const std::string header =
+      message_of<DataError>([&] { read("a.csv", "pr\xFCfung,b\n1,2\n", {.wanted = {"text"}}); });
+  expect_words(header, {"not UTF-8", "iconv"});
+  EXPECT_EQ(header.find('\xFC'), header.npos);
+  expect_words(message_of<DataError>([&] {
+                 read("a.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+               }),
+               {"git lfs pull"});
+}
+
+TEST_F(TableReader, FoldersNameWhatIsNotRead) {
+  folder_.write("rows/z.jsonl.gz", "");
+  folder_.write("rows/c.txt", "");
+  folder_.write("rows/README.md", "");
+  const auto rows = folder_ / "rows";
+  expect_words(message_of<MissingInput>([&] { row_files(rows); }), {"c.txt", "z.jsonl.gz"});
+  std::filesystem::create_symlink("nowhere", rows / "d.jsonl");
+  folder_.write("rows/a.jsonl", "{}");
+  const std::string told = told_of_other_files(rows, {RowSplit::kTrain});
+  expect_words(told, {"c.txt", "z.jsonl.gz", "d.jsonl (leads nowhere)"});
+  EXPECT_EQ(told.find("README"), told.npos);
+}
+
 TEST_F(TableReader, RefusesATableByColumnsWithTheWayOut) {
   constexpr std::pair<const char*, const char*> kTables[] = {
       {R"({"text": {"0": "a", "1": "b"}, "n": {"0": 1, "1": 2}})", "orient='columns'"},
@@ -141,7 +195,7 @@ TEST_F(TableReader, FindsFilesOfAFolder) {
   EXPECT_EQ(names(RowSplit::kTest), "test-00000-of-00001.parquet test.jsonl ");
   expect_words(told_of_other_files(folder_ / "s", {RowSplit::kTrain, RowSplit::kValidation}),
                {"test.jsonl", "split"});
-  EXPECT_EQ(told_of_other_files(folder_ / "d", {RowSplit::kTrain}), "");
+  expect_words(told_of_other_files(folder_ / "d", {RowSplit::kTrain}), {"g.txt", ".jsonl"});
   expect_words(told_of_mixed_splits({"a/wiki.train.raw", "a/wiki.test.raw", "b/test.txt"}),
                {"reads wiki.test.raw, whose"});
   EXPECT_EQ(told_of_mixed_splits({"a/train.py", "b/test.py", "b/latest.py"}), "");

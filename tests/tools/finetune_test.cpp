@@ -115,6 +115,27 @@ TEST_F(Finetune, AdaptersAreTrainedPlannedAndExported) {
   }
 }
 
+TEST_F(Finetune, AnAdapterIsTrainedOnWithItsFoldersChatTemplate) {
+  const fs::path root = trained_folder(), adapter = root / "styled";
+  for (const char* name : {"styled", "again"}) fs::remove_all(root / name);
+  ASSERT_EQ(of_pairs({"--method", "lora", "--epochs", "1"}).exit_code, 0);
+  ASSERT_EQ(run_hybrid(root, {"export", "tuned", "--output", "styled", "--adapter"}).exit_code, 0);
+  const std::string style = "{% for m in messages %}{{ m.content }};\n{% endfor %}";
+  fs::copy(root / "base/tokenizer.json", adapter, fs::copy_options::overwrite_existing);
+  write_text(adapter / "chat_template.jinja", style);
+  const std::vector<std::string> begin{
+      "--model", "base",        "--adapter",    "styled",
+      "--data",  "pairs.jsonl", "--validation", "pairs.jsonl",
+      "--run",   "again",       "--set",        "data.validation_fraction=0.5"};
+  const ProcessResult again = finetune(begin);
+  ASSERT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_NE(again.errors.find("data.validation_fraction holds back no rows"), std::string::npos);
+  EXPECT_EQ(read_text(root / "again/tokenizer/chat_template.jinja"), style);
+  std::vector<std::string> of_dora = begin;
+  of_dora.insert(of_dora.end(), {"--method", "dora"});
+  EXPECT_NE(finetune(of_dora).errors.find("of the variant lora"), std::string::npos);
+}
+
 TEST_F(Finetune, AFewRowsAreSeenOftenEnoughAndThatIsSaid) {
   const ProcessResult result = of_pairs({"--method", "lora", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;

@@ -128,6 +128,25 @@ TEST(SampledText, AConversationKeepsItsSystemMessage) {
   const std::string told = read_text(trained_folder() / "chat.err");
   EXPECT_NE(told.find("oldest messages"), std::string::npos) << told;
   EXPECT_NE(told.find("the system message stays"), std::string::npos) << told;
+  write_text(folder / "chat_template.jinja", "{{ messages[-1].content }} ");
+  ASSERT_EQ(std::system((command + " >chat.out").c_str()), 0);
+  const std::string dropped = read_text(trained_folder() / "chat.err");
+  EXPECT_NE(dropped.find("leaves out what --system says"), std::string::npos) << dropped;
+}
+
+TEST(SampledText, TellsOnlyWhatItsFileSets) {
+  const fs::path folder = trained_folder() / "drawn";
+  in_trained_folder({"export", "run", "--output", "drawn"});
+  fs::copy(trained_folder() / "data/tokenizer.json", folder);
+  write_text(folder / "generation_config.json",
+             R"({"do_sample": true, "temperature": 0.25, "top_k": 3})");
+  const auto told = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> asked{"sample", "drawn", "--prompt", "Line", "--tokens", "2"};
+    asked.insert(asked.end(), more.begin(), more.end());
+    return in_trained_folder(asked).errors;
+  };
+  EXPECT_NE(told({}).find(": temperature 0.25, top-k 3, where"), std::string::npos) << told({});
+  EXPECT_NE(told({"--temperature", "0"}).find(": top-k 3, where"), std::string::npos);
 }
 
 TEST(SampledText, PromptsOfAFileAreAnsweredInOrderWithOrWithoutADraft) {

@@ -49,6 +49,9 @@ struct ExampleFindings {
   /// not read.
   std::map<std::string, std::int64_t> unused{};
   std::set<std::string> unused_of_messages{};
+  std::set<std::string> said_roles{};   // of messages, that are read as user, assistant or tool
+  std::set<std::string> other_roles{};  // of messages, that stand for no known speaker
+  std::int64_t empty_answers = 0;
   std::set<std::string> used{};  // members of rows that were used
   /// Rows of a prompt and its completion that do not go through the chat template that there is.
   std::int64_t untemplated = 0;

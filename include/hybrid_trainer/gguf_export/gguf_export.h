@@ -23,6 +23,7 @@ struct GgufTexts {
   /// token.
   std::string token_ids{};
   std::vector<std::pair<std::string, std::string>> license{};  // by key, general.license and others
+  std::vector<std::pair<std::string, double>> sampling{};      // by key, general.sampling.temp, …
 };
 
 /// How many tensors were written in each type.

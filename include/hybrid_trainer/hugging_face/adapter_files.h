@@ -33,6 +33,9 @@ inline void write_adapter(LanguageModel& model, const LoraConfig& config, const 
 /// Whether the folder holds an adapter.
 bool holds_adapter(const std::filesystem::path& folder);
 
+/// "; these folders in it hold adapters: …", as PEFT saves adapters that have a name; "" if none does.
+std::string told_of_adapters_in(const std::filesystem::path& folder);
+
 struct AdapterFolder {
   /// Settings of all its adapters: rank is the largest one, targets are names.
   LoraConfig config;

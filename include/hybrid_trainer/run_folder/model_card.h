@@ -2,11 +2,16 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace hybrid_trainer {
 
-/// The license of a model by its own card's front matter, or a GGUF file's values; "" if neither says it.
-std::string license_of(const std::filesystem::path& model);
+/// Texts under "license", "license_name" and "license_link"; of a list its first.
+using LicenseTexts = std::vector<std::pair<std::string, std::string>>;
+
+/// The license of a model by its own card's front matter, or a GGUF file's values.
+LicenseTexts license_of(const std::filesystem::path& model);
 
 /// What an exported folder holds.
 enum class CardKind { kModel, kMergedModel, kAdapter };

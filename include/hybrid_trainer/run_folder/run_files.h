@@ -83,6 +83,11 @@ struct TrainedRun {
   }
 };
 
+/// The folder of tokenizer and chat template for an adapter: its own, if it has a tokenizer, else its
+/// base's.
+std::filesystem::path tokenizer_beside(const std::filesystem::path& adapter,
+                                       const std::filesystem::path& base);
+
 /// How the model's folder says that it writes: the run's or adapter's own file, else that of its base.
 /// Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);

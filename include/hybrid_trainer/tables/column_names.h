@@ -26,8 +26,8 @@ class ColumnNames {
   /// The column that is read by this name; "" for none.
   std::string column_of(const std::string& name) const;
   /// Gives each name what its column holds, and takes the column out. All columns are looked up
-  /// before, so that two may change places.
-  void rename(boost::json::object& row) const;
+  /// before, so that two may change places. Returns the columns whose names others take, which go.
+  std::vector<std::string> rename(boost::json::object& row) const;
 
  private:
   std::vector<Name> names_;

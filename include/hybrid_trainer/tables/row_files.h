@@ -7,6 +7,9 @@
 
 namespace hybrid_trainer {
 
+/// The extension in small letters.
+std::string ending_of(const std::filesystem::path& path);
+
 /// Whether the name ends as files of rows do: .jsonl, .ndjson, .json, .csv, .tsv or .parquet.
 bool has_name_of_rows(const std::filesystem::path& path);
 
@@ -24,7 +27,8 @@ enum class RowSplit { kTrain, kValidation, kTest };
 std::vector<std::filesystem::path> row_files(const std::filesystem::path& path,
                                              RowSplit split = RowSplit::kTrain);
 
-/// Names the files of a folder in other splits than `read`; "" if there are none.
+/// Names the files of a folder in other splits than `read`, and those that are no files of rows; "" if
+/// there are none.
 std::string told_of_other_files(const std::filesystem::path& path,
                                 std::initializer_list<RowSplit> read);
 
