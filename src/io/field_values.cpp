@@ -56,7 +56,7 @@ std::string brief(const json::value& value) {
     return shortest(number) +
            (std::trunc(number) == number ? " written with a point or an exponent" : "");
   }
-  const std::string text = json::serialize(value);
+  const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 

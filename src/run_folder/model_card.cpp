@@ -245,6 +245,8 @@ std::string model_card(const fs::path& source, CardKind kind) {
       break;
     case CardKind::kAdapter:
       text += "Adapters (LoRA) as PEFT opens them over their base.\n";
+      if (std::string_view(purpose.tag) == "image-classification")
+        text += "Its modules have the names of transformers 5; transformers 4 has others.\n";
       break;
   }
   return is_run ? text + training_of(run, data) : text;

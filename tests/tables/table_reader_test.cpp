@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/tables/file_in_row.h"
 #include "hybrid_trainer/tables/row_files.h"
 #include "tests/data/temporary_folder.h"
 
@@ -201,6 +202,13 @@ TEST_F(TableReader, FindsFilesOfAFolder) {
   EXPECT_EQ(told_of_mixed_splits({"a/train.py", "b/test.py", "b/latest.py"}), "");
   folder_.write("none/e/f.jsonl", "");
   expect_words(message_of<MissingInput>([&] { row_files(folder_ / "none"); }), {"none/e"});
+}
+
+TEST_F(TableReader, PathsAreOfTheFolderOfTheRowsOrOfTheOneNamedBesideThem) {
+  const auto rows = folder_.write("a.jsonl", R"({"audio": "a.wav"})");
+  EXPECT_EQ(folder_of_rows(rows), folder_.path());
+  folder_.write("a.jsonl.folder", "/else/where");
+  EXPECT_EQ(folder_of_rows(rows), "/else/where");
 }
 
 }  // namespace
