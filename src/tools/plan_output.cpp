@@ -6,7 +6,6 @@
 #include "hybrid_trainer/config/placement.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 namespace {
