@@ -86,8 +86,9 @@ void divide_batch(const FineTuning& asked, int ranks, HybridTrainerConfig& confi
   std::int64_t& parts = config.gradient_accumulation.micro_batches;
   const bool is_set = asked.source.sets("gradient_accumulation.micro_batches") ||
                       asked.source.sets("data.batch_size");
-  if (goes_on_with_a_run(asked) || is_set || parts >= ranks) return;
-  config.data.batch_size = std::max<std::int64_t>(1, config.effective_batch() / ranks);
+  if (goes_on_with_a_run(asked) || is_set || parts >= ranks || config.effective_batch() < ranks)
+    return;
+  config.data.batch_size = config.effective_batch() / ranks;
   parts = ranks;
 }
 
