@@ -121,7 +121,7 @@ refused 64 'is not one folder for all ranks: rank 1 on ' "${by_mpirun[@]}" -np 1
 cp -r base base-of-others && printf '\1' | dd of=base-of-others/model.safetensors bs=1 seek=$(($(stat -c %s base/model.safetensors) - 2)) conv=notrunc status=none
 tune=(finetune --data examples.jsonl --run refused --method lora --set data.batch_size=1 --set gradient_accumulation.micro_batches=4)
 refused 64 'rank 1 (.*) in the model that it begins with' "${by_mpirun[@]}" -np 1 "$hybrid" "${tune[@]}" --model base : -np 1 "$hybrid" "${tune[@]}" --model base-of-others
-refused 78 'gradient_accumulation.micro_batches: got 1 for 2 ranks.*data.batch_size=2' "$hybrid" finetune --data examples.jsonl --run refused --model base --ranks 2 --batch-size 2
+refused 78 'gradient_accumulation.micro_batches: got 1 for 2 ranks.*data.batch_size=1' "$hybrid" finetune --data examples.jsonl --run refused --model base --ranks 2 --batch-size 2
 cp -r data other && printf '\1' | dd of=other/train_000000.bin bs=1 seek=20000 conv=notrunc status=none
 refused 64 "rank 1 (.*) in the data's checksum" "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data other --run refused
 mkdir -p build/bin && cp "$hybrid" build/bin && ln -s "$(dirname "$hybrid")/../lib" build/lib && printf x >>build/bin/hybrid
