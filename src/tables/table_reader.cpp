@@ -12,6 +12,7 @@
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "hybrid_trainer/parquet/parquet_file.h"
+#include "hybrid_trainer/tables/row_files.h"
 #include "src/tables/csv_rows.h"
 #include "src/tables/json_rows.h"
 #include "src/tables/parquet_rows.h"
