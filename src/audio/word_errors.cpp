@@ -52,7 +52,7 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// Of marks, which are vowels in many scripts, only those that stand behind no letter.
+/// Marks are vowels in many scripts, so that only a mark without a letter before it separates words.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kQuestion = "What is this?";
 
-/// Whether the template writes the question where a message of the user has it so, and no list as
+/// Whether the template writes the question if a message of the user has it so, and no list as
 /// Python prints it.
 bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
   json::object variables{{"tools", nullptr}, {"documents", nullptr}};

@@ -19,13 +19,6 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
-
-/// Launchers, and the limit of processor time, send theirs again and again.
-bool may_come_often(int signal) {
-  return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU;
-}
-
 constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
 
 std::atomic<std::int64_t> first_request = 0;  // when it came, in nanoseconds; 0: none yet
@@ -39,7 +32,7 @@ extern "C" void take_signal(int signal) {
   const std::int64_t now = time.tv_sec * kOneRequest + time.tv_nsec;
   std::int64_t first = 0;
   const bool is_first = first_request.compare_exchange_strong(first, now);
-  if (is_first ? !first_ends : now - first < kOneRequest || may_come_often(signal)) return;
+  if (is_first ? !first_ends : now - first < kOneRequest || is_sent_repeatedly(signal)) return;
   const std::string& text = *words;
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   static_cast<void>(written);  // there is nowhere else to say it
@@ -49,7 +42,7 @@ extern "C" void take_signal(int signal) {
 sigset_t signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : kSignals) sigaddset(&set, signal);
+  for (const int signal : kStopSignals) sigaddset(&set, signal);
   return set;
 }
 
@@ -66,10 +59,10 @@ class Interruption::Receiver {
     struct sigaction action {};
     action.sa_handler = take_signal;
     action.sa_mask = signals();  // one at a time
-    for (std::size_t i = 0; i < std::size(kSignals); ++i) {
-      sigaction(kSignals[i], nullptr, &before_[i]);
-      const bool is_for_nohup = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
-      if (!is_for_nohup) sigaction(kSignals[i], &action, nullptr);
+    for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
+      sigaction(kStopSignals[i], nullptr, &before_[i]);
+      const bool is_for_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+      if (!is_for_nohup) sigaction(kStopSignals[i], &action, nullptr);
     }
     const sigset_t left = signals();  // also by the thread, until it runs
     pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
@@ -86,8 +79,8 @@ class Interruption::Receiver {
   ~Receiver() {
     thread_ = {};
     pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-    for (std::size_t i = 0; i < std::size(kSignals); ++i)
-      sigaction(kSignals[i], &before_[i], nullptr);
+    for (std::size_t i = 0; i < std::size(kStopSignals); ++i)
+      sigaction(kStopSignals[i], &before_[i], nullptr);
   }
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
@@ -104,7 +97,7 @@ class Interruption::Receiver {
   }
 
   std::list<std::string> all_words_;  // a handler may still be writing earlier ones
-  struct sigaction before_[std::size(kSignals)]{};
+  struct sigaction before_[std::size(kStopSignals)]{};
   sigset_t mask_before_{};
   std::jthread thread_;
 };

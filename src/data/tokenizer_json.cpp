@@ -253,7 +253,7 @@ class PipelineReader {
     return id;
   }
 
-  /// Of those of all post-processors together: each text has them.
+  /// Sum over all post-processors, since each text gets their tokens.
   static void check_template(const JsonPlace& place, std::size_t tokens) {
     constexpr std::size_t kMost = 64;
     if (tokens > kMost) place.fail("puts more than ", kMost, " tokens beside a text");

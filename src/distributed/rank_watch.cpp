@@ -27,7 +27,7 @@ class RankWatch::Channel {
     watched_.resize(static_cast<std::size_t>(ranks.size()));
     for (WatchedRank& one : watched_) one.heard = one.moved = now;
     connect(ranks);
-    ::prctl(PR_SET_PDEATHSIG, 0);  // the watch tells that the launcher has ended
+    ::prctl(PR_SET_PDEATHSIG, 0);  // the watch reports the launcher's end
     begin_tick();
     thread_ = start_thread([this] {
       return std::jthread([this, device = CallersDevice()] {

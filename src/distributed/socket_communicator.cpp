@@ -117,7 +117,7 @@ class SocketCommunicator final : public HostCommunicator {
  private:
   /// Each rank tries to read a number in the memory of each other one, and says whether it could.
   void agree_on_copies() {
-    ::prctl(PR_SET_PTRACER, ::getppid());  // where Yama restricts it: to the launcher's processes
+    ::prctl(PR_SET_PTRACER, ::getppid());  // if Yama restricts it: to the launcher's processes
     static const std::uint64_t sample = std::random_device{}() | 1u;
     const RankMemory own{::getpid(), &sample, sample};
     const auto all = host_gather({reinterpret_cast<const char*>(&own), sizeof own});

@@ -79,7 +79,7 @@ constexpr const char* kAdapterKeys =
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
     "unsloth_version";
 
-/// LLM_KV of llama.cpp: sizes that tensors have too, how experts are chosen where there are none, and
+/// LLM_KV of llama.cpp: sizes that tensors have too, how experts are chosen if there are none, and
 /// where weights came from.
 constexpr const char* kGgufKeys =
     "block_count context_length embedding_length embedding_length_out expert_count "

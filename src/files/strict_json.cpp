@@ -127,7 +127,7 @@ class Handler {
     std::set<std::string> keys;
     std::set<std::string>::const_iterator key;  // the last one
   };
-  /// Cut off behind kLongestPath bytes: all keys of an object begin with its own path.
+  /// Truncated to kLongestPath bytes, since all keys of an object begin with its path.
   std::string path() const {
     std::string path;
     for (const Level& level : levels_) {

@@ -16,7 +16,7 @@ using namespace std::string_view_literals;
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// What is no plain text, by its first bytes. In `way_out` FILE and FILE.txt are words of a command.
+/// Formats other than plain text, by their first bytes. In `way_out` FILE and FILE.txt are words of a command.
 struct Container {
   std::string_view begin;
   const char* what;

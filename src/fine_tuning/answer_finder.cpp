@@ -180,7 +180,7 @@ class AnswerFinder {
   }
 
   /// Which messages have a call whose name is not written, told by a mark in place of each name; none
-  /// where the template refuses such names.
+  /// if the template refuses such names.
   std::vector<bool> dropped_calls() const {
     std::vector<std::pair<std::size_t, std::string>> marks;  // by their messages
     json::array messages = row_.messages;

@@ -99,7 +99,7 @@ class ClipReader {
       throw DataError(concat(clip.sound.name, ": takes ", brief(clip.seconds),
                              " s, and a clip may take ", brief(format_.longest_seconds),
                              " s; cut it into shorter ones, each with its text"));
-    if (is_floating(form.samples)) read_wav(clip.sound);  // throws where a sample is not finite
+    if (is_floating(form.samples)) read_wav(clip.sound);  // throws if a sample is not finite
     clips_.rows.push_back(std::move(clip));
   }
 

@@ -133,7 +133,7 @@ std::string told_of_empty_answers(std::int64_t answers) {
                 " empty: the model learns to end its turn at once");
 }
 
-/// Names what takes no part: more of them than anybody reads are counted.
+/// Names the unused members, or counts them if there are many.
 std::string told_of_unused(const ExampleFindings& findings) {
   constexpr std::size_t kNamed = 20;
   std::vector<std::string> names;

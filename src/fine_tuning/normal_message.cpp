@@ -73,7 +73,7 @@ std::string role_of(std::string_view from) {
   return found == std::end(kRoles) ? std::string(from) : found->second;
 }
 
-/// A message whose text stands under another key than "content". Throws DataError where the text
+/// A message whose text stands under another key than "content". Throws DataError if the text
 /// cannot be told.
 void name_content(json::object& message) {
   for (const char* key : {"content", "tool_calls", "function_call"})

@@ -23,7 +23,7 @@ struct MessageForm {
 struct NormalMessage {
   boost::json::object message;
   bool trains = true;       // "weight", "train", …
-  std::string said_role{};  // under "role", where templates have another name for it
+  std::string said_role{};  // the row's role, if templates have another name for it
   /// The key and what it holds, of texts that a template may leave out.
   std::vector<std::pair<std::string, std::string>> notable{};
 };
@@ -39,7 +39,7 @@ NormalMessage normal_message(const boost::json::value& given, const MessageForm&
 /// what is no message.
 std::string speaker_of(const boost::json::value& message);
 
-/// Whether a key of a message is read everywhere, or its text is told where a template leaves it out.
+/// Whether a key of a message is read everywhere, or its text is told if a template leaves it out.
 bool is_of_messages(std::string_view key);
 
 /// A text without the white space around it.

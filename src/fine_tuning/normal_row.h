@@ -25,7 +25,7 @@ struct NormalRow {
   /// Of a chat in two lists: the messages of the prompt; all behind them is trained on.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and whatever else the row gives its template
-  std::set<std::string> used;     // the members beside it, of kBeside, that the chat has
+  std::set<std::string> used;     // members of kBeside that the chat uses
   bool has_calls() const;         // of tools
 };
 

@@ -157,7 +157,7 @@ class PreferenceRow {
   }
 
   /// The prompt, and behind it the messages that both halves begin with, unless they repeat it. A
-  /// system message of theirs comes first. Throws DataError where one speaker would speak twice.
+  /// system message of theirs comes first. Throws DataError if one speaker would speak twice.
   json::array joined(json::array prompt, json::array shared, const json::value& answer) const {
     const auto repeats = [&](const json::array& part) {
       return !std::ranges::search(shared, part, is_same).empty();

@@ -125,7 +125,7 @@ class ShapeReader {
   }
 
  private:
-  /// What stands under the key, which is used from now on; or null.
+  /// Returns the value of a key, or null, and marks the key as used.
   const json::value* take(const char* key) {
     const json::value* const value = held(row_, key);
     if (value != nullptr) used_.insert(key);
@@ -143,7 +143,7 @@ class ShapeReader {
     return text_in_row(value, key);
   }
 
-  /// The text under a key; "" where nothing is.
+  /// Returns the text of a key, or "".
   std::string text_under(const char* key) {
     const json::value* const value = take(key);
     return value == nullptr ? "" : text_of(*value, key);

@@ -26,7 +26,7 @@ struct ShapedRow {
   std::set<std::string> used{};
 };
 
-/// Members that may stand beside a chat of any shape; NormalRow says which it used.
+/// Members that a chat of any shape may have; NormalRow lists those that it used.
 inline constexpr std::array kBeside{"system", "tools", "functions", "documents",
                                     "chat_template_kwargs"};
 
@@ -37,10 +37,10 @@ using BeginsTokens = std::function<bool(const std::string& start, const std::str
 struct RowReading {
   bool has_template = false;     // a chat template writes chats
   bool pairs = false;            // rows are pairs of answers, whatever else they hold
-  BeginsTokens begins_tokens{};  // null where every start does
+  BeginsTokens begins_tokens{};  // null if every start does
 };
 
-/// What --columns may say of rows without a shape: "prompt=KEY,completion=KEY".
+/// Suggested --columns for rows without a shape: "prompt=KEY,completion=KEY".
 std::string columns_of(const RowReading& reading, std::string_view column);
 
 /// Whether a row has something under a key: no null and no empty list.

@@ -225,7 +225,7 @@ void read_weights_beside(const AdapterContents& contents, Network& network,
 
 }  // namespace
 
-/// Throws DataError where they are not names of all numbers from 0 on.
+/// Throws DataError if they are not names of all numbers from 0 on.
 static std::vector<ClassLabel> labels_in(const fs::path& file) {
   std::vector<ClassLabel> labels;
   if (!fs::exists(file)) return labels;

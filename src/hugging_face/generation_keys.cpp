@@ -141,7 +141,7 @@ fs::path first_with(const std::vector<fs::path>& folders, const char* name) {
   return {};
 }
 
-/// What the first GGUF file among these says of how tokens are drawn.
+/// Sampling settings of the first GGUF file among these.
 GenerationKeys keys_of_gguf(const std::vector<fs::path>& models) {
   GenerationKeys keys;
   const auto model = std::ranges::find_if(models, [](const fs::path& path) {
@@ -183,7 +183,7 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
   const fs::path apart = first_with(folders, "generation_config.json");
   if (apart.empty() && config.empty()) return keys_of_gguf(folders);
   const KeyReader reader(apart.empty() ? config : apart);
-  // Without its type, rules would be destroyed twice where a later value throws (GCC 12).
+  // Without its type, rules would be destroyed twice if a later value throws (GCC 12).
   GenerationKeys keys{
       .file = apart.empty() ? config : apart,
       .start = reader.token("decoder_start_token_id"),

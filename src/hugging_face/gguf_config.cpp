@@ -67,7 +67,7 @@ class ConfigOfFile {
     read_.insert(name);
     return concat(architecture_.name, ".", name);
   }
-  /// Throws DataError of keys that would change what is computed; warns of those that nobody knows.
+  /// Throws DataError if a key would change results; warns of unknown keys.
   void check_unread() const {
     const std::string prefix = concat(architecture_.name, ".");
     json::object values;

@@ -303,7 +303,7 @@ bool is_same(const json::value& a, const json::value& b) {
   return a == b;
 }
 
-/// Keys that say what the exported file is, whatever the base was.
+/// Keys that describe the exported file, not its base.
 bool is_of_export(const std::string& key) {
   return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
          key == "quantization_config" || key.ends_with("_token_id");

@@ -34,7 +34,7 @@ std::string hugging_face_special_tokens_text(const std::string& end_of_text);
 boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
 /// Reads such a file, with the keys that only its text_config has, as of a model of texts and images. An
-/// empty object where there is no file.
+/// empty object if there is no file.
 boost::json::object python_object_in(const std::filesystem::path& file);
 
 /// The model that a config.json describes, without dropout, and what its reader made of the keys.

@@ -28,7 +28,7 @@ class ModulePattern {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-/// The number that a text begins with, such as a layer's, within 32 bits; 0 where it has none.
+/// The number that a text begins with, such as a layer's, within 32 bits; 0 if it has none.
 std::int64_t leading_number(std::string_view text);
 
 /// Patterns that one key may give at most.

@@ -20,7 +20,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr int kExifMarker = JPEG_APP0 + 1;
-constexpr long kMostMemory = 512L << 20;  // beside the picture
+constexpr long kMostMemory = 512L << 20;  // in addition to the picture
 constexpr std::string_view kExifStart = "Exif\0\0"sv;
 
 /// Unpacks one JPEG file with libjpeg. libjpeg leaves a call by longjmp where something is wrong: so

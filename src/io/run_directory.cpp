@@ -27,7 +27,7 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-/// Whether the name is that of examples that came in on standard input, or of the file that names their folder.
+/// Returns whether a file holds examples from standard input, or names the folder of their paths.
 bool is_kept_input(std::string name) {
   if (name.ends_with(".folder")) name.resize(name.size() - std::size(".folder") + 1);
   return name == "examples.jsonl" || name == "examples.json" || name == "examples.csv" ||

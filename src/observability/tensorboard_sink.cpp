@@ -59,7 +59,7 @@ std::vector<EventFile> event_files_in(const fs::path& folder) {
     start.resize(static_cast<std::size_t>(in.gcount()));
     const auto found = start_of_events(start);
     if (!found) continue;
-    std::uint32_t made_at = 0;  // 0, too, where the name has no such number
+    std::uint32_t made_at = 0;  // 0, too, if the name has no such number
     std::from_chars(name.data() + std::strlen(kNameStart), name.data() + name.size(), made_at);
     files.push_back({entry.path(), *found, made_at});
   }

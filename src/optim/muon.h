@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 /// precision, or f32 where bf16 is slower. Between two steps that are orthogonalised as a whole
 /// (orthogonalization_period, counted in steps taken), blocks of rows are, each by itself, and
 /// `larger side` is a block's, so that the root mean square stays. Directions are whole. A matrix
-/// whose gradient is exactly 0, as that of an expert without tokens is, only decays. Sources:
+/// whose gradient is exactly 0, such as an expert without tokens, only decays. Sources:
 /// Jordan et al. 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled
 /// et al. 2025, "MuonBP", algorithm 1, whose two rates are these two scales.
 class Muon final : public MomentumOptimizer {

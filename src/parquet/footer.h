@@ -59,7 +59,7 @@ class Footer {
     std::vector<std::uint32_t> chunks{};  // where the metadata of each column begin in `bytes`
   };
   void add_group(std::string_view bytes);
-  /// Throws DataError where the file is too small for so many rows, or values of a column.
+  /// Throws DataError if the file is too small for so many rows, or values of a column.
   void check_count(std::int64_t count, const char* what) const;
 
   std::uint64_t pages_end_;

@@ -72,7 +72,7 @@ void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
 void check_codec(int codec) {
   static constexpr std::array kNames{"", "", "", "LZO", "BROTLI", "LZ4", "", "LZ4_RAW"};
   if (codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd) return;
-  const auto place = static_cast<std::size_t>(codec);  // huge where it is negative
+  const auto place = static_cast<std::size_t>(codec);  // huge if it is negative
   throw DataError(concat("is compressed by ",
                          place < kNames.size() ? kNames[place] : "an unknown codec",
                          ", which is not read; want snappy, gzip, zstd or none"));

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 /// Decompresses a page to exactly `size` bytes, which the file claims: `out` grows with what is
 /// decompressed. `codec` is the file's number. Throws DataError, which names a codec that is not read,
-/// and where the claim is out of proportion to the page.
+/// and if the claim is out of proportion to the page.
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out);
 
 /// Throws DataError unless decompress_page reads the codec.

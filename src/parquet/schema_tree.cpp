@@ -20,7 +20,7 @@ std::string problem_of(const SchemaElement& element) {
       "", "", "", "", "", "DECIMAL", "DATE", "TIME", "TIME", "TIMESTAMP", "TIMESTAMP",
       "", "", "", "", "", "",        "",     "",     "",     "BSON",      "INTERVAL"};
   const auto named = [](const auto& names, int number) -> std::string {
-    const auto place = static_cast<std::size_t>(number);  // huge where it is negative
+    const auto place = static_cast<std::size_t>(number);  // huge if it is negative
     return place < names.size() ? names[place] : "";
   };
   std::string name = named(kOfLogical, element.logical);

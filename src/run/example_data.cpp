@@ -32,7 +32,7 @@ void refuse_preferences(const ExampleRows& read, bool measured) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
-/// The first of the splits that a folder has; else that of training.
+/// Returns the first of the splits that a folder has, by default the training split.
 RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
   for (const RowSplit split : splits)
     if (!row_files(path, split).empty()) return split;

@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Throws DataError where a start token is missing, or a token is none of the model's.
+/// Throws DataError if a start token is missing, or a token is none of the model's.
 void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
   const std::string file = keys.file.empty() ? "the model's folder" : keys.file.string();
   if (!keys.start)

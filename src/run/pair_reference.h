@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 /// What tells the reference of some pairs by some model from another one.
 struct ReferenceKey {
   std::string rows;  // checksum
-  std::string base;  // identity_of_start and the precision; empty where it is not known any more
+  std::string base;  // identity_of_start and the precision; empty if it is not known any more
   std::size_t pairs = 0;
 };
 

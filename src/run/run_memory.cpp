@@ -265,8 +265,8 @@ void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const 
   if (error.shortage()) {
     try {
       replace_file(paths.shortage(), to_json(*error.shortage(), moment.phase, moment.step));
-      message +=
-          concat("; `hybrid inspect ", shell_path(paths.shortage()), "` says what held the memory");
+      message += concat("; `hybrid inspect ", shell_path(paths.shortage()),
+                        "` lists what held the memory");
     } catch (const IoError& problem) {
       message += concat("; what held the memory is not written: ", problem.what());
     }

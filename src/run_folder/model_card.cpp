@@ -37,7 +37,7 @@ bool is_hub_name(const std::string& name) {
          name.find_first_not_of(kPlain, slash + 1) == std::string::npos;
 }
 
-/// Keys of a model's card, with those of GGUF files.
+/// Keys of a model card and of GGUF files.
 constexpr std::pair<const char*, const char*> kLicenseKeys[] = {
     {"license", "general.license"},
     {"license_name", "general.license.name"},
@@ -74,7 +74,7 @@ std::string yaml_of(const std::string& text) {
                                                                        : json_string(line_of(text));
 }
 
-/// A command without the folders of absolute paths, which tell of this machine alone.
+/// Returns a command with absolute paths reduced to their last component.
 std::string published(const std::string& command) {
   std::string out;
   for (std::size_t i = 0; i < command.size(); ++i) {
@@ -178,7 +178,7 @@ std::string training_of(const RunPaths& run, const RunData& data) {
 
 }  // namespace
 
-/// The first text that a line of YAML gives behind a key or a dash: without quotes, a comment, and the
+/// The first text of a YAML value after a key or a dash: without quotes, a comment, and the
 /// brackets of a list.
 static std::string scalar_of(std::string_view text) {
   text = without_blanks_around(text);

@@ -31,7 +31,7 @@ void require_adapters(const TrainedRun& run) {
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
 }
 
-/// The settings of a run's adapters. Throws ConfigError where a folder of adapters does not hold what else
+/// The settings of a run's adapters. Throws ConfigError if a folder of adapters does not hold what else
 /// it trained, which a head for classes is not.
 LoraConfig exported_adapters(const TrainedRun& run) {
   require_adapters(run);
@@ -153,7 +153,7 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
   return rounded;
 }
 
-/// Adapters were trained over positions that a file of adapters cannot tell of.
+/// Warns that a file of adapters has no key for the positions that they were trained with.
 static void warn_of_positions(const TrainedRun& run, const std::filesystem::path& output) {
   const auto positions = [](const ModelConfig& model) {
     std::string all;

@@ -156,7 +156,7 @@ class TimeSteps {
   bool often_rest() const {
     return is_share(0.25, [](double step) { return step == 0; });
   }
-  /// Of a clock, or a calendar: what it counts to before it begins again; 0 where it is none.
+  /// Of a clock, or a calendar: what it counts to before it begins again; 0 if it is none.
   double cycle() const {
     for (const double cycle : {7.0, 12.0, 24.0, 60.0, 1440.0, 3600.0, 86400.0}) {
       std::int64_t back = 0, whole = 0;
@@ -169,7 +169,7 @@ class TimeSteps {
     }
     return 0;
   }
-  /// Rows behind a step that is longer than usual, or backward.
+  /// Rows after a step that is longer than usual, or backward.
   std::vector<std::int64_t> gaps() const {
     std::vector<std::int64_t> rows;
     for (const auto& [row, step] : steps_)
@@ -256,7 +256,7 @@ class SeriesReader {
 
  private:
   struct Row {
-    std::int64_t number = 0, series = 0;  // in order of where they begin
+    std::int64_t number = 0, series = 0;  // series are numbered by their first rows
     std::int64_t left_out = 0;            // rows before it
   };
 
@@ -293,7 +293,7 @@ class SeriesReader {
     }
   }
 
-  /// Where rows of several series take turns, as those of sensors do.
+  /// If rows of several series take turns, as those of sensors do.
   void group_series() {
     std::int64_t stretches = 0;
     for (std::size_t row = 0; row < rows_.size(); ++row)

@@ -20,7 +20,7 @@ Batch empty_clip_batch(const BatchShape& shape, const EncoderConfig& encoder,
   return Batch(std::move(tensors), shape.sequence_length);
 }
 
-/// Throws DataError, with the row and the way out, where its clip cannot be read.
+/// Throws DataError, with the row and the way out, if its clip cannot be read.
 void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
   const auto refuse = [&](const Error& error) {
     throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),

@@ -37,7 +37,7 @@ std::vector<std::string_view> timestamps_in(std::string_view text) {
   return found;
 }
 
-/// Whether a text has timestamps. Throws DataError where the model could not write them so.
+/// Whether a text has timestamps. Throws DataError if the model could not write them so.
 bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const SpeechTokens& tokens) {
   const std::vector<std::string_view> times = timestamps_in(text);
   std::int32_t last = tokens.first_time();
@@ -58,7 +58,7 @@ bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const Spe
   return true;
 }
 
-/// What Whisper puts before a text: a space that makes one token with the first word. It cannot write a
+/// Prefix of Whisper's texts: a space that makes one token with the first word. It cannot write a
 /// space alone at first.
 bool wants_space(std::string_view text, const std::string& language, const Tokenizer& tokenizer) {
   if (std::ranges::count(kWithoutSpaces, language) > 0) return false;

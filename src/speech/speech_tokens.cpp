@@ -69,7 +69,7 @@ std::string language_code(std::string_view token) {
   return is_code ? code : "";
 }
 
-/// Those of lang_to_id, else of the tokenizer.
+/// Reads languages from lang_to_id, or else from the tokenizer.
 void read_languages(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   for (const auto& [token, id] : tokens.keys.speech.languages) {
     const bool is_one = token.starts_with("<|") && token.ends_with("|>") && token.size() > 4;
@@ -92,7 +92,7 @@ bool is_timestamp(std::string_view token) {
          token.find_first_not_of("0123456789.", 2) == token.size() - 2;
 }
 
-/// Timestamps may be in the tokenizer or behind its last token. Words may have been added behind both.
+/// Timestamps are in the tokenizer or follow its last token. Added words follow both.
 void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   const auto count = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   tokens.times_end = tokens.first_time();
@@ -127,7 +127,7 @@ void read_usual(SpeechTokens& tokens) {
     const std::string code = tokens.code_of(*id);
     if (code.empty() && *id != tokens.translate)
       refuse(concat("forced_decoder_ids: got the token ", *id,
-                    ", want those of a language, a task and <|notimestamps|>"));
+                    ", want the tokens of a language, a task and <|notimestamps|>"));
     if (*id == tokens.translate)
       tokens.usual.translates = true;
     else

@@ -30,7 +30,7 @@ void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t
                            const SpeechTokens& tokens) {
   const std::int64_t first = tokens.first_time();
   const std::int64_t all = std::min<std::int64_t>(std::ssize(scores), tokens.times_end);
-  const auto forbid_words = [&](std::int64_t end) {  // those that were added are behind the times
+  const auto forbid_words = [&](std::int64_t end) {  // added words follow the timestamps
     forbid(scores, 0, end);
     forbid(scores, all, std::ssize(scores));
   };

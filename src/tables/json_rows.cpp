@@ -24,7 +24,7 @@ std::vector<JsonRow> lines_of(std::string_view content) {
     const std::string_view text = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));
     ++line;
-    const bool is_marked = text.starts_with(kByteOrderMark);  // of a file behind another one
+    const bool is_marked = text.starts_with(kByteOrderMark);  // of concatenated files
     const std::string_view said = text.substr(is_marked ? kByteOrderMark.size() : 0);
     if (!trimmed(said).empty()) rows.push_back({line, said});
   }
@@ -225,7 +225,7 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path, const Na
                          ".one.json', 'w'))\""));
 }
 
-/// Throws DataError where the elements of an array are not rows.
+/// Throws DataError if the elements of an array are not rows.
 void check_elements(const JsonRows& found, const std::string& path, const Names& wanted) {
   if (found.rows.empty()) return;
   const std::string_view first = found.rows.front().text;

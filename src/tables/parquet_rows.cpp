@@ -18,7 +18,7 @@ struct RowAllowance {
   std::size_t values = 0, bytes = 0;
 };
 
-/// What all rows may hold: dictionaries and runs make much of a few bytes, and a reader may keep it all.
+/// Bytes that all rows may take: dictionaries and runs make much of a few bytes, and a reader may keep it all.
 class TableAllowance {
  public:
   explicit TableAllowance(const ParquetFile& file)

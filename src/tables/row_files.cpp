@@ -34,7 +34,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-/// The names of what lies beside files of rows and may hold more of them.
+/// Names of other files in the folder that may hold more rows.
 std::vector<std::string> other_names_in(const fs::path& folder) {
   static constexpr std::array kAside{".md",  ".png",  ".jpg", ".jpeg", ".gif", ".webp", ".bmp",
                                      ".ppm", ".tiff", ".wav", ".flac", ".mp3", ".ogg",  ".mp4"};
@@ -51,7 +51,7 @@ std::vector<std::string> other_names_in(const fs::path& folder) {
   return names;
 }
 
-/// What the words of a file's name say, as datasets of Hugging Face and mlx-lm name their files:
+/// Splits by words of file names, as datasets of Hugging Face and mlx-lm name their files:
 /// train.jsonl, test-00000-of-00001.parquet.
 std::optional<RowSplit> named_split(const fs::path& file) {
   static const std::map<std::string, RowSplit> kWords{

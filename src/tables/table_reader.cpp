@@ -145,7 +145,7 @@ class TableRows {
     std::vector<CsvRows::Cell> cells;
     for (std::int64_t number = 1; rows.next(cells); ++number) {
       count_progress();
-      if (cells.front().text.starts_with(kByteOrderMark))  // of a file behind another one
+      if (cells.front().text.starts_with(kByteOrderMark))  // of concatenated files
         cells.front().text.erase(0, kByteOrderMark.size());
       const auto refuse = [&](const std::string& reason) { visitor_.refused(number, reason); };
       if (cells.size() != names.size()) {

@@ -27,7 +27,7 @@ class PictureBatches final : public BatchSource {
     return batches * settings_.batch_size / std::ssize(rows_);
   }
   /// Reads the pictures. In place of one that cannot be read it takes the next row's, and warns once.
-  /// Throws DataError where none can be read, IoError.
+  /// Throws DataError if none can be read, IoError.
   Batch read(std::int64_t index, const Batch& memory) const override;
 
  private:

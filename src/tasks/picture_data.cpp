@@ -188,7 +188,7 @@ class Pictures final : public NetworkData {
                     ", mean ", brief(sum / static_cast<double>(values.size())))},
             {"is for", is_trained ? "training" : "validation"}};
   }
-  /// Those of the model where its classes are fixed or have the names of all labels, else the data's.
+  /// Those of the model if its classes are fixed or have the names of all labels, else the data's.
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
     const RunPaths run{source.model.string()};

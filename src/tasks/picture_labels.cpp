@@ -52,7 +52,7 @@ bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes)
 }
 
 std::string told_of_similar(const std::vector<ClassLabel>& classes) {
-  std::map<std::string, std::string> seen;  // a name by what is left of it
+  std::map<std::string, std::string> seen;  // a name by its normal form
   for (const ClassLabel& one : classes) {
     std::string left = in_unicode_form(one.name, UnicodeForm::kC);
     std::erase_if(left, [](unsigned char c) { return std::isspace(c) != 0; });

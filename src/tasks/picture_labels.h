@@ -17,11 +17,11 @@ std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& 
 /// The number that a label is, or is written as.
 std::optional<std::int64_t> number_of(const PictureLabel& label);
 
-/// Whether a class has the label's name, or of a number the one that it has where there are no names, or a
+/// Whether a class has the label's name, or of a number the one that it has if there are no names, or a
 /// name that another class has too.
 bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
-/// Of names that differ in blanks, case, leading zeros or Unicode form alone, a line for people; "" where there are none.
+/// Of names that differ in blanks, case, leading zeros or Unicode form alone, a line for people; "" if there are none.
 std::string told_of_similar(const std::vector<ClassLabel>& classes);
 
 /// The classes of rows that a model does not know: names in their order, or numbers up to the largest,

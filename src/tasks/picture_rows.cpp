@@ -85,7 +85,7 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return folders;
 }
 
-/// Throws DataError where the folders are parts of a data set, whose folders are the classes.
+/// Throws DataError if the folders are parts of a data set, whose folders are the classes.
 void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) {
   static constexpr std::string_view kParts[] = {"train",      "training", "val", "valid",
                                                 "validation", "test",     "dev"};

@@ -12,7 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// What a row says of its picture's class: a name, or a number, "7" too.
+/// Class of a row's picture: a name or a number; "7" is a number.
 struct PictureLabel {
   std::string text{};
   std::optional<std::int64_t> number{};  // of a JSON number
@@ -51,8 +51,8 @@ struct PictureRows {
 /// Paths are relative to the file of rows. An object with a "path" or "bytes", as data sets of Hugging Face
 /// have it, is as good as the path, and so are the bytes alone in a parquet table, and "file_name" in place
 /// of "image". A label is a name or a number from 0 on. Of a folder of classes each picture is a row, in
-/// order of their names. A row is refused where `check` throws DataError or MissingInput for its picture, or
-/// a key is missing. Warns once of keys that are not read. Throws MissingInput, DataError where a file
+/// order of their names. A row is refused if `check` throws DataError or MissingInput for its picture, or
+/// a key is missing. Warns once of keys that are not read. Throws MissingInput, DataError if a file
 /// holds no rows or its first 1,000 are all refused, IoError.
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check);

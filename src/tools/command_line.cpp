@@ -39,7 +39,7 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Options of other training programs, and what says the same here: the first whose option the
+/// Options of other training programs and their equivalents: the first whose option the
 /// command has.
 constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
     {"learning-rate", "--lr RATE"},

@@ -66,7 +66,7 @@ void Conversation::add_system(const std::string& text) {
   try {
     const std::string with = rendered({messages_.back(), asked});
     if (with.find(text) == with.npos && with == rendered({asked}))
-      std::cerr << "warning: the chat template leaves out what --system says" << std::endl;
+      std::cerr << "warning: the chat template ignores --system" << std::endl;
   } catch (const DataError&) {  // the first answer says why it is refused
   }
 }

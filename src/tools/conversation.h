@@ -25,7 +25,7 @@ class Conversation {
 
   /// Adds what `role`, such as "system" or "user", says.
   void add(const char* role, const std::string& text);
-  /// Adds what the system says first; standard error says so where the template leaves it out.
+  /// Adds what the system says first; standard error says so if the template leaves it out.
   void add_system(const std::string& text);
   /// The model's answer to all of it, passed to `write` as it comes, and added. Where what was said
   /// has outgrown the context, the oldest turns are left out until half of it is free, and standard

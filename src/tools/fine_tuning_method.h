@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 /// full: all weights; lora, dora: adapters on a base in 16 bits; qlora: adapters on a quantized base.
 const std::vector<std::string>& fine_tuning_methods();
 
-/// data.sequence_length of rows that a model learns from, where nothing else is set.
+/// data.sequence_length of rows that a model learns from, if nothing else is set.
 std::int64_t usual_row_length(const ModelConfig& model);
 
 /// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights

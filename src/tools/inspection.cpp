@@ -265,7 +265,7 @@ json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value() : json::value(text);
 }
 
-/// What a run was asked to do.
+/// Settings of a run.
 void add_training(json::object& found, const RunPaths& paths, const HybridTrainerConfig& config) {
   const RunData data = data_of_run(paths);
   found["command"] = text_or_null(data.command);

@@ -15,6 +15,7 @@
 
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/distributed/launched_rank.h"
 
 namespace hybrid_trainer {
@@ -24,11 +25,6 @@ constexpr auto kUntilKilled = std::chrono::seconds(5);
 /// Signals within it count as one, as in Interruption.
 constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
-
-bool may_come_often(int signal) {
-  return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU;
-}
 
 volatile sig_atomic_t signal_to_pass_on = 0;
 
@@ -41,15 +37,15 @@ class NotedSignals {
     signal_to_pass_on = 0;
     struct sigaction action {};
     action.sa_handler = note_signal;
-    for (std::size_t i = 0; i < std::size(kPassedOn); ++i) {
-      sigaction(kPassedOn[i], nullptr, &before_[i]);
-      const bool is_for_nohup = kPassedOn[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
-      if (!is_for_nohup) sigaction(kPassedOn[i], &action, nullptr);
+    for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
+      sigaction(kStopSignals[i], nullptr, &before_[i]);
+      const bool is_for_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+      if (!is_for_nohup) sigaction(kStopSignals[i], &action, nullptr);
     }
   }
   ~NotedSignals() {
-    for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
-      sigaction(kPassedOn[i], &before_[i], nullptr);
+    for (std::size_t i = 0; i < std::size(kStopSignals); ++i)
+      sigaction(kStopSignals[i], &before_[i], nullptr);
   }
   NotedSignals(const NotedSignals&) = delete;
   /// A signal that came since the last call, but for one that came within kOneRequest of another.
@@ -61,7 +57,7 @@ class NotedSignals {
   }
 
  private:
-  struct sigaction before_[std::size(kPassedOn)]{};
+  struct sigaction before_[std::size(kStopSignals)]{};
   std::optional<Clock::time_point> last_;
 };
 
@@ -102,7 +98,7 @@ class LocalRanks {
     while (!running_.empty()) {
       nanosleep(&kPause, nullptr);
       if (const auto signal = signals_.next()) {
-        if (is_asked_ && !may_come_often(*signal)) end_soon();
+        if (is_asked_ && !is_sent_repeatedly(*signal)) end_soon();
         is_asked_ = true;
         signal_all(*signal);
       }

@@ -140,7 +140,7 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
           false};
 }
 
-/// CUDA's share of a CUDA device's memory. What is free of a device does not have the context any more.
+/// CUDA's share of a device's memory. Free memory of a device of this machine already excludes the context.
 std::optional<CudaShare> cuda_share(const Asked& asked, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
   if (!is_cuda) return {};

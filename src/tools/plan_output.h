@@ -15,7 +15,7 @@ struct PlanAnswer {
   MemoryPlan plan;
   MemoryBudgets budgets;
   std::string command;             // that trains so
-  std::vector<std::string> notes;  // what the figures do not say by themselves
+  std::vector<std::string> notes;  // limits of the figures
   std::optional<CudaShare> cuda{};
   bool is_here = true;              // the plan is for a device of this machine
   std::vector<PartMemory> parts{};  // of a network of parts

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 /// 80 dB down. Before and behind the sound is silence.
 class Resampling {
  public:
-  /// From and to a number of samples a second, both positive. Throws DataError where their ratio needs
+  /// From and to a number of samples a second, both positive. Throws DataError if their ratio needs
   /// a filter of more than 8 million numbers, as 96,001 to 16,000 does.
   Resampling(std::int64_t from, std::int64_t to);
   /// ceil(n · to / from) samples. Of equal rates the samples themselves.

@@ -69,7 +69,7 @@ struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
   std::optional<ChatTemplate> tool_template;  // for chats with tools, where it is another one
   std::string tool_template_problem;          // why that cannot be read
-  std::string missing_template{};             // tells of it if the model has none, with the way out
+  std::string missing_template{};             // error message for a model without a template
   /// Name and text of each special token of tokenizer_config.json and special_tokens_map.json:
   /// bos_token, eos_token, … As in transformers, the latter has precedence where the former has no
   /// added_tokens_decoder.
@@ -89,7 +89,7 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(
 /// {name, template}, of which the one named "default" is taken, and "tool_use" for chats with
 /// tools, as in transformers. Files additional_chat_templates/NAME.jinja come before such a list. Of a
 /// GGUF file: its tokenizer.chat_template and tokenizer.chat_template.tool_use. Throws MissingInput
-/// where there is no folder, DataError.
+/// if there is no folder, DataError.
 ChatFiles read_chat_files(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -1,9 +1,18 @@
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <string>
 
 namespace hybrid_trainer {
+
+/// Signals that ask a run to stop.
+inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+
+/// Whether a launcher, or the limit of processor time, sends the signal repeatedly.
+inline bool is_sent_repeatedly(int stop_signal) {
+  return stop_signal == SIGUSR1 || stop_signal == SIGUSR2 || stop_signal == SIGXCPU;
+}
 
 /// While one exists, the first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks for a stop after the current step. Another one
 /// more than a second later ends the process at once with exit code 130. Signals within that second

@@ -15,7 +15,7 @@ struct MemorySize {
 
   /// Nothing for what is no such text, or more than 2^62 bytes.
   static std::optional<MemorySize> parse(std::string_view text);
-  /// Whether a text names its unit, or is 0: "16" is more likely meant as GiB than as bytes.
+  /// Returns whether a text names its unit, or is 0: "16" is more likely meant as GiB than as bytes.
   static bool has_unit(std::string_view text);
   /// Nothing where none is given.
   std::optional<std::size_t> limit() const {

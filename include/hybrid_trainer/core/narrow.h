@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// Whether a type of integers holds the number, whose fraction is dropped; it never holds NaN.
+/// Returns whether an integer type can represent the number without its fraction. False for NaN.
 template <std::integral To, class From>
 constexpr bool holds_number(From value) {
   if constexpr (std::is_floating_point_v<From>) {

@@ -66,7 +66,7 @@ std::string host_name();
 void set_threads(std::int64_t count, int processes = 1);
 /// Sets default_threads(), or fewer if OpenMP gives fewer.
 void set_default_threads();
-/// The number of threads that was set; in a thread without one, that of set_default_threads().
+/// Returns the number of threads of the calling thread, by default that of set_default_threads().
 int threads();
 /// Threads of one of `processes` processes that share this machine: the usable cores, at most the
 /// quota rounded up, divided by `processes`; no more than OMP_NUM_THREADS.

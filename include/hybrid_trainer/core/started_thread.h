@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 /// Throws Error(ExitCode::kMemory), which names the limits on the number of threads of this process.
 [[noreturn]] void throw_thread_refused();
 
-/// Returns what `start` returns, which starts a thread. Throws as throw_thread_refused if the system
+/// Calls `start`, which starts a thread, and returns its result. Throws as throw_thread_refused if the system
 /// refuses one. Every thread is started through it.
 template <class Start>
 auto start_thread(const Start& start) {

@@ -32,7 +32,7 @@ class FileDescriptor {
 /// "path: what failed: No space left on device", from errno.
 std::string system_problem(const std::filesystem::path& path, const char* what_failed);
 
-/// Throws CannotCreate, or IoError where `code` of errno says that the disk is full or fails, or that too
+/// Throws CannotCreate, or IoError if `code` of errno says that the disk is full or fails, or that too
 /// many files are open.
 [[noreturn]] void throw_cannot_create(int code, const std::string& problem);
 

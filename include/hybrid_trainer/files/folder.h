@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 void sync_folder(const std::filesystem::path& path);
 
 /// Creates the folder and those above it that are missing, and makes their names durable. Throws
-/// CannotCreate, or IoError where the disk is full or fails.
+/// CannotCreate, or IoError if the disk is full or fails.
 void make_folders(const std::filesystem::path& path);
 
 /// Makes everything below the folder durable. Throws IoError.

@@ -42,7 +42,7 @@ struct ClipRows {
 
 struct ClipFormat {
   ColumnNames columns{};              // by which rows are read
-  std::string called{};               // the file's name in messages, where that is not its path
+  std::string called{};               // the file's name in messages, if that is not its path
   double longest_seconds = 30;        // a longer clip is refused
   RowSplit split = RowSplit::kTrain;  // of a folder, the files that are read
 };
@@ -51,9 +51,9 @@ struct ClipFormat {
 ///   {"audio": "a.wav", "text": "what is said", "language": "en"}
 /// Paths are relative to the file of rows; standard input's to the current folder. An object with a
 /// "path" or "bytes", as data sets of Hugging Face have it, is as good as the path, and so are the bytes
-/// alone in a parquet table. "language" may be left out. A row is refused where its clip is missing, no
+/// alone in a parquet table. "language" may be left out. A row is refused if its clip is missing, no
 /// WAV file, damaged, or longer than format.longest_seconds, or its text is empty. Warns once of keys that
-/// are not read. Throws MissingInput, DataError where a file holds no rows or its first 1,000 are all refused, IoError.
+/// are not read. Throws MissingInput, DataError if a file holds no rows or its first 1,000 are all refused, IoError.
 ClipRows read_clip_rows(const std::filesystem::path& path, const ClipFormat& format = {});
 
 }  // namespace hybrid_trainer

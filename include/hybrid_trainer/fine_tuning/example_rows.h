@@ -107,7 +107,7 @@ struct SourceFormat {
       1024;  // most tokens of a source; it keeps its start, and the token that ends it
 };
 
-/// Ends a line on rows that are too long, where the sequence is as long as the model's context.
+/// Ends a line on rows that are too long, if the sequence is as long as the model's context.
 inline constexpr const char* kContextIsFull = "the model's context has no more";
 
 /// Settings that turn examples into rows; must outlive nothing but the call.
@@ -119,7 +119,7 @@ struct ExampleFormat {
   std::time_t now = 0;  // what a template takes for the time
   /// Tokens of the model, 0 where it is not known; a row with another token is refused.
   std::int64_t vocabulary = 0;
-  std::int64_t context = 0;  // most tokens of a sequence, 0 where it is not known
+  std::int64_t context = 0;  // most tokens of a sequence, 0 if it is not known
   /// What texts, prompts and completions make of a special token that they spell. Chats have their
   /// tokens.
   ControlText control = ControlText::kAsTokens;

@@ -15,7 +15,7 @@ const char* name_of(RowShape shape);
 /// The keys of examples that are looked at.
 const std::vector<std::string>& keys_of_examples();
 
-/// What --columns gives questions and answers, such that a chat template writes them where there is
+/// What --columns gives questions and answers, such that a chat template writes them if there is
 /// one: "instruction=COLUMN,output=COLUMN", or "prompt=COLUMN,completion=COLUMN".
 std::string pair_columns(bool has_template, std::string_view column);
 

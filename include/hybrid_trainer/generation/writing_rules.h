@@ -13,11 +13,11 @@ struct WritingRules {
   std::optional<std::int32_t> last{};   // that of a text of the largest length
   std::vector<std::int32_t> end_tokens{};
   std::vector<std::int32_t> suppressed{};           // never written
-  std::vector<std::int32_t> suppressed_at_first{};  // not as the first token behind the beginning
+  std::vector<std::int32_t> suppressed_at_first{};  // not as the first generated token
   double repetition_penalty = 1;  // of tokens that the text has, see SamplingSettings
   std::int64_t begun = 1;         // tokens of the beginning
   std::int64_t least = 0;         // tokens of a text before it may end, its beginning included
-  std::int64_t least_new = 0;     // and behind its beginning
+  std::int64_t least_new = 0;     // generated tokens
   std::int64_t longest = 0;       // and most tokens
   std::int64_t words = 0;         // tokens from this one on are not written, 0: all may be
   std::int64_t unrepeated = 0;    // so many tokens in a row come once; 0: they may come again

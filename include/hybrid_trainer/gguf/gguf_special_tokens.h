@@ -28,7 +28,7 @@ struct GgufSpecialTokens {
 /// Whether llama.cpp ends an answer at a token of this text, without a key that names it.
 bool ends_answers_by_name(std::string_view text);
 
-/// The chat templates by name: "default", and others that the file has beside it.
+/// The chat templates by name: "default" and the file's other templates.
 std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file);
 
 /// Throws DataError where an id is no token.

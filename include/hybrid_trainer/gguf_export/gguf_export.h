@@ -19,7 +19,7 @@ const std::vector<std::string>& gguf_type_names();
 /// Tokens, templates and license in a file.
 struct GgufTexts {
   const Tokenizer& tokenizer;
-  /// See hugging_face/token_ids.h: all its ends are written, others where the tokenizer's files name no
+  /// See hugging_face/token_ids.h: all its ends are written, others if the tokenizer's files name no
   /// token.
   std::string token_ids{};
   std::vector<std::pair<std::string, std::string>> license{};  // by key, general.license and others
@@ -31,9 +31,9 @@ using GgufTypes = std::map<std::string, std::int64_t>;
 
 /// Writes a model as one file for llama.cpp and Ollama, weight by weight: matrices in the type of
 /// that name, vectors and positions in f32; embedding and head of a q4_0 file in q8_0, and f16
-/// where rows are no whole blocks. Adapters are left out. The file appears whole or not at all. Throws
-/// DataError where llama.cpp has no such architecture, no such tokenizer, or would compute something
-/// else; CannotCreate where `path` exists, IoError.
+/// if rows are no whole blocks. Adapters are left out. The file appears whole or not at all. Throws
+/// DataError if llama.cpp has no such architecture, no such tokenizer, or would compute something
+/// else; CannotCreate if `path` exists, IoError.
 GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
                       const std::filesystem::path& path, const Stream& stream);
 

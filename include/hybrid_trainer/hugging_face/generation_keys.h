@@ -35,7 +35,7 @@ struct GenerationKeys {
     std::string language{}, task{};                                 // as they are written there
     bool timestamps = false;                                        // return_timestamps
     std::optional<std::int32_t> latest_first_time{};                // max_initial_timestamp_index
-    /// forced_decoder_ids: the tokens from the second one on; none where the model chooses.
+    /// forced_decoder_ids: the tokens from the second one on; none if the model chooses.
     std::vector<std::optional<std::int32_t>> forced{};
   } speech{};
 
@@ -44,13 +44,13 @@ struct GenerationKeys {
 
   /// Most tokens of a text with a beginning of this length, which it includes.
   std::int64_t longest(std::int64_t begun, std::int64_t context) const;
-  /// Throws DataError, which names them, where there are problems.
+  /// Throws DataError, which names them, if there are problems.
   void require_honored() const;
 };
 
 /// Reads generation_config.json of the first folder that has one, else config.json of the first that has
-/// that, as transformers does. Start and end tokens, and tokens that are forced where neither language nor task
-/// is given, may be in either. A GGUF file has none. Throws DataError where a value is not of its kind.
+/// that, as transformers does. Start and end tokens, and tokens that are forced if neither language nor task
+/// is given, may be in either. A GGUF file has none. Throws DataError if a value is not of its kind.
 GenerationKeys read_generation_keys(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace hybrid_trainer

@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 /// folder that the model began with, it takes over what the model has no part for: a vision model
 /// beside it with its configuration and processors. Of `base_config`, the config.json that the model began
 /// with, it keeps all values that the model does not change. The folder appears whole or not at all. Throws
-/// CannotCreate where `folder` exists and is not empty or cannot be made, DataError where the tokenizer does
+/// CannotCreate if `folder` exists and is not empty or cannot be made, DataError if the tokenizer does
 /// not belong to the model, IoError.
 void export_hugging_face(Network& network, const ModelConfig& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,

@@ -57,8 +57,8 @@ struct StepRecord {
   /// What predicted, in Predict and where that is decided on, and for how many steps; "" elsewhere.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
-  /// In Full: the loss that predictions have saved so far, less what Full would have at their cost, by the
-  /// gate's estimate, which says nothing of the run's last loss.
+  /// In Full: the gate's estimate of the loss that predictions have saved so far, minus the loss that Full
+  /// would have saved at their cost. It does not estimate the run's last loss.
   std::optional<double> advantage;
   /// Exact updates that were pending while the step was computed; absent without asynchronous
   /// updates.

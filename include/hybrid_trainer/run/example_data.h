@@ -23,7 +23,7 @@ struct ExampleFiles {
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
   std::int64_t context = 0;            // likewise
-  std::string called{};   // the name of `examples` in messages, where that is not its path
+  std::string called{};   // the name of `examples` in messages, if that is not its path
   bool pairs = false;     // they hold pairs of answers
   bool measured = false;  // a model is measured on them: of a folder with splits on those of a test
   /// Seconds of a clip that the model hears at once: the examples are clips. 0: it reads text alone.
@@ -43,7 +43,7 @@ struct ExampleData {
   bool validates_on_training_rows = false;  // both are the same
   std::int64_t rows = 0;                    // of all files
   std::vector<std::string> refused;         // "line 3 of FILE is refused: why"
-  std::vector<std::string> notes;           // what else is not learnt from
+  std::vector<std::string> notes;           // data that training does not use
   std::string form;                         // of `examples`, see ExampleRows::form
   std::string checksum;                     // of the files
 };
@@ -66,7 +66,7 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
 /// What the model that a run with objective dpo began with gives for other pairs, laid out by `packing`.
-/// Throws MissingInput, DataError where that model is gone or another one.
+/// Throws MissingInput, DataError if that model is gone or another one.
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
                                                          const std::vector<ExampleRow>& rows,
                                                          const PackedRows::Settings& packing,

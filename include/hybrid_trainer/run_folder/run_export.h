@@ -16,7 +16,8 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
-/// What an export changed, on random tokens; zeros of a network that gives no logits.
+/// Logits of an exported model compared with the trained one, on random tokens. Zeros for a network
+/// without logits.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
   std::int64_t places = 0, same_choices = 0;  // where the likeliest next token stayed the same

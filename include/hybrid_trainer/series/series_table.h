@@ -16,7 +16,7 @@ struct SeriesTable {
   std::vector<std::int64_t> starts;   // rows where a series begins, ascending, the first one 0
   std::vector<std::int64_t> gaps;     // rows before which some are missing, ascending
   std::vector<std::int64_t> numbers;  // of each row in the files, from 1
-  std::string time{};                 // column that tells of some of the gaps; empty: none does
+  std::string time{};                 // time column by which gaps were found; empty: none
   std::vector<std::string> notes;     // rows that were left out, and what was found in time
 
   std::int64_t width() const { return static_cast<std::int64_t>(columns.size()); }
@@ -26,8 +26,8 @@ struct SeriesTable {
 
 /// Reads CSV, JSON lines or parquet. Each file begins a series. A row with a cell that is missing or no
 /// finite number is left out. If columns.time is empty, a column of a usual name whose steps are mostly
-/// equal is taken for the time, except of parquet. Rows are in order of time where the newest one is first, and
-/// rows of series that take turns are grouped. Throws MissingInput, MissingColumn, DataError where no
+/// equal is taken for the time, except of parquet. Rows are in order of time if the newest one is first, and
+/// rows of series that take turns are grouped. Throws MissingInput, MissingColumn, DataError if no
 /// more than half of the rows can be used, which names file, line (or row below the names) and column of
 /// the first that cannot, or columns.time is in no order, IoError.
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns);

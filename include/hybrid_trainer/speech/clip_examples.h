@@ -6,12 +6,12 @@
 
 namespace hybrid_trainer {
 
-/// What a model learns to write of a clip: the prompt of its language and of the folder's task, what is
+/// Target text of a clip: the prompt of its language and of the folder's task, what is
 /// said, and the end. All but the first token is learnt. A text begins as a word within one does, with a
 /// space, unless the space would be a token alone. A text with timestamps begins with one, and has neither
 /// <|notimestamps|> nor the space. Of `format`, tokenizer, longest and control are read. Throws DataError
-/// where the row and the folder name no language, or one that the model does not know, and the model knows
-/// several; where timestamps are wrong; or where the text spells another special token of Whisper's.
+/// if the row and the folder name no language, or one that the model does not know, and the model knows
+/// several; if timestamps are wrong; or if the text spells another special token of Whisper's.
 ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
                         const SpeechTokens& tokens);
 

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 /// The words of a clip's row, as it was learnt.
 std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer, const SpeechTokens& tokens);
 
-/// What a model hears in each clip, in language and task of its row, with timestamps where the row has some.
+/// Transcribes each clip in the language and task of its row, with timestamps if the row has some.
 /// `beams`: see TranscriptionSettings. Throws what read_wav throws.
 std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& tokenizer,
                                      const SpeechTokens& tokens,

@@ -13,7 +13,7 @@
 
 namespace hybrid_trainer {
 
-/// What a Whisper model is asked to write of a clip.
+/// Language, task and timestamps of a transcription.
 struct SpeechPrompt {
   std::string language{};  // a code, as "en", a name, as "german", or a token; of several languages
   bool translates = false;  // into English
@@ -26,7 +26,7 @@ struct SpeechTokens {
   std::int32_t start = 0;          // <|startoftranscript|>
   std::int32_t end = 0;            // <|endoftext|>
   std::int32_t no_timestamps = 0;  // <|notimestamps|>; that of 0.00 s is the next
-  std::int32_t times_end = std::numeric_limits<std::int32_t>::max();  // behind the last timestamp
+  std::int32_t times_end = std::numeric_limits<std::int32_t>::max();  // one past the last timestamp
   /// Of a model of several languages: codes, as "en", with their tokens, and what to do.
   std::vector<std::pair<std::string, std::int32_t>> languages{};
   std::int32_t transcribe = 0, translate = 0;
@@ -48,7 +48,7 @@ struct SpeechTokens {
   /// The code of a language's token; empty of another token.
   std::string code_of(std::int32_t id) const;
   /// `asked`, completed from the folder's keys, with a code as language. An empty one is left for the model
-  /// to tell. Throws UsageError where a model of one language is asked for another one, or to translate.
+  /// to tell. Throws UsageError if a model of one language is asked for another one, or to translate.
   SpeechPrompt completed(SpeechPrompt asked) const;
   /// The tokens that a text begins with: start, of several languages that and the task, and no_timestamps
   /// unless it has timestamps.
@@ -57,7 +57,7 @@ struct SpeechTokens {
   std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) const;
 };
 
-/// Reads them from a model's tokenizer. Throws DataError where the tokenizer has no such tokens, or the keys
+/// Reads them from a model's tokenizer. Throws DataError if the tokenizer has no such tokens, or the keys
 /// name a language or a task that is none of the model's.
 SpeechTokens read_speech_tokens(const Tokenizer& tokenizer, const GenerationKeys& keys);
 

@@ -18,7 +18,7 @@ namespace hybrid_trainer {
 const boost::json::value* value_in_row(const boost::json::object& row, std::string_view name);
 
 /// The folder that paths in a file of rows are relative to: its own, or the one that a file beside it names,
-/// `rows` + kFolderOfRows, where the rows came from standard input.
+/// `rows` + kFolderOfRows, if the rows came from standard input.
 std::filesystem::path folder_of_rows(const std::filesystem::path& rows);
 inline constexpr const char* kFolderOfRows = ".folder";
 
@@ -34,12 +34,12 @@ class FilesInRows {
  public:
   /// The file that a row has under `name`: a path relative to `folder`, alone or as the "path" of an object,
   /// or the file's bytes, alone or as the object's "bytes". `place`: of the row, "row 3 of a.parquet", by
-  /// which messages call such bytes. Throws DataError where there is none, IoError.
+  /// which messages call such bytes. Throws DataError if there is none, IoError.
   FilePart file(const boost::json::object& row, std::string_view name, const RowFileWords& words,
                 const std::filesystem::path& folder, const std::string& place);
 
  private:
-  std::optional<ScratchFile> held_;  // what tables hold
+  std::optional<ScratchFile> held_;  // bytes of tables
 };
 
 }  // namespace hybrid_trainer

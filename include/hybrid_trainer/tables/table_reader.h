@@ -39,10 +39,10 @@ struct TableReading {
   ColumnNames columns{};
   /// Names that are looked at. Other columns may be left out of the rows; empty: all are read.
   std::vector<std::string> wanted{};
-  std::string called{};      // the file's name in messages, where that is not its path
+  std::string called{};      // the file's name in messages, if that is not its path
   bool renames = true;       // --columns gives `wanted` other names; else it names them itself
   bool takes_bytes = false;  // texts of parquet may be bytes that are no UTF-8
-  /// What --columns is to say in messages; else the first two of `wanted` are named.
+  /// Value of --columns that messages suggest; by default the first two of `wanted`.
   std::string renaming{};
 };
 

@@ -33,7 +33,7 @@
     return `${Math.floor(minutes / 60)} h${minutes % 60 ? ` ${minutes % 60} min` : ''}`;
   }
   const words = (name) => name.replaceAll('_', ' ');
-  // Text for the inside of an element or a quoted attribute; whatever comes from a run goes through it.
+  // Escapes text for an element or a quoted attribute. All strings of a run pass through it.
   const signs = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
   const escaped = (text) => String(text).replace(/[&<>"']/g, (sign) => signs[sign]);
   const colourOf = (phase) => `var(--${escaped(phase)})`;
