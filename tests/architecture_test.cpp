@@ -414,18 +414,12 @@ TEST(Architecture, FewFilesKnowBothBackends) {
 }
 
 TEST(Architecture, EveryHeaderIsGuardedAndInTheNamespace) {
-  const Names other_names{"include/hybrid_trainer/trainer/hybrid_trainer_config.h",
-                          "include/hybrid_trainer/run/run_files.h",
-                          "include/hybrid_trainer/run/run_export.h",
-                          "include/hybrid_trainer/run/model_card.h"};
   for (const SourceFile& file : product_sources()) {
     if (file.path.extension() != ".h" && file.path.extension() != ".cuh") continue;
     std::ifstream in(kRoot / file.path);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     EXPECT_NE(text.find("#pragma once"), std::string::npos) << file.path;
-    EXPECT_NE(other_names.contains(file.path.native()),
-              text.find("namespace hybrid_trainer") != std::string::npos)
-        << file.path;
+    EXPECT_NE(text.find("namespace hybrid_trainer"), std::string::npos) << file.path;
   }
 }
 

@@ -1,4 +1,0 @@
-#pragma once
-
-// Where these declarations were before; it stays so that programs compile.
-#include "hybrid_trainer/run_folder/run_files.h"
