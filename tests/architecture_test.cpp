@@ -111,7 +111,6 @@ const std::map<std::string, Names> kLibraries{
 
 const fs::path kRoot = HT_SOURCE_DIR;
 const Names kExtensions{".h", ".cpp", ".cu", ".cuh"};
-constexpr int kMostLines = 300;
 constexpr std::size_t kMostOfBothBackends = 5;
 
 struct Include {
@@ -122,19 +121,19 @@ struct Include {
 
 struct SourceFile {
   fs::path path;  // from the root
-  int lines = 0;
   std::vector<Include> includes;
 };
 
 SourceFile read_source(const fs::path& path) {
   static const std::regex pattern(R"(^\s*#\s*include\s*(["<])([^">]+)[">])");
-  SourceFile file{path.lexically_relative(kRoot), 0, {}};
+  SourceFile file{path.lexically_relative(kRoot), {}};
   std::ifstream in(path);
   std::smatch match;
+  int number = 0;
   for (std::string line; std::getline(in, line);) {
-    ++file.lines;
+    ++number;
     if (std::regex_search(line, match, pattern))
-      file.includes.push_back({file.lines, match[2], match[1] == "\""});
+      file.includes.push_back({number, match[2], match[1] == "\""});
   }
   return file;
 }
@@ -316,85 +315,6 @@ TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
                         "phases/skip_backward/predictor.cpp", "src/optim/make_optimizer.cpp",
                         "src/optim/speculative_optimizer.cpp"};
   EXPECT_EQ(found, registers);
-}
-
-/// The line on which what begins on line `first` ends: where all of its brackets are closed, behind
-/// `}` or `;`. Text in quotes and comments does not count.
-std::size_t end_of(const std::vector<std::string>& lines, std::size_t first) {
-  static const std::regex ignored(
-      R"re(\s*//.*|R"\w*\(.*?\)\w*"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|\s+$)re");
-  int open = 0;
-  for (std::size_t i = first; i < lines.size(); ++i) {
-    const std::string code = std::regex_replace(lines[i], ignored, "");
-    for (const char c : code) open += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
-    if (open <= 0 && (code.ends_with('}') || code.ends_with(';'))) return i;
-  }
-  return lines.size() - 1;
-}
-
-/// Lines of each class: of its declaration, and of the definitions of its members outside. A class
-/// within another one counts there and by itself.
-void add_class_lines(const std::string& text, std::map<std::string, int>& classes) {
-  static const std::regex declared(
-      R"(^\s*(?:class|struct)(?: \[\[\w+\]\])? (?:\w+::)*(\w+)[^;(]*$)");
-  static const std::regex defined(
-      R"(^(?:[A-Za-z].*?[ *&>:]|)([A-Z]\w*)(?:<[^(]*>)?::(?:~?\w+|operator[^\w]+)\()");
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    std::smatch match;
-    if (std::regex_search(lines[i], match, declared)) {
-      classes[match[1]] += static_cast<int>(end_of(lines, i) - i) + 1;
-    } else if (std::regex_search(lines[i], match, defined)) {
-      const std::size_t end = end_of(lines, i);
-      classes[match[1]] += static_cast<int>(end - i) + 1;
-      i = end;
-    }
-  }
-}
-
-TEST(Architecture, CountsTheLinesOfAClassWhereverTheyAre) {
-  std::map<std::string, int> classes;
-  add_class_lines(
-      "class Other;\n"
-      "class Example final : public Base {\n"
-      " public:\n"
-      "  struct Part {\n"
-      "    int x = 0;\n"
-      "  };\n"
-      "  int f() const { return '}'; }  // {\n"
-      "};\n"
-      "int helper() {\n"
-      "  return Example::made(\n"
-      "      1);\n"
-      "}\n"
-      "Example::Example(int x)\n"
-      "    : Base(\"{\"), x_{x} {}\n"
-      "std::vector<int> Example::g() {\n"
-      "  if (true) {\n"
-      "    h();\n"
-      "  }\n"
-      "}\n",
-      classes);
-  EXPECT_EQ(classes, (std::map<std::string, int>{{"Example", 7 + 2 + 5}, {"Part", 3}}));
-}
-
-TEST(Architecture, ClassesAreOfASizeThatIsReadAtASitting) {
-  std::map<std::string, std::map<std::string, int>> by_layer;
-  for (const SourceFile& file : product_sources()) {
-    std::ifstream in(kRoot / file.path);
-    add_class_lines({std::istreambuf_iterator<char>(in), {}}, by_layer[layer_of(file.path)]);
-  }
-  int classes = 0;
-  for (const auto& [layer, of_layer] : by_layer) {
-    for (const auto& [name, lines] : of_layer) {
-      ++classes;
-      EXPECT_LE(lines, kMostLines)
-          << "class " << name << " of " << layer << ", declaration and definition together";
-    }
-  }
-  EXPECT_GT(classes, 500);
 }
 
 /// So that a third backend is a matter of kernels and core.
