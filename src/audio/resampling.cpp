@@ -31,7 +31,7 @@ double kaiser(double place) {
   return std::abs(place) < 1 ? bessel_0(kKaiserBeta * std::sqrt(1 - place * place)) : 0;
 }
 
-double sinc(double x) {
+double sound_sinc(double x) {
   return x == 0 ? 1 : std::sin(std::numbers::pi * x) / (std::numbers::pi * x);
 }
 
@@ -73,7 +73,8 @@ void Resampling::fill_taps(std::int64_t phase, float* taps) const {
   std::vector<double> exact(static_cast<std::size_t>(2 * half_));
   for (std::int64_t k = 0; k < 2 * half_; ++k) {
     const double distance = static_cast<double>(k - half_ + 1) - place;
-    const double tap = sinc(cutoff_ * distance) * kaiser(distance / static_cast<double>(half_));
+    const double tap =
+        sound_sinc(cutoff_ * distance) * kaiser(distance / static_cast<double>(half_));
     sum += exact[static_cast<std::size_t>(k)] = tap;
   }
   for (std::int64_t k = 0; k < 2 * half_; ++k)

@@ -42,7 +42,7 @@ void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& file
 }
 
 /// The object in a file; an empty one where there is no file.
-json::object object_in(const fs::path& file) {
+json::object chat_settings_in(const fs::path& file) {
   if (!fs::exists(file)) return {};
   json::value config = read_json(file, {.max_bytes = kLargestConfig});
   if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
@@ -106,8 +106,8 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::p
         tokens.end();
     if (text != nullptr && !is_known) tokens.emplace_back(name, *text);
   };
-  const json::object config = object_in(folder / "tokenizer_config.json");
-  const json::object map = object_in(folder / "special_tokens_map.json");
+  const json::object config = chat_settings_in(folder / "tokenizer_config.json");
+  const json::object map = chat_settings_in(folder / "special_tokens_map.json");
   const json::value* decoder = config.if_contains("added_tokens_decoder");
   const bool is_newer = decoder != nullptr && !decoder->is_null();
   for (const json::object* file :

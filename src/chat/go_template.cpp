@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 namespace {
 
 using Place = GoTemplate::Place;
-using Kind = GoTemplate::Segment::Kind;
+using SegmentKind = GoTemplate::Segment::Kind;
 
 const char* condition_of(Place place) {
   switch (place) {
@@ -37,9 +37,9 @@ std::string literal(std::string_view plain) {
 std::string text_of(const GoTemplate::Segments& segments) {
   std::string text;
   for (const GoTemplate::Segment& segment : segments) {
-    if (segment.kind == Kind::kText) text += literal(segment.text);
-    if (segment.kind == Kind::kContent) text += "{{ .Content }}";
-    if (segment.kind == Kind::kSystem) text += "{{ $.System }}";
+    if (segment.kind == SegmentKind::kText) text += literal(segment.text);
+    if (segment.kind == SegmentKind::kContent) text += "{{ .Content }}";
+    if (segment.kind == SegmentKind::kSystem) text += "{{ $.System }}";
   }
   return text;
 }
@@ -99,9 +99,9 @@ std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const
   std::string text;
   if (form == turn.forms.end()) return text;
   for (const GoTemplate::Segment& segment : form->second) {
-    if (segment.kind == Kind::kText) text += segment.text;
-    if (segment.kind == Kind::kContent) text += message.content;
-    if (segment.kind == Kind::kSystem) text += seen.system;
+    if (segment.kind == SegmentKind::kText) text += segment.text;
+    if (segment.kind == SegmentKind::kContent) text += message.content;
+    if (segment.kind == SegmentKind::kSystem) text += seen.system;
   }
   return text;
 }

@@ -28,7 +28,7 @@ std::string common_start(const std::string& a, const std::string& b) {
   return {a.begin(), std::ranges::mismatch(a, b).in1};
 }
 
-std::string trimmed(const std::string& text) {
+std::string without_blanks_around(const std::string& text) {
   constexpr const char* kBlanks = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string::npos) return "";
@@ -139,8 +139,8 @@ class Derivation {
   bool takes_system() const { return takes_system_; }
   /// What ends an assistant's turn; by the user's next one, if by nothing else.
   std::string stop() const {
-    const std::string end = trimmed(after_assistant_);
-    return end.empty() ? trimmed(before_user_) : end;
+    const std::string end = without_blanks_around(after_assistant_);
+    return end.empty() ? without_blanks_around(before_user_) : end;
   }
 
  private:

@@ -18,7 +18,7 @@ constexpr std::array<std::uint32_t, 64> kRound = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-using State = std::array<std::uint32_t, 8>;
+using HashState = std::array<std::uint32_t, 8>;
 
 std::uint32_t word_at(const char* bytes) {
   std::uint32_t word = 0;
@@ -26,7 +26,7 @@ std::uint32_t word_at(const char* bytes) {
   return word;
 }
 
-void compress(State& state, const char* block) {
+void compress(HashState& state, const char* block) {
   std::array<std::uint32_t, 64> w{};
   for (std::size_t t = 0; t < 16; ++t) w[t] = word_at(block + 4 * t);
   for (std::size_t t = 16; t < 64; ++t) {
@@ -43,7 +43,7 @@ void compress(State& state, const char* block) {
     h = g, g = f, f = e, e = d + first;
     d = c, c = b, b = a, a = first + second;
   }
-  const State next{a, b, c, d, e, f, g, h};
+  const HashState next{a, b, c, d, e, f, g, h};
   for (std::size_t i = 0; i < state.size(); ++i) state[i] += next[i];
 }
 
@@ -56,8 +56,8 @@ Digest sha256(std::string_view message) {
   const std::uint64_t bits = std::uint64_t{message.size()} * 8;
   for (std::size_t i = 0; i < 8; ++i)
     padded[padded.size() - 1 - i] = static_cast<char>(bits >> (8 * i));
-  State state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-              0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  HashState state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   for (std::size_t at = 0; at < padded.size(); at += kBlock) compress(state, padded.data() + at);
   Digest digest{};
   for (std::size_t i = 0; i < digest.size(); ++i)

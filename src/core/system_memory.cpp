@@ -8,13 +8,14 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kPage = 4096;  // from there on files are read into them directly
+constexpr std::size_t kSmallPage = 4096;  // from there on files are read into them directly
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// For any size, which aligned_alloc does not guarantee.
 void* take_aligned(std::size_t bytes) noexcept {
   void* data = nullptr;
-  return posix_memalign(&data, bytes < kPage ? kCacheLine : kPage, bytes) == 0 ? data : nullptr;
+  return posix_memalign(&data, bytes < kSmallPage ? kCacheLine : kSmallPage, bytes) == 0 ? data
+                                                                                         : nullptr;
 }
 
 /// Large blocks are mappings of their own, so that freeing them really returns them to the system.

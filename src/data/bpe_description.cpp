@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 namespace {
 
 namespace json = boost::json;
-using Kind = PreTokenizerStep::Kind;
+using StepKind = PreTokenizerStep::Kind;
 
 BpeWords words_of(WordPattern pattern) {
   switch (pattern) {
@@ -34,10 +34,11 @@ BpeWords words_of(WordPattern pattern) {
 }
 
 BpeWords words_of_bytes(const std::vector<PreTokenizerStep>& steps) {
-  if (steps.size() == 1 && steps[0].kind == Kind::kWords) return words_of(steps[0].pattern);
-  const bool are_digits = steps.size() == 2 && steps[0].kind == Kind::kDigits &&
+  if (steps.size() == 1 && steps[0].kind == StepKind::kWords) return words_of(steps[0].pattern);
+  const bool are_digits = steps.size() == 2 && steps[0].kind == StepKind::kDigits &&
                           steps[0].behavior == SplitBehavior::kIsolated &&
-                          steps[1].kind == Kind::kWords && steps[1].pattern == WordPattern::kGpt2;
+                          steps[1].kind == StepKind::kWords &&
+                          steps[1].pattern == WordPattern::kGpt2;
   return are_digits ? BpeWords::kGpt2Digits : BpeWords::kOther;
 }
 
@@ -55,9 +56,9 @@ void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
   }
   for (const PreTokenizerStep& step : steps) {
     const bool is_metaspace =
-        step.kind == Kind::kMetaspace && step.literal == kBlank && !step.splits;
+        step.kind == StepKind::kMetaspace && step.literal == kBlank && !step.splits;
     // Where blanks were replaced, there is none to cut at.
-    const bool cuts_nothing = step.kind == Kind::kLiteral && step.literal == " " && replaces;
+    const bool cuts_nothing = step.kind == StepKind::kLiteral && step.literal == " " && replaces;
     if (is_metaspace) replaces = true;
     if (is_metaspace && step.prepend != PreTokenizerStep::Prepend::kNever) prepends = true;
     if (!is_metaspace && !cuts_nothing) is_other = true;
@@ -177,7 +178,7 @@ std::string describe_file(const json::value& root, const Tokenizer& tokenizer,
   if (const auto steps = place.find("pre_tokenizer")) found.steps = json::serialize(steps->value());
   const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
   if (pre.by_bytes) {
-    std::erase_if(pre.steps, [](const auto& step) { return step.kind == Kind::kPrefixSpace; });
+    std::erase_if(pre.steps, [](const auto& step) { return step.kind == StepKind::kPrefixSpace; });
     found.adds_prefix_space = tokenizer.adds_prefix_space();  // other files may say it
     if (only_composes) found.words = words_of_bytes(pre.steps);
   }

@@ -161,7 +161,7 @@ std::vector<std::string> unknown_keys_of(const json::object& config, const std::
   return unread.unknown;
 }
 
-json::value object_in(const fs::path& file) {
+json::value settings_in(const fs::path& file) {
   return fs::exists(file) ? read_json_object(file) : json::object{};
 }
 
@@ -185,7 +185,7 @@ TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
   TokenizerSettings settings;
   const fs::path config_file = folder / "tokenizer_config.json";
   const fs::path map_file = folder / "special_tokens_map.json";
-  const json::value config = object_in(config_file), map = object_in(map_file);
+  const json::value config = settings_in(config_file), map = settings_in(map_file);
   const JsonPlace config_place(config, config_file.string()), map_place(map, map_file.string());
   std::vector<std::string> unknown = unknown_keys_of(config.get_object(), config_file.string());
   if (const auto found = config_place.find("add_prefix_space"))

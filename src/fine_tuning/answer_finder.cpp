@@ -20,14 +20,14 @@ struct MessagePlace {
 };
 
 using Span = RenderedChat::Span;
-using Place = std::optional<MessagePlace>;
+using FoundPlace = std::optional<MessagePlace>;
 
 bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
 /// The place of each of `count` messages; none where the text has none, or several.
-std::vector<Place> message_places(const RenderedChat& chat, std::size_t count) {
+std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
   std::vector<std::int32_t> owners(chat.text.size(), -1);
@@ -40,7 +40,7 @@ std::vector<Place> message_places(const RenderedChat& chat, std::size_t count) {
     has_several[message] = has_several[message] || (whole && !holds(*whole, span));
     if (!whole) whole = span;
   }
-  std::vector<Place> places(count);
+  std::vector<FoundPlace> places(count);
   for (std::size_t i = 0; i < count; ++i) {
     if (!wholes[i] || has_several[i]) continue;
     MessagePlace place;
@@ -61,7 +61,7 @@ std::vector<Place> message_places(const RenderedChat& chat, std::size_t count) {
 constexpr std::size_t kMostPrefixes = 100;
 
 /// Stands in a text for another one, to see whether that is written.
-constexpr const char* kMark = "Xq7Zk2Jv9W";
+constexpr const char* kProbeMark = "Xq7Zk2Jv9W";
 
 /// A text without its white space, of which templates write more or less.
 std::string without_blanks(std::string_view text) {
@@ -142,7 +142,7 @@ class AnswerFinder {
   bool writes_mark_for(std::size_t i, std::string_view text) const {
     json::array messages = row_.messages;
     const auto replace = [&](auto&& self, json::value& value) -> void {
-      if (value == json::value(text)) value = kMark;
+      if (value == json::value(text)) value = kProbeMark;
       if (json::object* const object = value.if_object())
         for (auto& member : *object) self(self, member.value());
       if (json::array* const list = value.if_array())
@@ -151,7 +151,7 @@ class AnswerFinder {
     replace(replace, messages[i]);
     try {
       const RenderedChat chat = rendered(format_, row_.variables, std::move(messages), false);
-      return chat.text.find(kMark) != std::string::npos;
+      return chat.text.find(kProbeMark) != std::string::npos;
     } catch (const DataError&) {  // such a text is refused
       return true;
     }
@@ -190,7 +190,7 @@ class AnswerFinder {
       for (json::value& call : calls->get_array()) {
         json::value* const name = function_of(call.get_object()).if_contains("name");
         if (name == nullptr || !name->is_string()) continue;
-        marks.emplace_back(i, concat(kMark, marks.size(), "n"));
+        marks.emplace_back(i, concat(kProbeMark, marks.size(), "n"));
         *name = marks.back().second;
       }
     }
@@ -238,7 +238,7 @@ class AnswerFinder {
       end_before_others_ = "";
       const RenderedChat alone =
           rendered(format_, row_.variables, first_messages(row_, i + 1), false);
-      const Place place = message_places(alone, i + 1)[i];
+      const FoundPlace place = message_places(alone, i + 1)[i];
       const auto whole = place ? written(place->spans.back(), alone.text) : std::string_view();
       const auto here = written(span, chat_.text);
       if (whole.starts_with(here)) end_before_others_ = whole.substr(here.size());
@@ -271,7 +271,7 @@ class AnswerFinder {
 
   bool is_first_written(std::size_t i) const {
     const auto end = places_.begin() + static_cast<std::ptrdiff_t>(i);
-    return std::all_of(places_.begin(), end, [](const Place& place) { return !place; });
+    return std::all_of(places_.begin(), end, [](const FoundPlace& place) { return !place; });
   }
 
   /// Of a template that does not loop over messages: what the chat with the answer has beyond the
@@ -357,7 +357,7 @@ class AnswerFinder {
   const ExampleFormat& format_;
   const NormalRow& row_;
   RenderedChat chat_;
-  std::vector<Place> places_;
+  std::vector<FoundPlace> places_;
   GenerationPrompts prompts_;
   std::optional<std::string> end_before_others_;
   mutable std::optional<std::vector<bool>> drops_calls_;

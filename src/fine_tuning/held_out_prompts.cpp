@@ -36,7 +36,7 @@ std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32
 namespace {
 
 /// Whether a text between special tokens is the name of who speaks.
-bool is_role(std::string text) {
+bool is_name_of_role(std::string text) {
   static const std::set<std::string> roles{
       "system",    "user", "assistant", "human",   "model",       "gpt",        "bot",
       "developer", "tool", "function",  "ipython", "environment", "observation"};
@@ -53,7 +53,7 @@ std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> 
     std::size_t begin = end;
     while (begin > 0 && !is_special_token(tokenizer, tokens[begin - 1])) --begin;
     std::string turn = readable_text(tokenizer, tokens.subspan(begin, end - begin));
-    if (!turn.empty() && !is_role(turn)) return turn;
+    if (!turn.empty() && !is_name_of_role(turn)) return turn;
     end = begin == 0 ? 0 : begin - 1;
   }
   return readable_text(tokenizer, tokens);

@@ -178,7 +178,7 @@ bool names_a_tool(std::string_view text, const json::value& tools) {
   return !has_names;
 }
 
-std::string_view role_of(const json::value& message) {
+std::string_view role_in(const json::value& message) {
   return message.get_object().at("role").get_string();
 }
 
@@ -196,7 +196,7 @@ bool is_empty_answer(const json::object& message) {
 /// Throws DataError if a completion does not begin and end with what the assistant says.
 void check_completion(const NormalRow& row) {
   for (const std::size_t i : {row.prompt_messages, row.messages.size() - 1}) {
-    const std::string_view role = role_of(row.messages[i]);
+    const std::string_view role = role_in(row.messages[i]);
     if (row.prompt_messages == 0 || !row.trains[i] || role == "assistant" || role == "tool" ||
         role == "ipython")
       continue;
@@ -211,7 +211,7 @@ void check_roles(const NormalRow& row) {
   std::set<std::string> roles;
   bool has_answer = row.prompt_messages > 0;
   for (const json::value& message : row.messages) {
-    const std::string role(role_of(message));
+    const std::string role(role_in(message));
     has_answer = has_answer || role == "assistant";
     roles.insert(json::serialize(json::value(role.substr(0, 40))));
   }
@@ -318,7 +318,7 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
       ++findings_.unwritten[key];
   for (std::size_t i = 0; i < row.messages.size(); ++i) {
     const json::object& message = row.messages[i].get_object();
-    const std::string role(role_of(row.messages[i]));
+    const std::string role(role_in(row.messages[i]));
     static constexpr std::array kRoles{"system",    "developer", "user",
                                        "assistant", "tool",      "ipython"};
     const bool is_written =
@@ -338,7 +338,7 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
 /// each role that has the key.
 bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
   if (!is_named_in_template(row, key)) return false;
-  const std::string place = concat(role_of(row.messages[i]), " ", key);
+  const std::string place = concat(role_in(row.messages[i]), " ", key);
   const bool has_tools = row.variables.at("tools").is_array();
   const auto [entry, is_new] = read_[has_tools ? 1 : 0].try_emplace(place, true);
   if (!is_new) return entry->second;

@@ -61,14 +61,6 @@ struct Part {
   GgufName name;
 };
 
-/// As a product has them, outputs first, whichever way the folder does.
-FileTensor outputs_first(FileTensor tensor) {
-  if (!tensor.transposed) return tensor;
-  tensor.transposed = false;
-  tensor.shape = {tensor.shape[1], tensor.shape[0]};
-  return tensor;
-}
-
 std::vector<Part> parts_of(LanguageModel& model) {
   std::vector<Part> parts;
   model.visit_parameters([&](Parameter& parameter) {

@@ -31,6 +31,15 @@ void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& p
 
 }  // namespace
 
+Stream host_stream() { return Stream(MemoryPool::create("host")); }
+
+FileTensor outputs_first(FileTensor part) {
+  if (!part.transposed) return part;
+  part.transposed = false;
+  part.shape = {part.shape[1], part.shape[0]};
+  return part;
+}
+
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side) {
   order.for_each_run([&](std::int64_t here, std::int64_t there, std::int64_t count) {
     const bool is_back = side == RowsTo::kHere;
@@ -43,7 +52,7 @@ void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t b
 Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
   if (order.are_alike()) return rows;
   require(order.groups * order.rows_of_group() == rows.size(0), "an order of other rows");
-  const Stream host(MemoryPool::create("host"));
+  const Stream host = host_stream();
   const Tensor turned = Tensor::empty(rows.shape(), rows.dtype(), MemoryKind::kWorkspace, host);
   const std::size_t bytes = rows.bytes() / static_cast<std::size_t>(rows.size(0));
   copy_rows(turned.raw(), rows.raw(), order, bytes, side);
@@ -58,12 +67,11 @@ Tensor in_file_layout(const Tensor& values, const FileTensor& part) {
   Tensor rows = reordered(values, part.order, RowsTo::kFile);
   if (taps_of(part) > 1) {
     const Tensor taps_first = rows;
-    rows = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace,
-                         Stream(MemoryPool::create("host")));
+    rows = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host_stream());
     exchange_channels(rows, taps_first, part, RowsTo::kFile);
   }
   if (!part.transposed) return rows.view(part.shape);
-  const Stream host(MemoryPool::create("host"));
+  const Stream host = host_stream();
   const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
   transpose(turned, rows);
   return turned;
@@ -74,13 +82,13 @@ void take_from_file(const Tensor& values, const Tensor& in_file, const FileTenso
   Tensor rows = in_file;
   if (part.transposed) {
     rows = Tensor::empty({part.rows(), part.shape[0]}, DType::kF32, MemoryKind::kWorkspace,
-                         Stream(MemoryPool::create("host")));
+                         host_stream());
     transpose(rows, in_file);
   }
   if (taps_of(part) > 1) {
     const Tensor channels_first = rows;
     rows = Tensor::empty({part.rows(), channels_first.elements() / part.rows()}, DType::kF32,
-                         MemoryKind::kWorkspace, Stream(MemoryPool::create("host")));
+                         MemoryKind::kWorkspace, host_stream());
     exchange_channels(rows, channels_first, part, RowsTo::kHere);
   }
   if (part.order.are_alike()) {

@@ -18,16 +18,6 @@
 namespace hybrid_trainer {
 namespace {
 
-Stream host_stream() { return Stream(MemoryPool::create("host")); }
-
-/// As a product has them, outputs first, whichever way the folder does.
-FileTensor outputs_first(FileTensor tensor) {
-  if (!tensor.transposed) return tensor;
-  tensor.transposed = false;
-  tensor.shape = {tensor.shape[1], tensor.shape[0]};
-  return tensor;
-}
-
 /// Whether it is a matrix of few bits. Vectors, which a file may hold so as well, are read as f32.
 bool is_in_blocks(const GgufTensor& tensor) {
   return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();

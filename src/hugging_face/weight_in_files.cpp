@@ -12,8 +12,6 @@
 namespace hybrid_trainer {
 namespace {
 
-Stream host_stream() { return Stream(MemoryPool::create("host")); }
-
 /// What is no number would spread over the model, or be rounded to something that looks like one.
 void check_finite(const Tensor& values, const std::string& file, const std::string& name) {
   const float* const begin = values.data<float>();

@@ -11,8 +11,8 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kLongestHeader = 1 << 16, kMostDimensions = 32;
-constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
+constexpr std::size_t kLongestNpyHeader = 1 << 16, kMostDimensions = 32;
+constexpr std::int64_t kMostNpyElements = std::int64_t{1} << 40;
 
 constexpr const char* kWantedNumbers =
     "want numbers: u1, i1, i2, i4, i8, f2, f4 or f8; write it with array.astype('float32')";
@@ -31,7 +31,7 @@ std::optional<NpyNumber> number_of(std::string_view code) {
 }
 
 /// A piece of a header for a message, which has one line.
-std::string shown(std::string_view piece) {
+std::string quoted_piece(std::string_view piece) {
   std::string text(piece.substr(0, 40));
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ' || static_cast<unsigned char>(c) > '~') c = '?';
@@ -80,7 +80,7 @@ class NpyHeaderReader {
   }
   void want(char wanted) {
     if (takes(wanted)) return;
-    const std::string found = rest_.empty() ? "the end" : shown(rest_.substr(0, 1));
+    const std::string found = rest_.empty() ? "the end" : quoted_piece(rest_.substr(0, 1));
     refuse(concat("its header is no .npy header: got ", found, ", want \"", wanted, "\""));
   }
   std::string text() {
@@ -111,7 +111,7 @@ class NpyHeaderReader {
     } else if (key == "shape") {
       read_shape();
     } else {
-      refuse(concat("its header has the key ", shown(key),
+      refuse(concat("its header has the key ", quoted_piece(key),
                     "; want 'descr', 'fortran_order' and 'shape' alone"));
     }
   }
@@ -126,7 +126,7 @@ class NpyHeaderReader {
         !code.empty() && std::string_view("<>|=").find(code.front()) != std::string_view::npos;
     if (code.starts_with("|O") || code == "O")
       refuse(concat("holds Python objects, which are not read from files; ", kWantedNumbers));
-    if (!number || !has_order) refuse(concat("holds ", shown(code), "; ", kWantedNumbers));
+    if (!number || !has_order) refuse(concat("holds ", quoted_piece(code), "; ", kWantedNumbers));
     form_.number = *number;
     form_.is_big_endian = code.front() == '>';
     has_number_ = true;
@@ -168,7 +168,7 @@ std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
     if (size == 0) return 0;
   std::int64_t elements = 1;
   for (const std::int64_t size : shape) {
-    if (size > kMostElements / elements) return {};
+    if (size > kMostNpyElements / elements) return {};
     elements *= size;
   }
   return elements;
@@ -197,8 +197,8 @@ NpyForm npy_form_of(const InputFile& file) {
   const std::size_t length = version == 1
                                  ? byte(8) | byte(9) << 8
                                  : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > kLongestHeader)
-    refuse(concat("its header has ", length, " bytes; want at most ", kLongestHeader));
+  if (length > kLongestNpyHeader)
+    refuse(concat("its header has ", length, " bytes; want at most ", kLongestNpyHeader));
   if (text_at + length > file.bytes())
     refuse(concat("is truncated: its header has ", length, " bytes, and ", file.bytes() - text_at,
                   " follow"));

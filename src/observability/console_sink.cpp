@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/units.h"
 #include "hybrid_trainer/files/terminal_text.h"
+#include "hybrid_trainer/observability/run_summary.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 constexpr double kSecondsBetweenRewrites = 0.1;
 constexpr double kSecondsBetweenLines = 5;
 constexpr double kSecondsBetweenEvents = 5;
-constexpr int kStepsOfMean = 300;  // from which the time left is estimated
 constexpr std::size_t kPhaseWidth = 7;
 
 }  // namespace
@@ -36,7 +36,7 @@ void ConsoleSink::write(const StepRecord& record) {
   const double seconds = record.seconds + record.overhead_seconds;
   clock_ += seconds;
   ++steps_;
-  const double weight = 1.0 / static_cast<double>(std::min<std::int64_t>(steps_, kStepsOfMean));
+  const double weight = 1.0 / static_cast<double>(std::min(steps_, kStepsOfMean));
   seconds_per_step_ += weight * (seconds - seconds_per_step_);
   if (style_.quiet) return;
   show_news(record);

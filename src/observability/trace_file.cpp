@@ -25,7 +25,7 @@ std::optional<boost::json::object> event_of(std::string line) {
   return std::move(value.get_object());
 }
 
-std::string text_at(const boost::json::object& event, const char* key) {
+std::string text_of(const boost::json::object& event, const char* key) {
   const boost::json::value* const value = event.if_contains(key);
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
 }
@@ -39,7 +39,7 @@ void TraceFile::Open::add(const boost::json::object& event) {
     if (found < 0 || found > kMost) throw DataError(concat(key, " is out of range"));
     return found;
   };
-  const std::string type = text_at(event, "ph"), name = text_at(event, "name");
+  const std::string type = text_of(event, "ph"), name = text_of(event, "name");
   last = std::max(last, number("ts"));
   if (type == "B") phase = name;
   if (type == "E") phase.clear();
@@ -50,7 +50,7 @@ void TraceFile::Open::add(const boost::json::object& event) {
   if (type == "e") blocks.erase(number("id"));
   if (type != "X") return;
   last = std::max(last, number("ts") + number("dur"));
-  const std::string of = text_at(event.at("args").as_object(), "phase");
+  const std::string of = text_of(event.at("args").as_object(), "phase");
   for (const Phase each : kAllPhases) steps[static_cast<std::size_t>(each)] += of == name_of(each);
 }
 
@@ -74,7 +74,7 @@ TraceFile::Open TraceFile::cut_after(std::int64_t step) {
     if (!event) break;
     try {
       open.add(*event);
-      if (text_at(*event, "ph") != "X") continue;
+      if (text_of(*event, "ph") != "X") continue;
       if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
     } catch (const std::exception&) {  // of Boost.JSON: the event is none of ours
       break;

@@ -12,24 +12,25 @@ namespace {
 using Parameters = std::vector<Parameter*>;
 
 template <class Updates>
-std::unique_ptr<LateUpdates> make(const OptimizerConfig& config, const Parameters& parameters,
-                                  const SpeculationSettings& settings, const Stream& device,
-                                  const std::shared_ptr<MemoryPool>& host, const Stream& home) {
+std::unique_ptr<LateUpdates> make_late(const OptimizerConfig& config, const Parameters& parameters,
+                                       const SpeculationSettings& settings, const Stream& device,
+                                       const std::shared_ptr<MemoryPool>& host,
+                                       const Stream& home) {
   return std::make_unique<Updates>(config, parameters, settings, device, host, home);
 }
 
 struct LateRow {
   bool (*is_wanted)(const SpeculationSettings& settings);
-  decltype(&make<ForecastUpdates>) make;
+  decltype(&make_late<ForecastUpdates>) make_late;
 };
 
 /// The first that is wanted is made.
 constexpr LateRow kLateUpdates[] = {
     {[](const SpeculationSettings& given) { return given.gradient_bits == 16; },
-     make<RoundedUpdates>},
+     make_late<RoundedUpdates>},
     {[](const SpeculationSettings& given) { return given.device_side == "selective"; },
-     make<SelectiveUpdates>},
-    {[](const SpeculationSettings&) { return true; }, make<ForecastUpdates>},
+     make_late<SelectiveUpdates>},
+    {[](const SpeculationSettings&) { return true; }, make_late<ForecastUpdates>},
 };
 
 }  // namespace
@@ -43,7 +44,7 @@ SpeculativeOptimizer::SpeculativeOptimizer(const OptimizerConfig& config,
     : parameters_(std::move(parameters)) {
   const auto row = std::ranges::find_if(
       kLateUpdates, [&](const LateRow& way) { return way.is_wanted(settings); });
-  late_ = row->make(config, parameters_, settings, device, host, home);
+  late_ = row->make_late(config, parameters_, settings, device, host, home);
 }
 
 SpeculativeOptimizer::~SpeculativeOptimizer() = default;

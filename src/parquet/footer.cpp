@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::size_t kMostElements = 10'000;
+constexpr std::size_t kMostSchemaElements = 10'000;
 
 int small(std::int64_t value) {
   if (value < 0 || value > 1 << 20) throw DataError("its metadata have a number out of range");
@@ -72,8 +72,8 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
   reader.read_struct([&](int id, int type) {
     if (id == 2 && type == ThriftReader::kList) {
       reader.read_list([&](int) {
-        if (elements.size() == kMostElements)
-          throw DataError(concat("has more than ", kMostElements, " columns"));
+        if (elements.size() == kMostSchemaElements)
+          throw DataError(concat("has more than ", kMostSchemaElements, " columns"));
         elements.push_back(read_element(reader));
       });
       const SchemaTree tree = schema_tree(elements);

@@ -14,7 +14,7 @@ namespace {
 
 enum PageType { kData = 0, kDictionary = 2, kData2 = 3 };
 
-constexpr std::size_t kLongestHeader = 16 << 20;
+constexpr std::size_t kLongestPageHeader = 16 << 20;
 
 int bits_of(int largest) { return narrow<int>(std::bit_width(narrow<unsigned>(largest))); }
 
@@ -99,7 +99,7 @@ void LeafReader::read_page() {
 
 LeafReader::Page LeafReader::read_header() {
   constexpr std::size_t kUsual = 1024;
-  const std::size_t most = std::min(kLongestHeader, chunk_.end - chunk_.begin);
+  const std::size_t most = std::min(kLongestPageHeader, chunk_.end - chunk_.begin);
   std::string bytes;
   for (std::size_t read = std::min(kUsual, most);; read = std::min(8 * read, most)) {
     bytes.resize(read);

@@ -11,21 +11,22 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::string_view kMark = "PAR1", kEncryptedMark = "PARE";
+constexpr std::string_view kParquetMark = "PAR1", kEncryptedMark = "PARE";
 constexpr std::size_t kTail = 8;  // the footer's length and the mark
 
 /// The bytes of the footer. Throws DataError.
 std::string read_footer(const InputFile& file) {
-  if (file.bytes() < kMark.size() + kTail) throw DataError("is no parquet file: it is too short");
+  if (file.bytes() < kParquetMark.size() + kTail)
+    throw DataError("is no parquet file: it is too short");
   char tail[kTail];
   file.read_at(tail, kTail, file.bytes() - kTail);
   const std::string_view mark(tail + 4, 4);
   if (mark == kEncryptedMark) throw DataError("is an encrypted parquet file, which is not read");
-  if (mark != kMark)
+  if (mark != kParquetMark)
     throw DataError("is no parquet file, or is cut off: it does not end with PAR1; copy it anew");
   std::uint32_t length = 0;
   std::memcpy(&length, tail, sizeof length);
-  if (length > file.bytes() - kMark.size() - kTail)
+  if (length > file.bytes() - kParquetMark.size() - kTail)
     throw DataError(
         concat("is damaged: its footer has ", length, " bytes, and the file ", file.bytes()));
   std::string footer(length, '\0');

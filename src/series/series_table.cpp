@@ -24,7 +24,7 @@ namespace json = boost::json;
 
 namespace {
 
-std::optional<double> number_of(const json::value& cell) {
+std::optional<double> number_in_cell(const json::value& cell) {
   if (const json::string* text = cell.if_string()) return plain_number(std::string(*text));
   if (const double* number = cell.if_double()) return *number;
   if (const std::int64_t* number = cell.if_int64()) return static_cast<double>(*number);
@@ -34,7 +34,7 @@ std::optional<double> number_of(const json::value& cell) {
 }
 
 /// A cell for a message.
-std::string shown(const json::value& cell) {
+std::string cell_text(const json::value& cell) {
   constexpr std::size_t kMost = 60;
   const std::string text = json_line(cell);
   return text.size() > kMost ? text.substr(0, valid_utf8_bytes(text.substr(0, kMost), 0)) + "…"
@@ -83,7 +83,7 @@ std::optional<double> seconds_of_day(int year, int month, int day) {
 /// A moment as seconds, or a plain number: "2024-01-31", "2024-01-31T10:00:00.5+01:00", "10:00:00".
 std::optional<double> moment_of(const json::value& cell) {
   const json::string* const text = cell.if_string();
-  if (text == nullptr || plain_number(std::string(*text))) return number_of(cell);
+  if (text == nullptr || plain_number(std::string(*text))) return number_in_cell(cell);
   int year = 0, month = 0, day = 0, hour = 0, minute = 0, length = 0;
   double second = 0;
   std::optional<double> date = 0;
@@ -271,7 +271,7 @@ class SeriesReader {
       const json::value* found = is_asked ? &cell(row, time_) : row.if_contains(time_);
       const std::optional<double> moment = found == nullptr ? std::nullopt : moment_of(*found);
       if (!moment && is_asked)
-        throw DataError(concat("column ", time_, ": got ", shown(*found),
+        throw DataError(concat("column ", time_, ": got ", cell_text(*found),
                                ", want a time: a number, or 2024-01-31 10:00:00"));
       if (!moment) time_.clear();
       time = moment.value_or(0);
@@ -375,10 +375,10 @@ class SeriesReader {
 
   static double number_in(const json::object& row, const std::string& column) {
     const json::value& found = cell(row, column);
-    const std::optional<double> number = number_of(found);
+    const std::optional<double> number = number_in_cell(found);
     if (!number || !std::isfinite(*number))
-      throw DataError(concat("column ", column, ": got ", shown(found), ", want a finite number; ",
-                             advice(found)));
+      throw DataError(concat("column ", column, ": got ", cell_text(found),
+                             ", want a finite number; ", advice(found)));
     return *number;
   }
 

@@ -77,7 +77,7 @@ std::vector<Measure> with_explained_variance(const std::vector<Measure>& sums) {
 
 }  // namespace
 
-Interval interval_of_share(const Measure& measure) {
+ShareInterval interval_of_share(const Measure& measure) {
   constexpr double kDeviations = 1.959963985;  // of the normal distribution, 95 % within
   const double n = std::max(1.0, measure.count), share = measure.sum / n;
   const double square = kDeviations * kDeviations, whole = 1 + square / n;
@@ -99,7 +99,7 @@ std::string NetworkScore::text(const std::string& between) const {
     if (has_one_loss && is_loss(measure)) continue;  // said already
     text += concat(between, measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
     if (!is_share(measure)) continue;
-    const Interval interval = interval_of_share(measure);
+    const ShareInterval interval = interval_of_share(measure);
     text += concat(" (95 % within ", units::fixed(interval.low, 3), " to ",
                    units::fixed(interval.high, 3), ")");
   }

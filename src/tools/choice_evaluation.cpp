@@ -164,7 +164,7 @@ TableLine line_of(const ModelAnswers& model) {
 }
 
 /// In columns: "±" is one character of two bytes.
-std::string padded(const std::string& text, std::size_t width) {
+std::string padded_columns(const std::string& text, std::size_t width) {
   const auto characters = static_cast<std::size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
   return text + std::string(width > characters ? width - characters : 0, ' ');
@@ -184,7 +184,8 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
     sum = std::max(sum, line.by_sum.size() + 2);
   }
   for (const TableLine& line : lines)
-    std::cout << padded(line.name, name) << padded(line.by_sum, sum) << line.by_bytes << "\n";
+    std::cout << padded_columns(line.name, name) << padded_columns(line.by_sum, sum)
+              << line.by_bytes << "\n";
   const std::size_t count = model.answers.by_sum.size();
   std::cout << count << (count == 1 ? " question" : " questions") << " of " << model.fewest;
   if (model.most > model.fewest) std::cout << " to " << model.most;

@@ -36,7 +36,7 @@ struct Row {
   std::string key, value, help;
 };
 
-std::string first_sentence(const std::string& help) {
+std::string whole_first_sentence(const std::string& help) {
   const std::size_t end = help.find(". ");
   return end == std::string::npos ? help : help.substr(0, end + 1);
 }
@@ -45,7 +45,7 @@ std::vector<Row> rows_of(const Question& question, const FieldNode& tree) {
   std::vector<Row> rows;
   for (const char* key : question.keys) {
     const FieldNode& field = *field_at(tree, key);
-    rows.push_back({key, field_text(field), first_sentence(field.help)});
+    rows.push_back({key, field_text(field), whole_first_sentence(field.help)});
   }
   return rows;
 }

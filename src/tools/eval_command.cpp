@@ -84,16 +84,16 @@ void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
 }
 
 /// What is measured on; of clips also which.
-struct Measured {
+struct MeasuredModel {
   std::unique_ptr<EvaluationBatches> batches;
   std::vector<ExampleRow> clips{};
 };
 
 /// Of a file of examples all rows, whole as far as the context has room; of the run's own those that
 /// were held back, as long as the run has them.
-Measured rows_of(const TrainedRun& run, const std::string& folder,
-                 const std::filesystem::path& file, const EvalOptions& options, const Stream& host,
-                 const Stream& stream) {
+MeasuredModel rows_of(const TrainedRun& run, const std::string& folder,
+                      const std::filesystem::path& file, const EvalOptions& options,
+                      const Stream& host, const Stream& stream) {
   if (!run.tokenizer)
     throw DataError(concat(folder, " has no tokenizer, which would encode ", file.string()));
   const bool is_own = file == run.data, whole = !is_own && options.length == 0;
@@ -158,8 +158,9 @@ Measured rows_of(const TrainedRun& run, const std::string& folder,
 }
 
 /// `host`: for the batches; `stream`: of the model. `shards`: receives what the batches read from.
-Measured batches_of(const TrainedRun& run, const std::string& folder, const EvalOptions& options,
-                    const Stream& host, const Stream& stream, std::optional<TokenDataset>& shards) {
+MeasuredModel batches_of(const TrainedRun& run, const std::string& folder,
+                         const EvalOptions& options, const Stream& host, const Stream& stream,
+                         std::optional<TokenDataset>& shards) {
   const std::filesystem::path given = options.data, data = given.empty() ? run.data : given;
   if (given.empty() && !std::filesystem::exists(data))
     throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
@@ -308,7 +309,7 @@ int eval_command(const std::vector<std::string>& arguments) {
         ", which names none"));
   check_length(options.length, run.config.model.context);
   std::optional<TokenDataset> shards;
-  const Measured on =
+  const MeasuredModel on =
       batches_of(run, folder, options, Stream(make_host_pool(stream.device())), stream, shards);
   const GenerationKeys keys = on.clips.empty() ? GenerationKeys() : generation_keys_of(run);
   keys.require_honored();

@@ -23,7 +23,7 @@ void evaluate_network(const TrainedRun& run, const std::string& data, const std:
   for (const Measure& measure : found.measures) {
     line[measure.name] = measure.sum / std::max(1.0, measure.count);
     if (!is_share(measure)) continue;
-    const Interval interval = interval_of_share(measure);
+    const ShareInterval interval = interval_of_share(measure);
     line[measure.name + "_interval"] = {interval.low, interval.high};
   }
   std::cout << json_line(line) << "\n";

@@ -10,6 +10,7 @@
 #include "hybrid_trainer/core/memory_size.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/observability/run_summary.h"
 #include "src/watch/run_activity.h"
 
 namespace hybrid_trainer {
@@ -17,7 +18,6 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
-constexpr std::int64_t kStepsOfMean = 300;
 /// A run on another machine, whose lock is not seen here, counts as running for so long after its last
 /// sign. Where the lock's file names a process of this machine, nothing is waited for.
 constexpr double kSecondsOfSilence = 20;

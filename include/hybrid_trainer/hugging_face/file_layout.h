@@ -9,6 +9,8 @@ namespace hybrid_trainer {
 
 enum class RowsTo { kFile, kHere };
 
+Stream host_stream();
+
 /// Copies rows of so many bytes from one order to the other.
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side);
 /// Rows in the other order, of a new tensor on the host; the same tensor where both are alike.
@@ -18,6 +20,8 @@ Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side);
 Tensor in_file_layout(const Tensor& values, const FileTensor& part);
 /// Takes a part's values as its file has them, in the file's shape.
 void take_from_file(const Tensor& values, const Tensor& in_file, const FileTensor& part);
+/// The same part with its outputs first, whichever way its file has it.
+FileTensor outputs_first(FileTensor part);
 /// Whether values here and in the file are the same numbers in the same order.
 bool lies_alike(const FileTensor& part);
 

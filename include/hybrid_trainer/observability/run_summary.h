@@ -11,6 +11,9 @@
 
 namespace hybrid_trainer {
 
+/// Steps whose mean time gives the time left.
+inline constexpr std::int64_t kStepsOfMean = 300;
+
 /// Use of one phase over a run.
 struct PhaseUse {
   std::int64_t steps = 0;

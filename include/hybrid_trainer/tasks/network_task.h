@@ -24,13 +24,13 @@ std::int64_t examples_in_epoch(const TrainingRunSettings& settings);
 std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings);
 
 /// Ends of an interval.
-struct Interval {
+struct ShareInterval {
   double low = 0, high = 0;
 };
 /// Whether a measure is a share of examples, as accuracy is.
 bool is_share(const Measure& measure);
 /// Within which the share of all such examples lies, in 95 of 100 cases (Wilson).
-Interval interval_of_share(const Measure& measure);
+ShareInterval interval_of_share(const Measure& measure);
 
 /// How good a network is on held-out examples.
 struct NetworkScore {

@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kVocabulary = 50257;
+constexpr std::int64_t kGpt2Vocabulary = 50257;
 
 std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
                                     const Stream& stream) {
@@ -48,10 +48,10 @@ std::vector<ModelPreset> presets() {
   return {
       {"tiny", shape(4, 4, 128, 64), 16, 64, "muon", 1e-2},
       {"small", shape(4, 4, 256, 256), 8, 256, "muon", 1e-2},
-      {"gpt2-124m", shape(12, 12, 768, 1024), 4, 1024, "adamw", 6e-4, kVocabulary},
-      {"gpt2-350m", shape(24, 16, 1024, 1024), 4, 1024, "adamw", 3e-4, kVocabulary},
-      {"gpt2-774m", shape(36, 20, 1280, 1024), 2, 1024, "adamw", 2.5e-4, kVocabulary},
-      {"gpt2-1558m", shape(48, 25, 1600, 1024), 1, 1024, "adamw", 2e-4, kVocabulary},
+      {"gpt2-124m", shape(12, 12, 768, 1024), 4, 1024, "adamw", 6e-4, kGpt2Vocabulary},
+      {"gpt2-350m", shape(24, 16, 1024, 1024), 4, 1024, "adamw", 3e-4, kGpt2Vocabulary},
+      {"gpt2-774m", shape(36, 20, 1280, 1024), 2, 1024, "adamw", 2.5e-4, kGpt2Vocabulary},
+      {"gpt2-1558m", shape(48, 25, 1600, 1024), 1, 1024, "adamw", 2e-4, kGpt2Vocabulary},
   };
 }
 

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kVocabulary = 51865;
+constexpr std::int64_t kWhisperVocabulary = 51865;
 
 /// Keys have no bias: it would add the same to all scores of a query.
 constexpr bool kKeyBias = false;
@@ -54,9 +54,9 @@ std::vector<ModelPreset> whisper_presets() {
     return ModelConfig{
         .family = "whisper", .layers = layers, .heads = heads, .width = width, .context = 448};
   };
-  return {{"whisper-tiny", shape(4, 6, 384), 4, 448, "adamw", 1e-5, kVocabulary},
-          {"whisper-base", shape(6, 8, 512), 4, 448, "adamw", 1e-5, kVocabulary},
-          {"whisper-small", shape(12, 12, 768), 4, 448, "adamw", 1e-5, kVocabulary}};
+  return {{"whisper-tiny", shape(4, 6, 384), 4, 448, "adamw", 1e-5, kWhisperVocabulary},
+          {"whisper-base", shape(6, 8, 512), 4, 448, "adamw", 1e-5, kWhisperVocabulary},
+          {"whisper-small", shape(12, 12, 768), 4, 448, "adamw", 1e-5, kWhisperVocabulary}};
 }
 
 using Fixed = HuggingFaceLayout::Fixed;
