@@ -20,7 +20,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr const char* kPrefix = "tokenizer.ggml.";
-constexpr const char* kBlank = "▁";
+constexpr const char* kWordStart = "▁";
 
 /// Of tokenizer.ggml.token_type.
 struct TokenType {
@@ -299,13 +299,13 @@ class GgufTokenizer {
     const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
     check_length(scores.size(), "scores");
     const bool adds_blank = flag("add_space_prefix", true);
-    json::value normalizer = replace(" ", kBlank);
-    json::array decoders{replace(kBlank, " "), json::object{{"type", "ByteFallback"}},
+    json::value normalizer = replace(" ", kWordStart);
+    json::array decoders{replace(kWordStart, " "), json::object{{"type", "ByteFallback"}},
                          json::object{{"type", "Fuse"}}};
     if (adds_blank) {
       normalizer =
           sequence("normalizers",
-                   json::array{json::object{{"type", "Prepend"}, {"prepend", kBlank}}, normalizer});
+                   json::array{json::object{{"type", "Prepend"}, {"prepend", kWordStart}}, normalizer});
       decoders.push_back(
           json::object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
