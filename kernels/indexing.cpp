@@ -40,8 +40,8 @@ void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor&
   }
 }
 
-void check_columns(const KernelCall& call, const Tensor& columns, const Tensor& x,
-                   const Tensor& indices) {
+void check_gathered_columns(const KernelCall& call, const Tensor& columns, const Tensor& x,
+                            const Tensor& indices) {
   check_rank(call, {"x", x}, 2);
   check_rank(call, {"indices", indices}, 1);
   check_dtype(call, {"indices", indices}, DType::kI32);
@@ -79,7 +79,7 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
 void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
                     const Stream& stream) {
   const KernelCall call{"gather_columns", stream};
-  check_columns(call, columns, x, indices);
+  check_gathered_columns(call, columns, x, indices);
   check_dtype(call, {"x", x}, DType::kF32);
   dispatch<cpu::gather_columns, cuda::gather_columns>(call, Work::kOptimizer, columns, x, indices);
 }
@@ -87,7 +87,7 @@ void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indice
 void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
                      const Stream& stream) {
   const KernelCall call{"scatter_columns", stream};
-  check_columns(call, columns, x, indices);
+  check_gathered_columns(call, columns, x, indices);
   check_real(call, {"x", x});
   dispatch<cpu::scatter_columns, cuda::scatter_columns>(call, Work::kOptimizer, x, columns,
                                                         indices);

@@ -34,8 +34,9 @@ struct HeadGradients {
 
 /// Scores become weights e^(score − log_sum_exp), and dweights become gradients of the scores
 /// before scaling: weight·(dweight − correction)·scale; both 0 beyond the visible keys.
-inline void differentiate_row(float* weights, float* dweights, std::int64_t visible,
-                              std::int64_t keys, float log_sum_exp, float correction, float scale) {
+inline void differentiate_f32_row(float* weights, float* dweights, std::int64_t visible,
+                                  std::int64_t keys, float log_sum_exp, float correction,
+                                  float scale) {
 #pragma omp simd
   for (std::int64_t i = 0; i < visible; ++i) {
     const float weight = exponential(weights[i] - log_sum_exp);
@@ -49,16 +50,16 @@ inline void differentiate_row(float* weights, float* dweights, std::int64_t visi
 }
 
 /// Of scores capped at c: the derivative of c·tanh(s/c) joins.
-inline void differentiate_capped_row(float* weights, float* dweights, std::int64_t visible,
-                                     std::int64_t keys, float log_sum_exp, float correction,
-                                     float scale, float cap) {
+inline void differentiate_capped_f32_row(float* weights, float* dweights, std::int64_t visible,
+                                         std::int64_t keys, float log_sum_exp, float correction,
+                                         float scale, float cap) {
 #pragma omp simd
   for (std::int64_t i = 0; i < visible; ++i) {
     const float tangent = hyperbolic_tangent(weights[i] / cap);
     weights[i] = cap * tangent;
     dweights[i] = (dweights[i] - correction) * (1.0f - tangent * tangent);
   }
-  differentiate_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
+  differentiate_f32_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
 }
 
 /// What a block's scores are for the gradients: in scratch.weights the weights, in scratch.dweights
@@ -80,11 +81,11 @@ inline void differentiate_block(const HeadGradients& head, const BackwardScratch
     const std::int64_t visible = block.end(row, item, sizes) - hidden, keys = block.keys - hidden;
     const float log_sum = log_sum_exp[block.first_query + row];
     if (sizes.cap > 0) {
-      differentiate_capped_row(weights + hidden, dweights + hidden, visible, keys, log_sum,
-                               corrections[row], scale, sizes.cap);
+      differentiate_capped_f32_row(weights + hidden, dweights + hidden, visible, keys, log_sum,
+                                   corrections[row], scale, sizes.cap);
     } else {
-      differentiate_row(weights + hidden, dweights + hidden, visible, keys, log_sum,
-                        corrections[row], scale);
+      differentiate_f32_row(weights + hidden, dweights + hidden, visible, keys, log_sum,
+                            corrections[row], scale);
     }
     block.for_hidden(row, item, sizes, [&](std::int64_t from, std::int64_t to) {
       std::fill(weights + from, weights + to, 0.0f);

@@ -20,7 +20,7 @@ struct PairsOfSequence {
   std::int64_t length;
 };
 
-PairsOfSequence pairs_of(const PreferenceTensors& t, std::int64_t sequence) {
+PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
   const std::int64_t length = t.halves.size(1), at = sequence * length;
   return {t.losses.data<float>() + at,
           t.references.data<float>() + at,
@@ -71,7 +71,7 @@ void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& for
   if (simulated(stream)) return;
   double* const measures = tensors.measures ? tensors.measures.data<double>() : nullptr;
   for (std::int64_t sequence = 0; sequence < tensors.halves.size(0); ++sequence)
-    judge_pairs(pairs_of(tensors, sequence), form, measures);
+    judge_pairs(pairs_in(tensors, sequence), form, measures);
 }
 
 void scale_rows(const Tensor& x, const Tensor& factors, const Stream&) {

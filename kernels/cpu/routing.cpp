@@ -18,8 +18,8 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kTaken = std::numeric_limits<float>::quiet_NaN();
 
 /// A routing's arrays.
-struct Pairs {
-  explicit Pairs(const Routing& routing)
+struct ChosenPairs {
+  explicit ChosenPairs(const Routing& routing)
       : tokens(routing.experts.size(0)),
         chosen(routing.experts.size(1)),
         experts(routing.experts.data<std::int32_t>()),
@@ -35,9 +35,9 @@ struct Pairs {
   std::int32_t *places, *pairs, *offsets, *is_token;
 };
 
-/// Pairs of each expert and tokens, without padding.
+/// ChosenPairs of each expert and tokens, without padding.
 struct Loads {
-  Loads(const Pairs& of, std::int64_t experts)
+  Loads(const ChosenPairs& of, std::int64_t experts)
       : pairs(static_cast<std::size_t>(experts)), tokens(of.tokens) {
     for (std::size_t e = 0; e < pairs.size(); ++e) pairs[e] = of.offsets[e + 1] - of.offsets[e];
     for (std::int64_t token = 0; token < of.tokens; ++token) {
@@ -131,7 +131,7 @@ void choose(std::int32_t* experts, float* weights, const float* logits, const fl
 }
 
 /// Counts, and then gives each pair its place: the order of pairs within an expert stays.
-void sort_pairs(const Pairs& to, std::int64_t experts) {
+void sort_pairs(const ChosenPairs& to, std::int64_t experts) {
   const std::int64_t count = to.tokens * to.chosen;
   std::fill_n(to.offsets, experts + 1, 0);
   for (std::int64_t pair = 0; pair < count; ++pair) ++to.offsets[to.experts[pair] + 1];
@@ -189,7 +189,7 @@ void add_gradient_of_weights(float* dlogits, const float* logits, const float* p
 
 /// body(row, its pair) for all rows.
 template <class Body>
-void for_pairs(const Pairs& of, std::int64_t columns, const Body& body) {
+void for_pairs(const ChosenPairs& of, std::int64_t columns, const Body& body) {
   parallel_rows(of.tokens * of.chosen, columns, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) body(row, of.pairs[row]);
   });
@@ -199,7 +199,7 @@ void for_pairs(const Pairs& of, std::int64_t columns, const Body& body) {
 
 void route(const Routing& routing, const Tensor& logits, const Tensor& selection_bias,
            const RoutingSpec& spec, const Stream&) {
-  const Pairs to(routing);
+  const ChosenPairs to(routing);
   const float* const bias = selection_bias ? selection_bias.data<float>() : nullptr;
   for_tokens(logits, [&](std::int64_t token, const float* row, float* scratch) {
     const std::int64_t at = token * to.chosen;
@@ -211,7 +211,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
 void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& routing,
                     const Tensor& dweights, const RoutingSpec& spec, const RoutingLosses& losses,
                     const Stream&) {
-  const Pairs of(routing);
+  const ChosenPairs of(routing);
   const float* const gradient = dweights.data<float>();
   const bool has_losses = losses.balance != 0 || losses.z != 0;
   const Loads loads(of, spec.experts);
@@ -247,7 +247,7 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
   const std::int64_t tokens = logits.size(0), experts = logits.size(1), columns = experts + 2;
   const Tensor of_tokens = empty_workspace(tokens * columns, DType::kF32, stream);
   if (simulated(stream)) return;
-  const Pairs of(routing);
+  const ChosenPairs of(routing);
   float* const numbers = of_tokens.data<float>();
   for_tokens(logits, [&](std::int64_t token, const float* row, float*) {
     float* const p = numbers + token * columns;
@@ -297,7 +297,7 @@ void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate, c
 
 void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
                    const Stream&) {
-  const Pairs now(routing);
+  const ChosenPairs now(routing);
   const std::int32_t* const then = before.experts.data<std::int32_t>();
   std::int64_t flips = 0, pairs = 0;
   for (std::int64_t pair = 0; pair < now.tokens * now.chosen; ++pair) {
@@ -312,7 +312,7 @@ void routing_flips(const Tensor& sums, const Routing& routing, const Routing& be
 }
 
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing, const Stream&) {
-  const Pairs of(routing);
+  const ChosenPairs of(routing);
   const std::int64_t chosen = of.chosen;
   const std::size_t bytes =
       rows.bytes() / static_cast<std::size_t>(std::max<std::int64_t>(rows.size(0), 1));
@@ -326,7 +326,7 @@ void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing, 
 
 void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream&) {
-  const Pairs of(routing);
+  const ChosenPairs of(routing);
   const std::int64_t columns = y.size(1);
   const float* const factors = weights ? weights.data<float>() : nullptr;
   visit_real(y.dtype(), [&](auto real) {
@@ -356,7 +356,7 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
 
 void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
                 const Routing& routing, const Stream&) {
-  const Pairs of(routing);
+  const ChosenPairs of(routing);
   const std::int64_t columns = rows.size(1);
   float* const sums = dweights.data<float>();
   const float* const added = more ? more.data<float>() : nullptr;

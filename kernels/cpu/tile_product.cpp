@@ -30,7 +30,7 @@ struct Block {
 };
 
 /// The part of the product whose operands are packed at one time.
-struct Part {
+struct TilePart {
   std::int64_t first_row, end_row, first_column, end_column, first_k, end_k;
   std::int64_t rows() const { return end_row - first_row; }
   std::int64_t columns() const { return end_column - first_column; }
@@ -92,12 +92,12 @@ class TileProduct {
     return block_rows_ * kBlockColumns + kPanel * kDepth / 2;
   }
 
-  void pack(const Part& part) const;
-  void pack_panels_of_a(const Part& part, std::int64_t group) const;
-  void pack_panels_of_b(const Part& part, std::int64_t group) const;
-  void multiply(const Part& part) const;
-  void multiply_block(const Part& part, const Block& block, float* scratch) const;
-  RowPanel row_panel(const Part& part, std::int64_t row, std::int64_t k, std::int64_t depth,
+  void pack(const TilePart& part) const;
+  void pack_panels_of_a(const TilePart& part, std::int64_t group) const;
+  void pack_panels_of_b(const TilePart& part, std::int64_t group) const;
+  void multiply(const TilePart& part) const;
+  void multiply_block(const TilePart& part, const Block& block, float* scratch) const;
+  RowPanel row_panel(const TilePart& part, std::int64_t row, std::int64_t k, std::int64_t depth,
                      BFloat16* edge) const;
   void finish(const Block& block, const float* sums, std::int64_t stride) const;
 
@@ -114,7 +114,7 @@ class TileProduct {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
-void TileProduct::pack_panels_of_a(const Part& part, std::int64_t group) const {
+void TileProduct::pack_panels_of_a(const TilePart& part, std::int64_t group) const {
   const std::int64_t panel = group * kPackedPanels, panels = part.rows() / kPanel - panel;
   const auto* const a = static_cast<const BFloat16*>(arrays_.a);
   auto* const to = static_cast<BFloat16*>(packed_a_.raw());
@@ -123,7 +123,7 @@ void TileProduct::pack_panels_of_a(const Part& part, std::int64_t group) const {
                           std::min(panels, kPackedPanels), part.depth());
 }
 
-void TileProduct::pack_panels_of_b(const Part& part, std::int64_t group) const {
+void TileProduct::pack_panels_of_b(const TilePart& part, std::int64_t group) const {
   const std::int64_t panel = group * kPackedPanels, depth = part.depth();
   const std::int64_t panels = std::min(part.columns() / kPanel - panel, kPackedPanels);
   const std::int64_t column = part.first_column + panel * kPanel;
@@ -138,7 +138,7 @@ void TileProduct::pack_panels_of_b(const Part& part, std::int64_t group) const {
 
 /// 32 rows of A over `depth`; the last rows of an A whose rows do not fill a panel, with zeros
 /// below.
-RowPanel TileProduct::row_panel(const Part& part, std::int64_t row, std::int64_t k,
+RowPanel TileProduct::row_panel(const TilePart& part, std::int64_t row, std::int64_t k,
                                 std::int64_t depth, BFloat16* edge) const {
   if (packs_a_) {
     const auto* const packed = static_cast<const BFloat16*>(packed_a_.raw());
@@ -207,7 +207,7 @@ void TileProduct::finish(const Block& block, const float* sums, std::int64_t str
   if (streams_) _mm_sfence();
 }
 
-void TileProduct::multiply_block(const Part& part, const Block& block, float* scratch) const {
+void TileProduct::multiply_block(const TilePart& part, const Block& block, float* scratch) const {
   const TileRegisters registers;
   const bool own_sums = !sums_.defined();
   auto* const edge = reinterpret_cast<BFloat16*>(scratch + block_rows_ * kBlockColumns);
@@ -240,7 +240,7 @@ void TileProduct::multiply_block(const Part& part, const Block& block, float* sc
 
 #pragma GCC pop_options
 
-void TileProduct::pack(const Part& part) const {
+void TileProduct::pack(const TilePart& part) const {
   constexpr std::int64_t kGroup = kPackedPanels * kPanel;
   const std::int64_t groups_of_b = (part.columns() + kGroup - 1) / kGroup;
   const std::int64_t groups_of_a = packs_a_ ? (part.rows() + kGroup - 1) / kGroup : 0;
@@ -253,7 +253,7 @@ void TileProduct::pack(const Part& part) const {
   });
 }
 
-void TileProduct::multiply(const Part& part) const {
+void TileProduct::multiply(const TilePart& part) const {
   pack(part);
   const std::int64_t across = (part.columns() + kBlockColumns - 1) / kBlockColumns;
   const std::int64_t blocks = (part.rows() + block_rows_ - 1) / block_rows_ * across;

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kOutputs = 4;   // rows of w of a block, so that x is read once for as many
-constexpr int kCodes = 8;     // of each, of a thread at a time: 4 bytes
-constexpr int kMostRows = 8;  // of x
+constexpr int kOutputs = 4;      // rows of w of a block, so that x is read once for as many
+constexpr int kCodesAtOnce = 8;  // of each, of a thread at a time: 4 bytes
+constexpr int kMostRows = 8;     // of x
 
 template <class T>
 struct FourBitProduct {
@@ -28,7 +28,7 @@ struct FourBitProduct {
 /// What the codes of kOutputs rows of w, from `first` on, stand for from input i on; rows beyond the
 /// last one are that one.
 struct FourBitWeights {
-  float values[kOutputs][kCodes];
+  float values[kOutputs][kCodesAtOnce];
   float magnitudes[kOutputs];
   template <class T>
   __device__ FourBitWeights(const FourBitProduct<T>& of, const float* table, std::int64_t first,
@@ -44,7 +44,7 @@ struct FourBitWeights {
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
-      for (int k = 0; k < kCodes; ++k)
+      for (int k = 0; k < kCodesAtOnce; ++k)
         values[o][k] = table[words[o] >> (k / 2 * 8 + (k % 2 == 0 ? 4 : 0)) & 15];
     }
   }
@@ -56,13 +56,13 @@ __device__ void add_products(float (&sum)[kRows][kOutputs], const FourBitProduct
                              const FourBitWeights& weights, std::int64_t i) {
 #pragma unroll
   for (int n = 0; n < kRows; ++n) {
-    float x[kCodes] = {};
+    float x[kCodesAtOnce] = {};
     if (n < of.rows) load_pack(x, of.x + n * of.inputs + i);
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
       float dot = 0;
 #pragma unroll
-      for (int k = 0; k < kCodes; ++k) dot += weights.values[o][k] * x[k];
+      for (int k = 0; k < kCodesAtOnce; ++k) dot += weights.values[o][k] * x[k];
       sum[n][o] += dot * weights.magnitudes[o];
     }
   }
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) four_bit_linear_kernel(FourBitProduc
   __syncthreads();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kOutputs;
   float sum[kRows][kOutputs] = {};
-  for (std::int64_t i = thread * kCodes; i < of.inputs; i += kThreads * kCodes) {
+  for (std::int64_t i = thread * kCodesAtOnce; i < of.inputs; i += kThreads * kCodesAtOnce) {
     add_products(sum, of, FourBitWeights(of, table, first, i), i);
   }
 #pragma unroll
