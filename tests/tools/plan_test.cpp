@@ -228,7 +228,7 @@ TEST_F(Plan, SaysWhatIsWrong) {
   expect({"--preset", "tiny", "--devices", "2", "--link", "fast", "--set",
           "gradient_accumulation.micro_batches=2"},
          "want bytes a second, such as 125MB");
-  EXPECT_NE(plan({"--preset", "tiny", "--set", "phases.ingredient=other_ranks"})
+  EXPECT_NE(plan({"--preset", "tiny", "--set", "phases.method=asynchronous_gradients"})
                 .errors.find("of a plan --devices N"),
             std::string::npos);
   expect({"--preset", "tiny", "--devices", "64", "--link", "1GB"}, "--link goes with ranks");
