@@ -153,6 +153,15 @@ std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
   return keys;
 }
 
+void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config) {
+  std::int64_t& parts = config.gradient_accumulation.micro_batches;
+  const bool is_set =
+      arguments.sets("gradient_accumulation.micro_batches") || arguments.sets("data.batch_size");
+  if (is_set || parts >= ranks || config.effective_batch() < ranks) return;
+  config.data.batch_size = config.effective_batch() / ranks;
+  parts = ranks;
+}
+
 void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
                   const HybridTrainerConfig* begun) {
   const std::int64_t steps = config.training.steps;
