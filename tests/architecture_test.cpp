@@ -92,6 +92,8 @@ const std::map<std::string, Names> kLibraries{
     {"cereal/", {"io"}},
     {"xxhash", {"io"}},
     {"utf8proc", {"audio", "files"}},
+    {"snappy", {"parquet"}},
+    {"sodium", {"core", "distributed"}},
     {"zlib", {"parquet"}},
     {"zstd", {"parquet"}},
     {"png", {"images"}},
