@@ -56,7 +56,7 @@ for ((i = 0; i < runs; ++i)); do
   for setting in $settings; do sets+=(--set "$setting"); done
   rm -rf "$work/run"
   "$hybrid" train --preset tiny --data "$work/data" --run "$work/run" --set training.steps=12 --set memory.folder="$work" --set phases.warmup_steps=1 \
-    --set phases.full_steps=4 --set phases.trial_share=1 --set phases.trial_steps=2 --set checkpoint.every_steps=0 "${sets[@]}" >/dev/null 2>"$work/err" &
+    --set phases.full_steps=4 --set phases.skip_backward.trial_share=1 --set phases.skip_backward.trial_steps=2 --set checkpoint.every_steps=0 "${sets[@]}" >/dev/null 2>"$work/err" &
   most=$(watch_memory $!)
   code=0; wait $! || code=$?
   if [ "$code" -ne 0 ]; then

@@ -83,16 +83,16 @@ same() {
 # Keys as both revisions know them.
 for preset in tiny small llama-tiny; do
   for optimizer in muon adamw; do
-    same "$preset, $optimizer" --preset $preset --set optimizer.name=$optimizer --set phases.trial_share=0.5
+    same "$preset, $optimizer" --preset $preset --set optimizer.name=$optimizer --set phases.skip_backward.trial_share=0.5
   done
 done
-same "tiny, asynchronous optimizer" --preset tiny --set phases.ingredient=optimizer_state --set optimizer.name=adamw
-same "llama-tiny, LoRA" --preset llama-tiny --set lora.rank=4 --set phases.trial_share=0.5
+same "tiny, asynchronous optimizer" --preset tiny --set phases.method=asynchronous_optimizer --set optimizer.name=adamw
+same "llama-tiny, LoRA" --preset llama-tiny --set lora.rank=4 --set phases.skip_backward.trial_share=0.5
 ranks=(--preset tiny --ranks 2 --set gradient_accumulation.micro_batches=2)
-same "tiny, asynchronous gradients over 2 ranks" "${ranks[@]}" --set phases.ingredient=other_ranks
-same "tiny, local SGD over 2 ranks" "${ranks[@]}" --set phases.ingredient=other_ranks --set phases.local_steps=4
+same "tiny, asynchronous gradients over 2 ranks" "${ranks[@]}" --set phases.method=asynchronous_gradients
+same "tiny, local SGD over 2 ranks" "${ranks[@]}" --set phases.method=local_sgd --set phases.local_sgd.steps=4
 for zero in 0 1 2 3; do
-  same "tiny, 2 ranks, zero $zero" "${ranks[@]}" --set distributed.zero=$zero --set phases.trial_share=0.5
+  same "tiny, 2 ranks, zero $zero" "${ranks[@]}" --set distributed.zero=$zero --set phases.skip_backward.trial_share=0.5
 done
 
 if [ "$pairs" -gt 0 ]; then

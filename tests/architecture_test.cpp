@@ -25,6 +25,8 @@ const std::map<std::string, Names> kLibraries{
     {"cereal/", {"files"}},
     {"xxhash", {"files"}},
     {"utf8proc", {"data", "files"}},
+    {"snappy", {"data"}},
+    {"sodium", {"core"}},
     {"zlib", {"data"}},
     {"zstd", {"data"}},
     {"png", {"data"}},

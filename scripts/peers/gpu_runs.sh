@@ -3,7 +3,7 @@
 # A run through all phases, in bf16 where a phase may be, with dropout and heads that tensor cores take.
 phases=(--preset tiny --device cuda --set model.width=128 --set model.heads=2 --set model.dropout=0.1 --set mixed_precision.warmup=bf16
   --set mixed_precision.full=bf16 --set training.steps=40 --set phases.warmup_steps=8 --set phases.full_steps=4
-  --set phases.trial_share=1 --set checkpoint.every_steps=20 --set checkpoint.keep=2)
+  --set phases.skip_backward.trial_share=1 --set checkpoint.every_steps=20 --set checkpoint.keep=2)
 
 # A run, the same once more, one that goes on from the half of the first, and one of CUDA graphs.
 part_train() {

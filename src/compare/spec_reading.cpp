@@ -32,14 +32,6 @@ bool is_of_a_run(const std::string& key) {
   return key == "training.seed" || key == "training.steps";
 }
 
-/// By whatever names.
-bool name_one_key(const FieldNode& tree, const std::string& one, const std::string& other) {
-  const std::vector<std::string> keys = keys_of(tree, other);
-  return std::ranges::any_of(keys_of(tree, one), [&](const std::string& key) {
-    return std::ranges::count(keys, key) > 0;
-  });
-}
-
 }  // namespace
 
 std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::string& path) {
@@ -118,12 +110,10 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
                    concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
     return;
   }
-  GivenNames given;
-  const FieldNode tree = field_tree(arm.config);
   for (const auto& [name, value] : settings.get_object()) {
     if (problems_.all().size() >= kMostProblems) return;
     const std::string key(name);
-    if (is_of_a_run(key) || name_one_key(tree, key, spec_.sweep_key)) {
+    if (is_of_a_run(key) || key == spec_.sweep_key) {
       problems_.note(
           path,
           concat(key, is_of_a_run(key) ? " is set by the comparison: give budgets and seeds"
@@ -131,11 +121,8 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
       continue;
     }
     try {
-      const std::vector<std::string> keys =
-          set_field(arm.config, key,
-                    value.is_string() ? std::string(value.get_string()) : json::serialize(value));
-      const std::string problem = given.add(field_tree(arm.config), key, key, keys);
-      if (!problem.empty()) problems_.note(path, problem);
+      set_field(arm.config, key,
+                value.is_string() ? std::string(value.get_string()) : json::serialize(value));
     } catch (const ConfigError& error) {
       for (const std::string& problem : error.problems()) problems_.note(path, problem);
     }

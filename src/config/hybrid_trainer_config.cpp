@@ -6,7 +6,6 @@
 #include "hybrid_trainer/memory/device_map.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/config/applied_parts.h"
-#include "src/config/config_spellings.h"
 #include "src/config/cross_checks.h"
 #include "src/config/part_checks.h"
 #include "src/config/refusal_checks.h"
@@ -60,8 +59,6 @@ HybridTrainerConfig HybridTrainerConfig::aggressive() {
   config.predict_aware_memory = PredictAwareMemoryConfig::aggressive();
   return config;
 }
-
-const std::vector<Spelling>& HybridTrainerConfig::spellings() { return config_spellings(); }
 
 bool HybridTrainerConfig::has_adapters() const {
   return lora.is_on() || std::ranges::any_of(parts, &PartConfig::is_adapted);

@@ -50,7 +50,8 @@ const std::vector<PlacementRow>& placement_rows() {
        [](const Config& config) { return config.memory.gradient_bits; },
        {MemoryKind::kGradients}},
       {"optimizer state",
-       "`memory.optimizer_state`, `optimizer.paged`; with late updates `phases.exact_state`, for "
+       "`memory.optimizer_state`, `optimizer.paged`; with late updates "
+       "`phases.asynchronous_optimizer.exact_state`, for "
        "masters too",
        "device, host, file",
        "`optimizer.state_bits`",

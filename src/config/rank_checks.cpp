@@ -61,13 +61,20 @@ const std::vector<Refusal>& refusals_over_ranks() {
 
 }  // namespace
 
+void check_micro_batches(const HybridTrainerConfig& config, int ranks) {
+  const std::int64_t micro_batches = config.gradient_accumulation.micro_batches;
+  if (micro_batches >= ranks) return;
+  throw ConfigError(
+      {concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
+              " ranks; want one for each at least: ", way_to_enough_micro_batches(config, ranks))});
+}
+
 void check_ranks(const HybridTrainerConfig& config, int ranks) {
   std::vector<std::string> found;
-  const std::int64_t micro_batches = config.gradient_accumulation.micro_batches;
-  if (micro_batches < ranks) {
-    found.push_back(
-        concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
-               " ranks; want one for each at least: ", way_to_enough_micro_batches(config, ranks)));
+  try {
+    check_micro_batches(config, ranks);
+  } catch (const ConfigError& error) {
+    found = error.problems();
   }
   const std::map<std::string, std::string> known{{"ranks", std::to_string(ranks)}};
   const std::string &method = config.phases.method, over_ranks = concat(ranks, " ranks");

@@ -100,9 +100,10 @@ class ThreadTeam {
   const Patience patience_ = patience();
   std::mutex caller_;
   int started_ = 0;
-  Job job_;                     // written while closed, read only by those who have seen it open
-  std::exception_ptr failure_;  // of the first task that threw
-  std::atomic<bool> has_failed_ = false;
+  Job job_;  // written while closed, read only by those who have seen it open
+  std::mutex failing_;
+  std::exception_ptr failure_;  // of task `failed_`
+  std::int64_t failed_ = 0;
   std::atomic<std::int64_t> next_ = 0;
   std::atomic<bool> is_open_ = false;  // tasks may be taken
   std::atomic<int> active_ = 0;        // helpers that may be at a task
@@ -132,11 +133,14 @@ void ThreadTeam::start(int helpers) {
   }
 }
 
+/// Tasks before one that failed have been taken, so that the smallest i that fails is always run.
 void ThreadTeam::take_tasks(int worker) {
+  std::int64_t i = next_++;
   try {
-    for (std::int64_t i = next_++; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
+    for (; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
   } catch (...) {
-    if (!has_failed_.exchange(true)) failure_ = std::current_exception();
+    const std::lock_guard lock(failing_);
+    if (!failure_ || i < failed_) failure_ = std::current_exception(), failed_ = i;
     next_ = job_.count;
   }
 }
@@ -175,7 +179,7 @@ void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context)
 
   is_open_ = false;
   for (int active = active_; active != 0; active = active_) wait_while(active_, active);
-  if (has_failed_.exchange(false)) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace

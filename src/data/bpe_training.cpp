@@ -6,11 +6,12 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/narrow.h"
+#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/thread_team.h"
 #include "hybrid_trainer/files/utf8.h"
 #include "src/data/bpe_files.h"
 #include "src/data/byte_symbols.h"
 #include "src/data/pair_counts.h"
-#include "src/data/parallel.h"
 #include "src/data/word_counts.h"
 #include "src/data/word_splitter.h"
 
@@ -88,7 +89,7 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   while (counters_.size() < static_cast<std::size_t>(threads())) {
     counters_.push_back(std::make_unique<Words>());
   }
-  parallel_for(static_cast<std::int64_t>(texts.size()), [&](std::int64_t i, int worker) {
+  run_tasks(std::ssize(texts), [&](std::int64_t worker, std::int64_t i) {
     Words& counter = *counters_[static_cast<std::size_t>(worker)];
     const std::string_view text = texts[static_cast<std::size_t>(i)];
     for_each_word(WordPattern::kGpt2, text, [&](std::string_view word) {
@@ -106,7 +107,7 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
 void BpeTrainer::add_up() {
   constexpr std::size_t kParts = PartedCounts::kParts;
   std::array<std::int64_t, kParts> forgotten{};
-  parallel_for(kParts, [&](std::int64_t i, int) {
+  run_tasks(kParts, [&](std::int64_t, std::int64_t i) {
     const auto place = static_cast<std::size_t>(i);
     WordCounts& words = words_->counts.part(place);
     for (const auto& counter : counters_) {

@@ -7,14 +7,13 @@
 #include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/thread_team.h"
 #include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/corpus.h"
 #include "hybrid_trainer/data/segment_reader.h"
 #include "hybrid_trainer/files/named_templates.h"
 #include "hybrid_trainer/files/output_folder.h"
 #include "src/data/character_tokenizer.h"
-#include "src/data/parallel.h"
 #include "src/data/table_texts.h"
 #include "src/data/text_cuts.h"
 
@@ -138,7 +137,7 @@ class SplitEncoder {
     };
     for_each_batch(pieces, cut, report, progress, [&](const std::vector<TextSegment>& segments) {
       std::vector<std::vector<std::int32_t>> encoded(segments.size());
-      parallel_for(static_cast<std::int64_t>(segments.size()), [&](std::int64_t i, int) {
+      run_tasks(std::ssize(segments), [&](std::int64_t, std::int64_t i) {
         const auto place = static_cast<std::size_t>(i);
         encoded[place] = encode_segment(segments[place]);
       });

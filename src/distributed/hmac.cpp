@@ -1,5 +1,6 @@
 #include "src/distributed/hmac.h"
 
+#include <sodium.h>
 #include <sys/random.h>
 
 #include "hybrid_trainer/core/error.h"
@@ -7,22 +8,19 @@
 namespace hybrid_trainer {
 
 Digest hmac_sha256(std::string_view key, std::string_view message) {
-  const auto text_of = [](const Digest& digest) {
-    return std::string(digest.begin(), digest.end());
+  const auto bytes = [](std::string_view text) {
+    return reinterpret_cast<const unsigned char*>(text.data());
   };
-  std::string block = key.size() > kSha256Block ? text_of(sha256(key)) : std::string(key);
-  block.resize(kSha256Block);
-  std::string inner = block, outer = block;
-  for (char& c : inner) c = static_cast<char>(c ^ 0x36);
-  for (char& c : outer) c = static_cast<char>(c ^ 0x5c);
-  return sha256(outer + text_of(sha256(inner.append(message))));
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, bytes(key), key.size());
+  crypto_auth_hmacsha256_update(&state, bytes(message), message.size());
+  Digest digest{};
+  crypto_auth_hmacsha256_final(&state, digest.data());
+  return digest;
 }
 
 bool same_digest(const Digest& left, const Digest& right) {
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < left.size(); ++i)
-    difference |= static_cast<unsigned>(left[i] ^ right[i]);
-  return difference == 0;
+  return sodium_memcmp(left.data(), right.data(), left.size()) == 0;
 }
 
 std::string random_bytes(std::size_t count) {

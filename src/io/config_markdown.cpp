@@ -75,13 +75,6 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
 std::string fields_markdown(const FieldNode& root) {
   std::string out;
   append_group(out, root, "");
-  if (!root.spellings.empty())
-    out += "## Other names\n\n| key | is another name of |\n| --- | --- |\n";
-  for (const Spelling& spelling : root.spellings) {
-    const std::string unit = spelling.unit.empty() ? "" : ", in " + spelling.unit;
-    out += concat("| `", spelling.name, "` | ", join(spelling.keys), unit, " |\n");
-  }
-  if (!root.spellings.empty()) out += "\n";
   if (!out.empty()) out.pop_back();  // the final empty line
   return out;
 }

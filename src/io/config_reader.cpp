@@ -9,7 +9,6 @@
 #include "hybrid_trainer/files/text_file.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "src/io/field_values.h"
-#include "src/io/spelled_keys.h"
 
 namespace hybrid_trainer {
 namespace json = boost::json;
@@ -52,12 +51,7 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
                         const std::string& name) {
   const std::string elsewhere = path_of(root, usual_name(name));
   if (!elsewhere.empty()) return concat(path, ": unknown key; did you mean ", elsewhere, "?");
-  const std::vector<std::string> names = names_of(group);
-  if (!nearest_name(name, names).empty()) return path + ": unknown key" + name_hint(name, names);
-  const std::string other = nearest_name(path, hybrid_trainer::names_of(root.spellings));
-  return path + ": unknown key" +
-         (other.empty() ? name_hint(name, names)
-                        : concat("; did you mean ", keys_of(root, other).front(), "?"));
+  return path + ": unknown key" + name_hint(name, names_of(group));
 }
 
 /// Assigns, or returns why it cannot.
@@ -158,9 +152,6 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
     reading.problems.push_back(
         concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
   }
-  const std::vector<std::string> spelled = move_spelled_values(root, value.get_object(), keys);
-  for (const std::string& problem : spelled)
-    reading.note(problem.substr(0, problem.find(':')), problem);
   reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
@@ -180,9 +171,8 @@ static void set_value(const FieldNode& field, const std::string& path, const std
 
 /// "parts.video.*.recompute": from `begin` on the name of an element, which is made where it is missing,
 /// and its key.
-static std::string set_of_element(const FieldNode& root, const FieldNode& list,
-                                  const std::string& path, std::size_t begin,
-                                  const std::string& text) {
+static void set_of_element(const FieldNode& root, const FieldNode& list, const std::string& path,
+                           std::size_t begin, const std::string& text) {
   const std::size_t dot = path.rfind('.');
   if (dot <= begin)
     throw ConfigError({concat(path, ": want ", path.substr(0, begin), "NAME.KEY=VALUE, or ",
@@ -195,17 +185,14 @@ static std::string set_of_element(const FieldNode& root, const FieldNode& list,
   const FieldNode* const known = named_element(list, path.substr(begin));
   const FieldNode element = known ? *known : list.append(path.substr(begin, dot - begin));
   set_value(*find_field(element, key), path, text);
-  return path;
 }
 
-std::vector<std::string> set_field(const FieldNode& root, const std::string& path,
-                                   const std::string& text) {
-  if (keys_of(root, path).front() != path) return set_spelled(root, path, text);
+void set_field(const FieldNode& root, const std::string& path, const std::string& text) {
   const FieldNode* field = &root;
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
-    if (field->is_named) return {set_of_element(root, *field, path, begin, text)};
+    if (field->is_named) return set_of_element(root, *field, path, begin, text);
     if (field->is_list) {
       throw ConfigError({concat(path, ": ", path.substr(0, begin - 1),
                                 " is a list; set it as a whole, [{\"KEY\": VALUE, …}, …]")});
@@ -219,10 +206,7 @@ std::vector<std::string> set_field(const FieldNode& root, const std::string& pat
     throw ConfigError(
         {concat(path, ": is a group; set one of its fields", name_hint("", names_of(*field)))});
   }
-  if (!field->is_list) {
-    set_value(*field, path, text);
-    return {path};
-  }
+  if (!field->is_list) return set_value(*field, path, text);
   json::value value;
   try {
     value = parse_json_text(text, path);
@@ -240,7 +224,6 @@ std::vector<std::string> set_field(const FieldNode& root, const std::string& pat
     throw ConfigError({assign(*field, path, value)});
   }
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
-  return {path};
 }
 
 }  // namespace hybrid_trainer

@@ -84,30 +84,12 @@ json::object schema_of(const FieldNode& field) {
   return schema;
 }
 
-/// Values by another name are those of its key, or numbers of a unit, or texts that stand for others.
-void add_spellings(json::object& properties, const FieldNode& root) {
-  for (const Spelling& spelling : root.spellings) {
-    const std::size_t dot = spelling.name.find('.');
-    json::object& group = properties[spelling.name.substr(0, dot)].get_object();
-    json::object& others = group["properties"].get_object();
-    const std::string name = spelling.name.substr(dot + 1);
-    if (others.contains(name)) continue;  // by its first row
-    json::object schema{{"type", spelling.unit.empty() ? "string" : "integer"}};
-    if (spelling.unit.empty() && !spelling.meaning)
-      schema = schema_of(*field_at(root, spelling.keys.front()));
-    schema["description"] = concat("Another name of ", join(spelling.keys), ".");
-    schema["deprecated"] = true;
-    others[name] = std::move(schema);
-  }
-}
-
 }  // namespace
 
 std::string fields_schema(const FieldNode& root) {
   json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                       {"title", "HybridTrainer configuration"}};
   add_properties(schema, root);
-  add_spellings(schema["properties"].get_object(), root);
   schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
   return pretty_json(schema);
 }

@@ -1,5 +1,6 @@
 #include "src/parquet/page_codec.h"
 
+#include <snappy.h>
 #include <zlib.h>
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -10,7 +11,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/narrow.h"
-#include "src/parquet/snappy.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -53,6 +53,14 @@ void decompress_gzip(std::string_view in, std::size_t size, std::string& out) {
     out.resize(std::min(size, 2 * out.size()));
   }
   if (filled != size) refuse_page("gzip");
+}
+
+void decompress_snappy(std::string_view in, std::size_t size, std::string& out) {
+  std::size_t told = 0;
+  if (!snappy::GetUncompressedLength(in.data(), in.size(), &told) || told != size)
+    refuse_page("snappy");
+  out.resize(size);
+  if (!snappy::RawUncompress(in.data(), in.size(), out.data())) refuse_page("snappy");
 }
 
 /// In one call, since a stream would take the window that the data claim.

@@ -197,6 +197,22 @@ bool Planner::is_hopeless() {
          is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
 }
 
+/// Of a part without settings, which the configuration would refuse.
+bool says_nothing(const PartConfig& part) {
+  return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
+}
+
+/// The config with nothing of the `memory` group that trades time for memory, no parts that are computed
+/// again, and no budgets.
+HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
+  const std::string folder = config.memory.folder;
+  config.memory = {};
+  config.memory.folder = folder;
+  for (PartConfig& part : config.parts) part.recompute.reset();
+  std::erase_if(config.parts, says_nothing);
+  return config;
+}
+
 MemoryPlan Planner::plan(const StepRates& rates) {
   MemoryPlan plan;
   plan.config = config_;
@@ -242,20 +258,6 @@ std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) 
                             over(need.host_bytes, budgets.host) +
                             over(need.disk_bytes, budgets.disk);
   return std::max(apart, over(need.device_bytes + need.host_bytes, budgets.both));
-}
-
-/// Of a part without settings, which the configuration would refuse.
-static bool says_nothing(const PartConfig& part) {
-  return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
-}
-
-HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
-  const std::string folder = config.memory.folder;
-  config.memory = {};
-  config.memory.folder = folder;
-  for (PartConfig& part : config.parts) part.recompute.reset();
-  std::erase_if(config.parts, says_nothing);
-  return config;
 }
 
 bool recomputes_parts(const HybridTrainerConfig& config) {

@@ -264,18 +264,10 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
     std::string why;
     std::vector<std::string> names;
   };
-  const FieldNode tree = field_tree(config);
   std::vector<Line> lines;
   for (const std::string& name : names) {
-    std::string why;
-    std::vector<std::string> keys = keys_of(tree, name);
-    if (keys.size() > 1)
-      std::erase(keys, "phases.method");  // which local_steps names over ranks alone
-    const bool is_inert = std::ranges::all_of(keys, [&](const std::string& key) {
-      why = reason(key, config, rows);
-      return !why.empty();
-    });
-    if (!is_inert) continue;
+    const std::string why = reason(name, config, rows);
+    if (why.empty()) continue;
     auto line = std::ranges::find(lines, why, &Line::why);
     if (line == lines.end()) line = lines.insert(line, Line{why, {}});
     if (std::ranges::count(line->names, name) == 0) line->names.push_back(name);

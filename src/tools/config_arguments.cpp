@@ -30,22 +30,19 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
   }
 }
 
-/// Sets what --set and --max-device-memory give; the last one of a key counts, but a key that is
-/// given by two names must have one value. The problems.
+/// Sets what --set and --max-device-memory give; the last --set of a key counts, but the device's
+/// budget must have one value by both options. Returns the problems.
 std::vector<std::string> apply_settings(HybridTrainerConfig& config,
                                         const ConfigArguments& arguments) {
-  GivenNames given;
   std::vector<std::string> problems;
-  const auto set = [&](const std::string& option, const std::string& name, const std::string& path,
-                       const std::string& value) {
+  const auto set = [&](const std::string& path, const std::string& value) {
     try {
-      const std::vector<std::string> keys = set_field(config, path, value);
-      const std::string problem = given.add(field_tree(config), name, option, keys);
-      if (!problem.empty()) problems.push_back(problem);
+      set_field(config, path, value);
     } catch (const ConfigError& error) {
       problems.insert(problems.end(), error.problems().begin(), error.problems().end());
     }
   };
+  bool sets_budget = false;
   for (const std::string& setting : arguments.settings) {
     const auto equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -53,11 +50,15 @@ std::vector<std::string> apply_settings(HybridTrainerConfig& config,
           concat("--set ", setting, ": want KEY=VALUE, for example training.steps=500"));
     }
     const std::string path = setting.substr(0, equals);
-    set("--set " + path, path, path, setting.substr(equals + 1));
+    set(path, setting.substr(equals + 1));
+    sets_budget = sets_budget || (path == kDeviceBudget && problems.empty());
   }
-  const std::string option = "--max-device-memory";
-  if (!arguments.device_memory.empty())
-    set(option, kDeviceBudget, kDeviceBudget, arguments.device_memory);
+  if (arguments.device_memory.empty()) return problems;
+  const MemorySize given = config.memory.device_budget;
+  set(kDeviceBudget, arguments.device_memory);
+  if (const MemorySize now = config.memory.device_budget; sets_budget && now.bytes != given.bytes)
+    problems.push_back(concat("--max-device-memory makes ", kDeviceBudget, " ", now.text(),
+                              ", but --set makes it ", given.text(), "; give one of the two"));
   return problems;
 }
 
@@ -143,17 +144,22 @@ std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
   HybridTrainerConfig config;
   read_config(config, arguments.file);
   const HybridTrainerConfig defaults;
-  const FieldNode tree = field_tree(defaults);
-  collect_changed(tree, field_tree(config), "", changed);
+  collect_changed(field_tree(defaults), field_tree(config), "", changed);
   JsonKeys in_file;
   parse_json_text(read_text(arguments.file, JsonLimits{}.max_bytes), arguments.file, in_file);
   for (const auto& [name, line] : in_file.lines) {
-    const auto is_changed = [&](const std::string& key) {
-      return std::ranges::count(changed, key) > 0;
-    };
-    if (std::ranges::any_of(keys_of(tree, name), is_changed)) keys.push_back(name);
+    if (std::ranges::count(changed, name) > 0) keys.push_back(name);
   }
   return keys;
+}
+
+void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config) {
+  std::int64_t& parts = config.gradient_accumulation.micro_batches;
+  const bool is_set =
+      arguments.sets("gradient_accumulation.micro_batches") || arguments.sets("data.batch_size");
+  if (is_set || parts >= ranks || config.effective_batch() < ranks) return;
+  config.data.batch_size = config.effective_batch() / ranks;
+  parts = ranks;
 }
 
 void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,

@@ -36,6 +36,9 @@ HybridTrainerConfig build_config(
 /// The keys that were set: by a setting, or by the file to another value than the default.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
 
+/// Cuts the usual batch of a run that begins into a micro-batch for each rank, where no batch is set.
+void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config);
+
 /// Makes the phases of a run of fewer than 1000 steps shorter in proportion, where their lengths are
 /// not set: Warmup is a tenth of the run, and a fiftieth lies between two predictions. A run that
 /// goes on, with `begun` as its configuration, keeps its lengths.

@@ -81,17 +81,6 @@ bool goes_on_with_a_run(const FineTuning& asked) {
   return asked.resume && RunPaths{asked.run}.hold_a_run();
 }
 
-/// Cuts the usual batch of a run that begins into a micro-batch for each rank.
-void divide_batch(const FineTuning& asked, int ranks, HybridTrainerConfig& config) {
-  std::int64_t& parts = config.gradient_accumulation.micro_batches;
-  const bool is_set = asked.source.sets("gradient_accumulation.micro_batches") ||
-                      asked.source.sets("data.batch_size");
-  if (goes_on_with_a_run(asked) || is_set || parts >= ranks || config.effective_batch() < ranks)
-    return;
-  config.data.batch_size = config.effective_batch() / ranks;
-  parts = ranks;
-}
-
 /// Reduces the batch size of a small file, if neither it nor the steps are set, so that `epochs` make kLeastSteps; then fits
 /// the batch.
 EpochLength fitted_length(const FineTuning& asked, std::int64_t rows, std::int64_t sequences,
@@ -457,7 +446,10 @@ static int fine_tune(const std::vector<std::string>& arguments) {
     settings.notes.emplace_back(
         "data.validation_fraction holds back no rows, since --validation has others");
   if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
-  divide_batch(asked, asked.ranks.value_or(1), settings.config);
+  const auto divide = [&](int ranks, HybridTrainerConfig& config) {
+    if (!goes_on_with_a_run(asked)) divide_batch(asked.source, ranks, config);
+  };
+  divide(asked.ranks.value_or(1), settings.config);
   const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,
                             settings.config);
   const auto report = [&](const TrainingRunResult& result) {
@@ -466,7 +458,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   return ranks.run(settings, report, [&](TrainingRunSettings& of_run) {
     std::time_t now = std::time(nullptr);
     if (Communicator* const all = of_run.ranks) {
-      divide_batch(asked, all->size(), of_run.config);
+      divide(all->size(), of_run.config);
       check_ranks(of_run.config, all->size());
       now = std::stoll(all->host_gather(std::to_string(now)).front());
     }

@@ -1,5 +1,4 @@
 #include <boost/json.hpp>
-#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -15,7 +14,6 @@
 #include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/planning/device_memory.h"
-#include "hybrid_trainer/planning/device_share.h"
 #include "hybrid_trainer/planning/memory_plan.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
@@ -34,11 +32,11 @@ namespace json = boost::json;
 
 struct Asked {
   ConfigArguments source;
-  std::string model, method, device, apply, bytes_per_parameter;
+  std::string model, method, device, apply;
   std::string device_budget, host_budget, link;
   std::int64_t tokens_per_step = 0;
+  std::int64_t devices = 1;
   std::optional<int> zero;  // none: the configuration's
-  DeviceSplit split;
   bool json = false;
 };
 
@@ -63,6 +61,7 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 }
 
 constexpr const char* kTable = "TABLE";
+constexpr std::int64_t kMostRanks = 64;  // each is simulated
 
 /// What the run learns from, in a word; "" where the network draws its own examples.
 std::string data_of(const HybridTrainerConfig& config, bool tunes) {
@@ -78,18 +77,19 @@ bool is_only_tuned(const std::string& folder) {
   return !find_family(model.family).is_of_language || model.encoder.layers > 0;
 }
 
+bool fine_tunes(const Asked& asked) { return !asked.method.empty() && !asked.model.empty(); }
+
 HybridTrainerConfig config_of(Asked& asked) {
   if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
   if (asked.method.empty() && !asked.model.empty() && is_only_tuned(asked.model))
     asked.method = "full";
-  const bool fine_tunes = !asked.method.empty() && !asked.model.empty();
   HybridTrainerConfig config =
-      fine_tunes ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
-                 : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
-                     set_method(built, asked.method);
-                   });
-  if (fine_tunes) check_method(asked.method, config, asked.model);
+      fine_tunes(asked) ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
+                        : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
+                            set_method(built, asked.method);
+                          });
+  if (fine_tunes(asked)) check_method(asked.method, config, asked.model);
   if (!asked.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model,
                                     explicit_keys(asked.source));
@@ -167,7 +167,7 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   };
   if (!asked.source.preset.empty()) add({"--preset", asked.source.preset});
   if (!asked.source.file.empty()) add({"--config", asked.source.file});
-  const bool tunes = !asked.method.empty() && !asked.model.empty();
+  const bool tunes = fine_tunes(asked);
   if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
   if (!asked.method.empty()) add({"--method", asked.method});
   const std::string data = data_of(plan.config, tunes);
@@ -197,84 +197,22 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   return as_typed(tunes ? "finetune" : "train", words);
 }
 
-std::size_t bytes_of(MemoryKind kind, const MemoryNeed& need) {
-  return need.phase(Phase::kFull).by_kind[static_cast<std::size_t>(kind)];
-}
-
-/// What this version keeps of each parameter, in Full.
-BytesPerParameter bytes_as_simulated(const MemoryNeed& need, double parameters) {
-  const auto each = [&](MemoryKind kind) {
-    return static_cast<double>(bytes_of(kind, need)) / parameters;
-  };
-  return {each(MemoryKind::kParameters), 4,
-          each(MemoryKind::kMasterWeights) + each(MemoryKind::kOptimizerState)};
-}
-
-/// Whether this version trains so: over ranks.
-bool trains_so(const Asked& asked, const HybridTrainerConfig& config) {
-  constexpr std::int64_t kMostRanks = 64;  // each is simulated
-  const DeviceSplit& split = asked.split;
-  return split.tensor == 1 && split.pipeline == 1 && asked.bytes_per_parameter.empty() &&
-         split.devices <= std::min(kMostRanks, config.gradient_accumulation.micro_batches);
-}
-
-/// On several devices: a calculation alone.
-int plan_split(const Asked& asked, const HybridTrainerConfig& config, Device device,
-               const std::optional<std::size_t>& budget) {
-  const DeviceSplit& split = asked.split;
-  if (split.devices % (split.tensor * split.pipeline) != 0) {
-    throw UsageError(concat("plan: ", split.devices, " devices are no multiple of --tensor ",
-                            split.tensor, " times --pipeline ", split.pipeline));
-  }
-  const MemoryNeed need =
-      simulate_memory(with_all_resident(config), device, SimulatedPhases::kUpdates);
-  const double parameters = static_cast<double>(bytes_of(MemoryKind::kGradients, need)) / 4;
-  const BytesPerParameter each = asked.bytes_per_parameter.empty()
-                                     ? bytes_as_simulated(need, parameters)
-                                     : BytesPerParameter::parse(asked.bytes_per_parameter);
-  const double state = model_state_bytes(parameters, each, split);
-  const double activations = static_cast<double>(bytes_of(MemoryKind::kActivations, need)) /
-                             static_cast<double>(split.tensor * split.pipeline);
-  const double limit = budget ? static_cast<double>(*budget) : INFINITY;
-  const bool fits = state + activations <= limit;
-  const auto advice = advice_to_fit(parameters, each, split, activations, limit);
-  const auto whole = [](double bytes) { return static_cast<std::size_t>(std::ceil(bytes)); };
-  if (asked.json) {
-    json::array ways;
-    for (const SplitAdvice& one : advice)
-      ways.push_back(json::object{{"what", one.what}, {"device_bytes", whole(one.bytes)}});
-    std::cout << json_line(
-                     json::object{{"fits", fits},
-                                  {"on_paper", true},
-                                  {"devices", split.devices},
-                                  {"zero", split.zero},
-                                  {"tensor", split.tensor},
-                                  {"pipeline", split.pipeline},
-                                  {"parameters", whole(parameters)},
-                                  {"bytes_per_parameter", each.sum()},
-                                  {"model_state_bytes", whole(state)},
-                                  {"activation_bytes", whole(activations)},
-                                  {"device_peak_bytes", whole(state + activations)},
-                                  {"missing_bytes", fits ? 0 : whole(state + activations - limit)},
-                                  {"ways_to_fit", ways}})
-              << "\n";
-  } else {
-    std::printf(
-        "on paper: %s; this version trains on one, or over ranks, of which there are "
-        "at most as many as gradient_accumulation.micro_batches\n",
-        split.text().c_str());
-    std::printf("each holds        %s of the model's state at %s bytes a parameter\n",
-                units::bytes(whole(state)).c_str(), brief(each.sum()).c_str());
-    std::printf("                  and up to %s of activations\n",
-                units::bytes(whole(activations)).c_str());
-    if (budget)
-      std::printf("%s            %s each\n", fits ? "fits in" : "exceeds",
-                  units::bytes(*budget).c_str());
-    for (const SplitAdvice& one : advice)
-      std::printf("fits with         %s: %s\n", one.what.c_str(),
-                  units::bytes(whole(one.bytes)).c_str());
-  }
-  return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
+int plan_over_ranks(const Asked& asked, HybridTrainerConfig config, const PlannedDevice& planned,
+                    const std::optional<std::size_t>& budget) {
+  if (!asked.apply.empty())
+    throw UsageError("plan: --apply writes what this version trains, on one device");
+  const int ranks = static_cast<int>(asked.devices);
+  if (fine_tunes(asked)) divide_batch(asked.source, ranks, config);
+  check_micro_batches(config, ranks);
+  config.distributed.zero = asked.zero.value_or(static_cast<int>(config.distributed.zero));
+  if (config.distributed.zero < 0 || config.distributed.zero > 3)
+    throw UsageError("plan: want --zero 0 to 3");
+  return plan_ranks({.ranks = ranks,
+                     .link = asked.link,
+                     .command = asked.model.empty() ? "train" : "finetune",
+                     .json = asked.json,
+                     .cuda = cuda_share(asked, planned)},
+                    config, planned.device, budget);
 }
 
 HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets& budgets) {
@@ -347,19 +285,12 @@ int plan_command(const std::vector<std::string>& arguments) {
       "Tokens of a step; sets data.batch_size.");
   add("apply", po::value(&asked.apply)->value_name("FILE"),
       "Write the configuration with the chosen options to FILE.");
-  add("devices", po::value(&asked.split.devices)->value_name("N"),
-      "Plan for each of N ranks; for splits that this version cannot train, an estimate.");
+  add("devices", po::value(&asked.devices)->value_name("N"), "Plan for each of N ranks.");
   add("link", po::value(&asked.link)->value_name("SIZE"),
       "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
       "measures it.");
   add("zero", po::value<int>()->value_name("Z")->notifier([&](int z) { asked.zero = z; }),
       "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
-  add("tensor", po::value(&asked.split.tensor)->value_name("N"),
-      "With --devices: devices that share each layer.");
-  add("pipeline", po::value(&asked.split.pipeline)->value_name("N"),
-      "With --devices: stages of layers.");
-  add("bytes-per-parameter", po::value(&asked.bytes_per_parameter)->value_name("W+G+O"),
-      "With --devices: of weights, gradients and optimizer, for example 2+2+12.");
   add("json", po::bool_switch(&asked.json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
 
@@ -369,39 +300,13 @@ int plan_command(const std::vector<std::string>& arguments) {
       .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
       .disk = free_disk_space(config)};
   const PlannedDevice planned = planned_device(asked, config);
-  const Device device = planned.device;
   const MemoryBudgets budgets = budgets_of_run(asked, planned, given);
   set_threads(config.training.threads);
-  DeviceSplit& split = asked.split;
-  split.zero =
-      asked.zero.value_or(split.devices > 1 ? static_cast<int>(config.distributed.zero) : 0);
-  constexpr std::int64_t kMostDevices = 1 << 20;
-  const bool too_many =
-      split.devices > kMostDevices || split.tensor > kMostDevices || split.pipeline > kMostDevices;
-  const bool splits = asked.zero || split.tensor != 1 || split.pipeline != 1 ||
-                      !asked.bytes_per_parameter.empty() || !asked.link.empty();
-  if (splits && split.devices == 1)
-    throw UsageError(
-        "plan: --zero, --tensor, --pipeline, --bytes-per-parameter and --link go with --devices N");
-  if (split.devices > 1 && !asked.apply.empty())
-    throw UsageError("plan: --apply writes what this version trains, on one device");
-  if (too_many || split.devices < 1 || split.tensor < 1 || split.pipeline < 1 || split.zero < 0 ||
-      split.zero > 3)
-    throw UsageError(
-        "plan: want --devices, --tensor and --pipeline of 1 to 1048576, --zero 0 to 3");
-  if (split.devices > 1 && trains_so(asked, config)) {
-    config.distributed.zero = split.zero;
-    return plan_ranks({.ranks = static_cast<int>(split.devices),
-                       .link = asked.link,
-                       .split = split.text(),
-                       .command = asked.model.empty() ? "train" : "finetune",
-                       .json = asked.json,
-                       .cuda = cuda_share(asked, planned)},
-                      config, device, budgets.device);
-  }
-  if (split.devices > 1 && !asked.link.empty())
-    throw UsageError("plan: --link goes with ranks that this version trains over");
-  if (split.devices > 1) return plan_split(asked, config, device, budgets.device);
+  if (asked.devices < 1 || asked.devices > kMostRanks)
+    throw UsageError(concat("plan: --devices ", asked.devices, ": want 1 to ", kMostRanks));
+  if (asked.devices == 1 && (asked.zero || !asked.link.empty()))
+    throw UsageError("plan: --zero and --link go with --devices N");
+  if (asked.devices > 1) return plan_over_ranks(asked, std::move(config), planned, budgets.device);
   return plan_one_device(asked, config, planned, budgets);
 }
 

@@ -119,7 +119,6 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
   const bool fits = !budget || need.device_bytes <= *budget;
   if (asked.json) {
     json::object answer{{"fits", fits},
-                        {"on_paper", false},
                         {"devices", asked.ranks},
                         {"zero", config.distributed.zero},
                         {"phases", phases_of(need)},
@@ -131,8 +130,10 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
     add_times(answer, time);
     std::cout << json_line(answer) << "\n";
   } else {
-    std::printf("%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", asked.split.c_str(),
-                asked.command.c_str(), asked.ranks, static_cast<int>(config.distributed.zero));
+    const int zero = static_cast<int>(config.distributed.zero);
+    std::printf("%d devices%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", asked.ranks,
+                zero > 0 ? concat(", ZeRO ", zero).c_str() : "", asked.command.c_str(), asked.ranks,
+                zero);
     if (!fits) std::printf("does not fit\n");
     print_device_memory("a rank takes", need.device_bytes, budget, asked.cuda);
     const std::size_t here = device.type == DeviceType::kCpu ? machine_memory().available_bytes : 0;

@@ -26,7 +26,6 @@ void add_device_memory(boost::json::object& answer, std::size_t bytes,
 struct RankPlan {
   int ranks = 1;
   std::string link;               // bytes a second, or empty
-  std::string split;              // as a text
   std::string command = "train";  // that trains so
   bool json = false;
   std::optional<CudaShare> cuda{};

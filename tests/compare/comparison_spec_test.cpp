@@ -125,7 +125,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("\"ranks\":0"), {"ranks: got 0", "from 1 to 64"});
   expect(problems("\"ranks\":\"4\""), {"ranks: got \"4\""});
   expect(problems("\"ranks\":2"), {"arms[0]", "gradient_accumulation.micro_batches: got 1"});
-  expect(problems("", R"([{"name":"a","set":{"phases.ingredient":"other_ranks"}}])"),
+  expect(problems("", R"([{"name":"a","set":{"phases.method":"asynchronous_gradients"}}])"),
          {"arms[0]", "phases.method: got asynchronous_gradients, but there is one rank alone"});
   expect(problems("\"pace\":{\"steps\":0}"), {"pace.steps: got 0", "pace.rounds: is missing"});
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
@@ -163,9 +163,6 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
          {"optimizer.learning_rate alone"});
   expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3]})"),
                   R"([{"name":"a","set":{"optimizer.learning_rate":1}}])"),
-         {"is swept"});
-  expect(problems(sweep(R"({"phases.lag":[1,2]})"),
-                  R"([{"name":"a","set":{"phases.asynchronous_optimizer.delay":3}}])"),
          {"is swept"});
   const std::string own = R"(,"sweep":{"optimizer.learning_rate":[1e-3]}})";
   const std::string a = R"({"name":"a","set":{})", b = R"({"name":"b","set":{})";

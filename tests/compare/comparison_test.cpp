@@ -61,8 +61,8 @@ class ComparisonTest : public ::testing::Test {
 TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
   const std::string rest =
       R"(,"seeds":[0,1],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]},"target_validation_loss":0.1)";
-  const json::value found =
-      compare(arms(R"(,{"name":"linear","set":{"phases.predictor":"linear"}})"), rest);
+  const json::value found = compare(
+      arms(R"(,{"name":"linear","set":{"phases.skip_backward.predictor":"linear"}})"), rest);
   EXPECT_EQ(found.at("arms").as_array().size(), 2u);
   for (const json::value& arm : found.at("arms").as_array()) {
     const json::value& loss = arm.at("final_validation_loss");
@@ -84,7 +84,8 @@ TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
   const fs::path summary = folder_ / ("out/" + run + "/summary.json");
   const auto written = fs::last_write_time(summary);
   const json::value more = compare(
-      arms(R"(,{"name":"linear","set":{"phases.predictor":"linear"}})" + std::string(kTorch)),
+      arms(R"(,{"name":"linear","set":{"phases.skip_backward.predictor":"linear"}})" +
+           std::string(kTorch)),
       R"(,"seeds":[0,1],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]},"target_validation_loss":0.1)",
       true);
   EXPECT_EQ(fs::last_write_time(summary), written) << "a finished run is not run again";
@@ -112,8 +113,8 @@ TEST_F(ComparisonTest, TrainsEachRunOverTheRanksThatTheSpecSays) {
   steps_ = 24;
   const std::string late =
       R"([{"name":"in-step","set":{"phases.max_predict_steps":0,"gradient_accumulation.micro_batches":2}},
-          {"name":"late","set":{"phases.ingredient":"other_ranks","gradient_accumulation.micro_batches":2,
-                                "phases.prediction_error_limit":0}}])";
+          {"name":"late","set":{"phases.method":"asynchronous_gradients","gradient_accumulation.micro_batches":2,
+                                "phases.asynchronous_gradients.prediction_error_limit":0}}])";
   const json::value found = compare(late, R"(,"seeds":[0],"ranks":2)");
   std::vector<double> losses;
   for (const json::value& arm : found.at("arms").as_array()) {

@@ -178,7 +178,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.activations", {{"memory.activations", "host"}}},
       {"memory.activation_bits", {{"memory.activation_bits", "8"}}},
       {"memory.gradient_bits",
-       {{"memory.gradient_bits", "16"}, {"phases.ingredient", "optimizer_state"}}},
+       {{"memory.gradient_bits", "16"}, {"phases.method", "asynchronous_optimizer"}}},
       {"memory.optimizer_state", {{"memory.optimizer_state", "host"}}},
       {"memory.weights", {{"memory.weights", "host"}}},
       {"memory.device_map", {{"memory.device_map", "h.*=host"}}},

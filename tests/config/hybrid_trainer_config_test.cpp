@@ -29,23 +29,6 @@ TEST(HybridTrainerConfig, TakesBudgetsWithUnitsAndNamesWhatIsNone) {
                ConfigError);
 }
 
-TEST(HybridTrainerConfig, TakesTheDeviceBudgetInMegabytesByItsOtherName) {
-  HybridTrainerConfig config;
-  set_field(config, "training.memory_budget_mb", "100");
-  EXPECT_EQ(config.memory.device_budget.bytes, 100'000'000u);
-  EXPECT_EQ(config_json(config).find("memory_budget_mb"), std::string::npos);
-  set_field(config, "training.memory_budget_mb", "0");
-  EXPECT_EQ(config.device_budget(), std::nullopt);
-  // As full configurations have been written: the name that is 0 says nothing.
-  read_config_text(
-      config, R"({"training": {"memory_budget_mb": 0}, "memory": {"device_budget": "5MB"}})", "");
-  EXPECT_EQ(config.memory.device_budget.bytes, 5'000'000u);
-  HybridTrainerConfig other;
-  read_config_text(
-      other, R"({"training": {"memory_budget_mb": 7}, "memory": {"device_budget": "0"}})", "");
-  EXPECT_EQ(other.memory.device_budget.bytes, 7'000'000u);
-}
-
 TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
   using Lines = std::vector<std::string>;
   HybridTrainerConfig config;

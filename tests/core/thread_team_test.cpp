@@ -80,6 +80,19 @@ TEST(ThreadTeam, ThrowsOnWhatATaskThrew) {
   }
 }
 
+TEST(ThreadTeam, ThrowsOnTheFailureOfTheSmallestIndex) {
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    try {
+      run_tasks(64, [](std::int64_t, std::int64_t i) {
+        if (i >= 3) throw i;
+      });
+      FAIL();
+    } catch (const std::int64_t i) {
+      EXPECT_EQ(i, 3);
+    }
+  }
+}
+
 TEST(ThreadTeam, RunsTasksOfTasksOnTheirThread) {
   std::atomic<int> runs = 0;
   run_tasks(4, [&](std::int64_t, std::int64_t) {

@@ -127,7 +127,7 @@ TEST(Sampling, CheckNamesEverySettingOutOfRange) {
   }
   EXPECT_THROW(check({.temperature = NAN}), UsageError);
   EXPECT_THROW(check({.top_p = 1.01}), UsageError);
-  EXPECT_NO_THROW(check({}));
+  EXPECT_NO_THROW(check(SamplingSettings{}));
 }
 
 }  // namespace

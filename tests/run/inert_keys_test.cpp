@@ -30,20 +30,23 @@ struct Inert {
 
 const std::vector<Inert>& inert() {
   static const std::vector<Inert> cases{
-      {"phases.trial_steps", "5", {{"phases.max_predict_steps", "0"}}},
+      {"phases.skip_backward.trial_steps", "5", {{"phases.max_predict_steps", "0"}}},
       {"mixed_precision.predict", "bf16", {{"phases.max_predict_steps", "0"}}},
       {"predict_aware_memory.offload_strategy", "none", {{"phases.max_predict_steps", "0"}}},
-      {"phases.predictor", "linear", {{"phases.ingredient", "optimizer_state"}}},
-      {"predict_aware_memory.async_restore", "false", {{"phases.ingredient", "optimizer_state"}}},
-      {"phases.predictor", "linear", {{"phases.arms", R"([{"predictor": "merged"}])"}}},
-      {"phases.lag", "3", {}},
-      {"phases.local_steps", "3", {}},
+      {"phases.skip_backward.predictor", "linear", {{"phases.method", "asynchronous_optimizer"}}},
+      {"predict_aware_memory.async_restore",
+       "false",
+       {{"phases.method", "asynchronous_optimizer"}}},
+      {"phases.skip_backward.predictor",
+       "linear",
+       {{"phases.skip_backward.arms", R"([{"predictor": "merged"}])"}}},
+      {"phases.asynchronous_optimizer.delay", "3", {}},
       {"phases.local_sgd.steps", "3", {}},
       {"phases.skip_backward.decay", "0.5", {{"phases.method", "asynchronous_optimizer"}}},
-      {"phases.worker_threads", "2", {}},
-      {"phases.outer_momentum", "0.5", {}},
-      {"phases.slow_share", "0.1", {}},
-      {"phases.residual_store", "2", {}},
+      {"phases.asynchronous_optimizer.worker_threads", "2", {}},
+      {"phases.local_sgd.outer_momentum", "0.5", {}},
+      {"phases.skip_backward.slow_share", "0.1", {}},
+      {"phases.skip_backward.residual_store", "2", {}},
       {"model.state_space.taps", "2", {{"model.family", "semiseparable"}, {"model.mixers", "t"}}},
       {"model.attention_pattern.block", "32", {}},
       {"model.attention_pattern.seed", "2", {{"model.attention_pattern.local_blocks", "1"}}},
@@ -113,8 +116,10 @@ TEST(InertKeys, ChangeNoBit) {
 }
 
 TEST(InertKeys, AreNotToldWhereTheyMatter) {
-  EXPECT_EQ(told_of("phases.trial_steps", {}), "");
-  EXPECT_EQ(told_of("phases.lag", {{"phases.ingredient", "optimizer_state"}}), "");
+  EXPECT_EQ(told_of("phases.skip_backward.trial_steps", {}), "");
+  EXPECT_EQ(
+      told_of("phases.asynchronous_optimizer.delay", {{"phases.method", "asynchronous_optimizer"}}),
+      "");
   EXPECT_EQ(told_of("memory.profile", {{"memory.device_budget", "1GB"}}), "");
   EXPECT_EQ(told_of("memory.kept_segments", {{"data.sequence_length", "4097"}}), "");
   EXPECT_EQ(told_of("memory.segment_length",
@@ -132,15 +137,16 @@ TEST(InertKeys, AreNotToldWhereTheyMatter) {
 
 TEST(InertKeys, OfAnotherMethodAreOneWarning) {
   const Settings settings{{"phases.method", "asynchronous_optimizer"}};
-  EXPECT_EQ(inert_settings(with(settings),
-                           {"phases.local_sgd.steps", "phases.local_sgd.fragments",
-                            "phases.asynchronous_optimizer.delay", "phases.lag",
-                            "phases.outer_momentum", "phases.skip_backward.decay"},
-                           {}),
-            std::vector<std::string>{
-                "phases.local_sgd.steps, phases.local_sgd.fragments, phases.outer_momentum, "
-                "phases.skip_backward.decay are set, but have no effect here: phases.method is "
-                "asynchronous_optimizer"});
+  EXPECT_EQ(
+      inert_settings(with(settings),
+                     {"phases.local_sgd.steps", "phases.local_sgd.fragments",
+                      "phases.asynchronous_optimizer.delay", "phases.local_sgd.outer_momentum",
+                      "phases.skip_backward.decay"},
+                     {}),
+      std::vector<std::string>{
+          "phases.local_sgd.steps, phases.local_sgd.fragments, phases.local_sgd.outer_momentum, "
+          "phases.skip_backward.decay are set, but have no effect here: phases.method is "
+          "asynchronous_optimizer"});
 }
 
 }  // namespace

@@ -88,13 +88,14 @@ TEST(BadInput, TextIsPreparedFirst) {
 }
 
 TEST(BadInput, WhatWouldChangeNothingIsToldOnce) {
-  const ProcessResult result =
-      run_hybrid(trained_folder(), {"train", "--preset", "tiny", "--data", "data", "--run", "inert",
-                                    "--set", "training.steps=2", "--set", "lora.alpha=3", "--set",
-                                    "phases.max_predict_steps=0", "--set", "phases.decay=0.5"});
+  const ProcessResult result = run_hybrid(
+      trained_folder(), {"train", "--preset", "tiny", "--data", "data", "--run", "inert", "--set",
+                         "training.steps=2", "--set", "lora.alpha=3", "--set",
+                         "phases.max_predict_steps=0", "--set", "phases.skip_backward.decay=0.5"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
-  for (const char* text : {"warning: lora.alpha is set, but has no effect here: lora.rank is 0",
-                           "warning: phases.decay is set, but has no effect here: "}) {
+  for (const char* text :
+       {"warning: lora.alpha is set, but has no effect here: lora.rank is 0",
+        "warning: phases.skip_backward.decay is set, but has no effect here: "}) {
     const auto at = result.errors.find(text);
     ASSERT_NE(at, std::string::npos) << result.errors;
     EXPECT_EQ(result.errors.find(text, at + 1), std::string::npos) << result.errors;
@@ -129,25 +130,22 @@ TEST(BadInput, SamplingSettingsAreChecked) {
 
 TEST(BadInput, ConfigKeysAreNamedWithPathAndNearest) {
   expect_config_error({"phases.warmup_step=3"}, {"phases.warmup_step", "warmup_steps"});
-  expect_config_error({"phases.confidence_threshold=1.5", "optimizer.learning_rate=-1"},
-                      {"phases.confidence_threshold", "1.5", "optimizer.learning_rate", "-1"});
+  expect_config_error(
+      {"phases.skip_backward.confidence_threshold=1.5", "optimizer.learning_rate=-1"},
+      {"phases.skip_backward.confidence_threshold", "1.5", "optimizer.learning_rate", "-1"});
   expect_config_error({"training.steps=many"}, {"training.steps", "many"});
   expect_config_error({"optimizer.learning_rate=nan"}, {"optimizer.learning_rate", "nan"});
   expect_refusal({"config", "--set", "training.steps"}, ExitCode::kUsage, {"KEY=VALUE"});
   expect_refusal({"config", "--preset", "gpt2-124"}, ExitCode::kConfig, {"gpt2-124m"});
 }
 
-TEST(BadInput, TwoNamesOfAKeyWithDifferentValuesAreNamed) {
-  write_text(trained_folder() / "two.json",
-             R"({"training": {"memory_budget_mb": 3}, "memory": {"device_budget": "4MB"}})");
-  expect_refusal({"config", "--config", "two.json"}, ExitCode::kConfig,
-                 {"two.json:1: training.memory_budget_mb: got 3", "memory.device_budget", "4MB"});
-  expect_config_error({"training.memory_budget_mb=3", "memory.device_budget=4MB"},
-                      {"memory.device_budget 4MB", "training.memory_budget_mb", "3MB"});
+TEST(BadInput, TwoBudgetsOfTheDeviceAreNamed) {
   expect_refusal({"config", "--set", "memory.device_budget=3MB", "--max-device-memory", "4MB"},
                  ExitCode::kConfig, {"--max-device-memory", "4MB", "3MB"});
-  expect_refusal({"config", "--set", "training.memory_budget_mb=3", "--max-device-memory", "4MB"},
-                 ExitCode::kConfig, {"--max-device-memory", "4MB", "3MB"});
+}
+
+TEST(BadInput, KeyOfAnotherGroupNamesItsPlace) {
+  expect_config_error({"phases.trial_share=1"}, {"did you mean phases.skip_backward.trial_share?"});
 }
 
 TEST(BadInput, ConfigFilesAreNamed) {

@@ -14,7 +14,7 @@ for ((i = 0; i < 4000; ++i)); do printf 'word%d and word%d\n' $((i % 97)) $((i *
 "$hybrid" prepare text.txt --output data --tokenizer characters >/dev/null 2>&1
 
 settings=(--preset tiny --data data --set model.layers=2 --set model.width=64 --set training.threads=1 --set data.batch_size=2
-  --set gradient_accumulation.micro_batches=6 --set phases.warmup_steps=30 --set phases.full_steps=4 --set phases.trial_share=1 --set training.steps=1000000
+  --set gradient_accumulation.micro_batches=6 --set phases.warmup_steps=30 --set phases.full_steps=4 --set phases.skip_backward.trial_share=1 --set training.steps=1000000
   --set checkpoint.every_steps=5 --set checkpoint.keep=1000)
 limit=60
 if [ "$trials" -eq 1 ]; then

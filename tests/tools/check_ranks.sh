@@ -11,7 +11,7 @@ train() { # RUN RANKS ...
   local run=$1 ranks=$2
   shift 2
   "$hybrid" train --preset tiny --data data --run "$run" --ranks "$ranks" --set training.threads=1 --set training.steps=30 --set data.batch_size=2 \
-    --set gradient_accumulation.micro_batches=4 --set phases.warmup_steps=8 --set phases.full_steps=4 --set phases.trial_share=1 \
+    --set gradient_accumulation.micro_batches=4 --set phases.warmup_steps=8 --set phases.full_steps=4 --set phases.skip_backward.trial_share=1 \
     --set checkpoint.every_steps=10 --set checkpoint.keep=3 "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
 }
 validation_loss() { grep -o '"final_validation_loss":[^,]*' "$1/summary.json"; }
@@ -69,7 +69,7 @@ finetune() { # RUN RANKS ...
 finetune_anew() { # RUN RANKS ...
   finetune "$@" --model base --data examples.jsonl --epochs 12 --set training.threads=1 --set data.batch_size=1 \
     --set data.sequence_length=48 --set gradient_accumulation.micro_batches=4 --set optimizer.learning_rate=1e-3 \
-    --set phases.warmup_steps=4 --set phases.full_steps=4 --set phases.trial_share=1 --set checkpoint.every_steps=10 --set checkpoint.keep=9
+    --set phases.warmup_steps=4 --set phases.full_steps=4 --set phases.skip_backward.trial_share=1 --set checkpoint.every_steps=10 --set checkpoint.keep=9
 }
 for method in full lora qlora; do
   finetune_anew "$method-1" 1 --method "$method"

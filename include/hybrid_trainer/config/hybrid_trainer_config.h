@@ -121,8 +121,6 @@ struct HybridTrainerConfig {
   std::int64_t effective_batch() const {
     return data.batch_size * gradient_accumulation.micro_batches;
   }
-  /// Other names that keys are accepted by.
-  static const std::vector<Spelling>& spellings();
   /// Whether adapters are trained, on all of the model or on parts of it.
   bool has_adapters() const;
   /// Whether any weight is frozen.

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -58,23 +57,6 @@ template <class T>
 Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
-
-/// Another name that one or several keys are accepted by. A config struct lists its own, in the
-/// order in which a file's are taken, in `static const std::vector<Spelling>& spellings()`. A name
-/// may stand there twice.
-struct Spelling {
-  using ValueOf = std::function<std::string(const std::string& key)>;  // a key's value, as text
-  std::string name;               // "training.memory_budget_mb"
-  std::vector<std::string> keys;  // that it sets: "memory.device_budget"
-  std::string unit{};             // appended to a value to get the keys': "MB"
-  /// The value of the keys, which are texts, by that of the name; none: the same.
-  std::function<std::string(const std::string& value, const ValueOf& value_of)> meaning{};
-  /// A value that says nothing beside the key's own, as some files hold both names; "": none does.
-  std::string silent{};
-  /// A name that only files from before have, where both names were keys, of which the smaller size
-  /// counted; "": none.
-  std::string once_apart_beside{};
-};
 
 /// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names
 /// in order of value as a const std::vector<std::string>&.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,7 +8,6 @@
 namespace hybrid_trainer {
 
 using Digest = std::array<std::uint8_t, 32>;
-inline constexpr std::size_t kSha256Block = 64;
 
 /// FIPS 180-4.
 Digest sha256(std::string_view message);

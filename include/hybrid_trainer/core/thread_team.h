@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 /// free, the caller among them. Returns when all are done. `worker` is below threads() and names
 /// scratch space. Waits only for threads that took a task: one whose processor runs another program
 /// delays nobody. Inside a task, and while another thread uses the team, all run on the caller.
-/// What the first task to throw threw is thrown on; further tasks may then be left out. OpenMP
+/// What the failed task of the smallest i threw is thrown on; others may be left out. OpenMP
 /// within tasks has one thread.
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task);

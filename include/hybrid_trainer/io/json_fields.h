@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -39,7 +38,6 @@ struct FieldNode {
   std::function<void()> clear;  // the list
   /// A new element, of this name where the list is named, to be written before the next one.
   std::function<FieldNode(const std::string& name)> append;
-  std::vector<Spelling> spellings;  // of the root
 
   bool is_group() const { return std::holds_alternative<std::monostate>(value) && !is_list; }
 };
@@ -167,7 +165,6 @@ template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
   detail::add_fields(root, config);
-  if constexpr (requires { T::spellings(); }) root.spellings = T::spellings();
   return root;
 }
 
@@ -180,8 +177,6 @@ std::string field_text(const FieldNode& field);
 /// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
 /// but "$schema".
 std::string fields_schema(const FieldNode& root);
-/// The keys that `path` is another name of, or `path` itself.
-std::vector<std::string> keys_of(const FieldNode& root, const std::string& path);
 /// The element of a named list, and its key, of which `rest` is "NAME.KEY"; null where there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);
 /// The field at "optimizer.name", or at "parts.video.*.recompute"; null where there is none.
@@ -194,28 +189,9 @@ std::string fields_markdown(const FieldNode& root);
 void read_fields(const FieldNode& root, const std::string& file);
 /// Reads a text as read_fields reads a file; `name` is its name in problems.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
-/// Several settings of one source: a key that is set by its own name and by another one must have one
-/// value.
-class GivenNames {
- public:
-  /// What is wrong with keys that `option` has set, which calls them `name`, or "". `now` is the tree
-  /// since then.
-  std::string add(const FieldNode& now, const std::string& name, const std::string& option,
-                  const std::vector<std::string>& keys);
-
- private:
-  struct Given {
-    std::string option, value;
-    bool is_spelling = false;
-  };
-  std::map<std::string, Given> given_;  // by key
-};
-
 /// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
-/// [0.9, 0.95]. Returns the keys that it set, more where `path` is another name of several. Throws
-/// ConfigError.
-std::vector<std::string> set_field(const FieldNode& root, const std::string& path,
-                                   const std::string& text);
+/// [0.9, 0.95]. Throws ConfigError.
+void set_field(const FieldNode& root, const std::string& path, const std::string& text);
 
 template <FieldStruct T>
 std::string config_json(const T& config) {
@@ -238,8 +214,8 @@ void read_config_text(T& config, const std::string& text, const std::string& nam
   read_fields_text(field_tree(config), text, name);
 }
 template <FieldStruct T>
-std::vector<std::string> set_field(T& config, const std::string& path, const std::string& text) {
-  return set_field(field_tree(config), path, text);
+void set_field(T& config, const std::string& path, const std::string& text) {
+  set_field(field_tree(config), path, text);
 }
 
 }  // namespace hybrid_trainer

@@ -58,10 +58,6 @@ std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 /// Free space of memory.folder; none where the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 
-/// The config with nothing of the `memory` group that trades time for memory, no parts that are computed
-/// again, and no budgets.
-HybridTrainerConfig with_all_resident(HybridTrainerConfig config);
-
 /// Whether parts say how much of their activations is computed again.
 bool recomputes_parts(const HybridTrainerConfig& config);
 
