@@ -112,8 +112,7 @@ void DivergenceMonitor::save(State& state) const {
 void DivergenceMonitor::load(const State& state) {
   losses_ = state.reals_of("phases.monitor.losses");
   norms_ = state.reals_of("phases.monitor.norms");
-  const bool is_earlier = !state.integers.contains("phases.monitor.used_up");
-  used_up_ = is_earlier ? 0 : state.integer("phases.monitor.used_up");
+  used_up_ = state.integer("phases.monitor.used_up");
 }
 
 }  // namespace hybrid_trainer

@@ -45,17 +45,6 @@ void save_batches(State& state, const std::string& name, const std::vector<Batch
   }
 }
 
-/// Batch number `i` as it was saved when all batches had inputs and targets: of a language model.
-static Batch load_token_batch(const State& state, const std::string& name, std::int64_t i) {
-  const auto positions = state.tensors.find(concat(name, ".positions.", i));
-  const auto targets = state.reals.find(concat(name, ".learnt.", i));
-  Batch batch = token_batch(state.tensor(concat(name, ".inputs.", i)),
-                            state.tensor(concat(name, ".targets.", i)),
-                            positions == state.tensors.end() ? Tensor() : positions->second);
-  if (targets != state.reals.end()) batch.set_targets(targets->second);
-  return batch;
-}
-
 static Batch load_batch(const State& state, const std::string& at) {
   std::vector<NamedTensor> tensors;
   for (;;) {
@@ -71,12 +60,9 @@ static Batch load_batch(const State& state, const std::string& at) {
 
 std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model) {
   std::vector<Batch> batches;
-  const bool is_older = state.integers.contains(name + ".inputs.count");
-  const std::int64_t count = state.integer(name + (is_older ? ".inputs.count" : ".count"));
-  for (std::int64_t i = 0; i < count; ++i) {
-    batches.push_back(model.rollback().keep_batch(
-        is_older ? load_token_batch(state, name, i) : load_batch(state, concat(name, ".", i))));
-  }
+  const std::int64_t count = state.integer(name + ".count");
+  for (std::int64_t i = 0; i < count; ++i)
+    batches.push_back(model.rollback().keep_batch(load_batch(state, concat(name, ".", i))));
   return batches;
 }
 

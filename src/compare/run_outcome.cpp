@@ -77,7 +77,7 @@ double charged_flops(const HybridTrainerConfig& config, const std::string& metri
     const std::int64_t examples = record.effective_batch;
     const BatchForm form{.examples = examples,
                          .sequence_length = record.tokens / std::max<std::int64_t>(1, examples)};
-    flops += record.cost.value_or(0) * model->step_flops(model->empty_batch(form, nowhere));
+    flops += record.cost * model->step_flops(model->empty_batch(form, nowhere));
   });
   return flops;
 }

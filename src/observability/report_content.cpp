@@ -111,7 +111,7 @@ std::string phase_rows(const RunSummary& s) {
                 units::count(static_cast<double>(use.sum.tokens)));
     out += cell(s.counts_examples ? "Examples/s" : "Tokens/s",
                 units::count(rate(use.sum.tokens, use.sum.seconds)));
-    out += cell("Cost", std::isnan(use.cost) ? "–" : units::fixed(use.cost, 1));
+    out += cell("Cost", units::fixed(use.cost, 1));
     out += cell("Peak", units::bytes(use.peak_bytes));
     out += cell("Precision", use.precision.empty() ? "–" : use.precision) + "</tr>\n";
   }

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/observability/run_summary.h"
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 namespace hybrid_trainer {
@@ -45,7 +44,7 @@ void RunSummary::add(const StepRecord& record) {
   PhaseUse& use = phase(record.phase);
   ++use.steps;
   StepRecord::visit_fields(FoldedField(), use.sum, record);
-  use.cost += record.cost.value_or(std::numeric_limits<double>::quiet_NaN());
+  use.cost += record.cost;
   use.peak_bytes = std::max(use.peak_bytes, record.device_memory.peak_total);
 }
 

@@ -227,7 +227,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
                   }});
   HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   trainer.on_event([&](const std::string& text) { early.push_back(text); });
-  const bool resumed = resumes_ && trainer.resume(run_.checkpoints(), config_before_);
+  const bool resumed = resumes_ && trainer.resume(run_.checkpoints());
   check_same_start(ranks_, trainer.steps_done(), model, stream_);
   loader_.seek(trainer.steps_done());
   if (const ModelRegistry* const families = task_->simulated_by()) {

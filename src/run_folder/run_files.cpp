@@ -278,7 +278,6 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   // A run that keeps the processor's file needs no other folder.
   run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
   run.base_config = base_config_file(paths);
-  if (!fs::exists(run.base_config)) run.base_config = data.base / "config.json";  // an older run
   run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
   const bool in_place = stream.device().type == DeviceType::kCpu;

@@ -122,10 +122,7 @@ std::string HybridTrainer::save(const std::string& folder, CheckpointUse use) {
   return checkpoints_->save(folder, use);
 }
 
-bool HybridTrainer::resume(const std::string& folder,
-                           const std::optional<HybridTrainerConfig>& older) {
-  return checkpoints_->resume(folder, older);
-}
+bool HybridTrainer::resume(const std::string& folder) { return checkpoints_->resume(folder); }
 
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
   checkpoints_->roll_back(folder, failed);

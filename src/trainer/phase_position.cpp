@@ -7,10 +7,11 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr const char* kMicroBatches = "trainer.micro_batches";
 constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
 
-std::string micro_batches_key(Phase phase) { return concat(kMicroBatches, ".", name_of(phase)); }
+std::string micro_batches_key(Phase phase) {
+  return concat("trainer.micro_batches.", name_of(phase));
+}
 
 /// Delayed updates are no reason for another precision than Full's.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
@@ -39,21 +40,15 @@ void PhaseMicroBatches::save(State& state) {
   counts_[static_cast<std::size_t>(phase_)] = step_.count();
   for (const Phase phase : kAllPhases)
     state.integers[micro_batches_key(phase)] = counts_[static_cast<std::size_t>(phase)];
-  state.integers[kMicroBatches] = step_.count();
   state.integers[kMicroBatchesBudget] = static_cast<std::int64_t>(budget_bytes_);
   step_.set_count(step_.count());
 }
 
 void PhaseMicroBatches::load(const State& state,
                              const std::function<void(const std::string&)>& tell) {
-  if (!state.integers.contains(kMicroBatches)) return;
-  const auto saved = [&](const std::string& key) {
-    return state.integer(state.integers.contains(key) ? key : kMicroBatches);
-  };
   for (const Phase phase : kAllPhases)
-    counts_[static_cast<std::size_t>(phase)] = saved(micro_batches_key(phase));
-  const bool has_budget = state.integers.contains(kMicroBatchesBudget);
-  const auto budget = has_budget ? static_cast<std::size_t>(state.integer(kMicroBatchesBudget)) : 0;
+    counts_[static_cast<std::size_t>(phase)] = state.integer(micro_batches_key(phase));
+  const auto budget = static_cast<std::size_t>(state.integer(kMicroBatchesBudget));
   const bool halved = std::any_of(counts_.begin(), counts_.end(),
                                   [&](std::int64_t count) { return count != of_config_; });
   if (halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {

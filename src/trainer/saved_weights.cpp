@@ -11,13 +11,9 @@ void load_optimizer(const State& state, TrainingStep& step) {
   const auto first = state.tensors.lower_bound("optimizer.");
   const bool has_moments = first != state.tensors.end() && first->first.starts_with("optimizer.");
   Optimizer& optimizer = step.optimizer();
-  bool is_dropped = false;  // by drop_and_reinitialize, with its count of steps
   optimizer.leave_device(step.stream());
   optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
-    if (!has_moments) {
-      is_dropped |= tensor.elements() > 0;
-      return fill_zero(tensor, step.stream());
-    }
+    if (!has_moments) return fill_zero(tensor, step.stream());  // drop_and_reinitialize's
     const std::string name = "optimizer." + label.name;
     if (!state.tensors.contains(name)) {
       throw DataError(concat("the checkpoint is of another optimizer: it has no ", name,
@@ -26,7 +22,7 @@ void load_optimizer(const State& state, TrainingStep& step) {
     }
     copy_saved(tensor, state, name, step.stream());
   });
-  optimizer.set_steps_taken(is_dropped ? 0 : state.integer(kStepsTaken));
+  optimizer.set_steps_taken(state.integer(kStepsTaken));
   optimizer.visit_numbers(
       [&](const std::string& name, double& value) { value = state.real("optimizer." + name); });
 }

@@ -86,11 +86,9 @@ std::string TrainerCheckpoints::save_share(const std::string& folder) {
   return saved.path;
 }
 
-void TrainerCheckpoints::check_config_of(const State& state,
-                                         const std::optional<HybridTrainerConfig>& older) const {
-  const bool is_told = state.texts.contains(kConfig);
-  HybridTrainerConfig saved = is_told ? HybridTrainerConfig() : older.value_or(config_);
-  if (is_told) read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
+void TrainerCheckpoints::check_config_of(const State& state) const {
+  HybridTrainerConfig saved;
+  read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
   ConfigChanges changes = config_changes(saved, config_);
   const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
   const bool is_under_way =
@@ -111,21 +109,18 @@ void TrainerCheckpoints::check_config_of(const State& state,
   if (!jump.empty()) tell_(jump);
 }
 
-bool TrainerCheckpoints::resume(const std::string& folder,
-                                const std::optional<HybridTrainerConfig>& older) {
+bool TrainerCheckpoints::resume(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   const FoundCheckpoint found = find_newest_checkpoint(folder, kAnyStep, ranks);
   for (const std::string& warning : found.warnings) tell_(warning);
   if (!found.checkpoint) return false;
   const Stream host(MemoryPool::create("host"));
-  check_config_of(load_checkpoint(*found.checkpoint, host, CheckpointPart::kNumbers), older);
+  check_config_of(load_checkpoint(*found.checkpoint, host, CheckpointPart::kNumbers));
   const State state = own_state_of(*found.checkpoint);
-  if (state.integers.contains("trainer.roll_backs")) {
-    progress_.roll_backs = {
-        state.integer("trainer.roll_backs"), state.integer("trainer.roll_backs.steps"),
-        state.integer("trainer.roll_backs.target"), state.integer("trainer.roll_backs.failed"),
-        state.real("trainer.roll_backs.rate_factor")};
-  }
+  progress_.roll_backs = {
+      state.integer("trainer.roll_backs"), state.integer("trainer.roll_backs.steps"),
+      state.integer("trainer.roll_backs.target"), state.integer("trainer.roll_backs.failed"),
+      state.real("trainer.roll_backs.rate_factor")};
   load(state);
   forget_lost_best(folder);
   return true;
@@ -160,10 +155,8 @@ void TrainerCheckpoints::load(const State& state) {
     throw DataError(concat("trainer.last_phase: the checkpoint has ", last_phase, ", want 0 to ",
                            std::ssize(kAllPhases) - 1));
   progress_.last_phase = static_cast<Phase>(last_phase);
-  progress_.return_points = {
-      progress_.steps_done};  // of earlier versions, to which all checkpoints were such
-  if (const auto found = state.series.find(kReturnPoints); found != state.series.end())
-    progress_.return_points.assign(found->second.begin(), found->second.end());
+  const std::vector<double>& points = state.reals_of(kReturnPoints);
+  progress_.return_points.assign(points.begin(), points.end());
   progress_.judge.load(state);
   trainable_.set_rate_factor(progress_.roll_backs.rate_factor);
   trainable_.set_steps_done(progress_.steps_done);

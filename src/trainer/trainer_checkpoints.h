@@ -38,7 +38,7 @@ class TrainerCheckpoints {
   /// See HybridTrainer::save; nothing is pending between ranks.
   std::string save(const std::string& folder, CheckpointUse use);
   /// See HybridTrainer::resume.
-  bool resume(const std::string& folder, const std::optional<HybridTrainerConfig>& older);
+  bool resume(const std::string& folder);
   /// See HybridTrainer::roll_back.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
@@ -48,7 +48,7 @@ class TrainerCheckpoints {
   State state();
   State own_state_of(const CheckpointInfo& checkpoint) const;
   void load(const State& state);
-  void check_config_of(const State& state, const std::optional<HybridTrainerConfig>& older) const;
+  void check_config_of(const State& state) const;
   std::optional<CheckpointInfo> newest_before(const std::string& folder, std::int64_t before) const;
   std::optional<CheckpointInfo> target_of(const std::string& folder, std::int64_t failed) const;
 

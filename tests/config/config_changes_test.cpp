@@ -221,21 +221,6 @@ TEST_F(ResumeWithAnotherConfig, MayStopPredictingWhereNoPredictionIsUnderWay) {
   EXPECT_GT(taken, 0);
 }
 
-/// A checkpoint of a version that stored no configuration.
-TEST_F(ResumeWithAnotherConfig, IsRefusedForOlderCheckpointsByTheRunsConfigFile) {
-  const std::string folder = (scratch_ / "run" / "checkpoints").string();
-  const Stream stream(MemoryPool::create("host"));
-  State state = load_checkpoint(*find_newest_checkpoint(folder).checkpoint, stream);
-  ASSERT_EQ(state.texts.erase("trainer.config"), 1u);
-  save_checkpoint(folder, 40, {state}, {});
-  expect_refused("optimizer.name", "muon");
-  HybridTrainerConfig longer = tiny_config();
-  longer.training.steps = 60;
-  std::string console;
-  train_tiny(longer, scratch_ / "data", scratch_ / "run", true, &console);
-  EXPECT_NE(console.find("training.steps: 40 until now"), std::string::npos) << console;
-}
-
 TEST_F(ResumeWithAnotherConfig, IsRefusedWhereTheCheckpointAndTheConfigFileDiffer) {
   HybridTrainerConfig other = with("optimizer.name", "muon");
   other.model.vocabulary = read_data_info(scratch_ / "data")->vocabulary_size;

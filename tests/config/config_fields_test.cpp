@@ -31,7 +31,7 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
          << record.learning_rate << ' ' << record.tokens << ' '
          << record.validation_loss.has_value() << ' ' << record.confidence.value_or(-1) << ' '
          << record.host_memory.live_total << ' ' << record.device_memory.peak_total << ' '
-         << record.memory_risk << ' ' << record.cost.value_or(-1) << ' ' << record.event << '\n';
+         << record.memory_risk << ' ' << record.cost << ' ' << record.event << '\n';
     for (std::size_t live : record.device_memory.live) text << live << ' ';
   });
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))

@@ -96,7 +96,7 @@ TEST_F(JsonlSinkTest, WritesNullForWhatIsAbsent) {
   record.step = 1;
   JsonlSink(metrics()).write(record);
   for (const char* key : {"gradient_norm", "predicted_loss", "confidence", "decision",
-                          "kept_fraction", "cost", "validation_loss"}) {
+                          "kept_fraction", "validation_loss"}) {
     EXPECT_TRUE(only_line().at(key).is_null()) << key;
   }
 }
@@ -219,22 +219,6 @@ TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
   std::vector<Decision> read;
   for_each_record(metrics(), [&](const StepRecord& found) { read.push_back(found.decision); });
   EXPECT_EQ(read, std::vector(kAllDecisions.begin(), kAllDecisions.end()));
-}
-
-TEST_F(JsonlSinkTest, ReadsAnOlderFileWithoutDecisionsAndCosts) {
-  write_steps(7, 7);
-  boost::json::object line = only_line();
-  for (const char* key : {"decision", "kept_fraction", "recovery", "cost", "warns",
-                          "border_peak_bytes", "memory_status"})
-    line.erase(key);
-  std::ofstream(metrics()) << boost::json::serialize(line) << '\n';
-  ASSERT_EQ(steps(), std::vector<std::int64_t>{7});
-  for_each_record(metrics(), [](const StepRecord& record) {
-    EXPECT_EQ(record.decision, Decision::kNone);
-    EXPECT_EQ(record.recovery, Recovery::kContinue);
-    EXPECT_FALSE(record.kept_fraction || record.cost);
-    EXPECT_EQ(record.event, full_record(7).event);
-  });
 }
 
 TEST_F(JsonlSinkTest, TruncationLeavesNoStepTwiceAfterAResume) {

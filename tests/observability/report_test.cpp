@@ -88,7 +88,7 @@ TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
   record.kept_fraction = 0.25;
   record.event = "in any words";
   JsonlSink(file("metrics.jsonl")).write(record);
-  record.decision = Decision::kNone;  // as in a file of an older version
+  record.decision = Decision::kNone;
   record.kept_fraction.reset();
   record.warns = true;
   JsonlSink(file("metrics.jsonl")).write(record);
@@ -99,11 +99,6 @@ TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
 
 TEST_F(ReportTest, ShowsWhatEachPhaseWasCharged) {
   EXPECT_NE(report({}).find("<td data-label=\"Cost\">7.2</td>"), std::string::npos);
-  ReportInput old;
-  StepRecord record = full_record(1);
-  record.cost.reset();
-  old.summary.add(record);
-  EXPECT_NE(report_of_metrics(old).find("<td data-label=\"Cost\">–</td>"), std::string::npos);
 }
 
 TEST_F(ReportTest, RefersToNothingOutsideItself) {

@@ -38,25 +38,5 @@ TEST_F(SavedBatches, AreReadWithTheirNamesInTheirOrder) {
   EXPECT_EQ(read[1].tokens(), 2);
 }
 
-TEST_F(SavedBatches, OfAnEarlierVersionAreTokens) {
-  State state;
-  state.integers = {{"b.inputs.count", 2}, {"b.targets.count", 2}};
-  state.reals = {{"b.learnt.1", 5.0}};
-  state.tensors = {{"b.inputs.0", ids(1)},
-                   {"b.inputs.1", ids(2)},
-                   {"b.targets.0", ids(3)},
-                   {"b.targets.1", ids(4)},
-                   {"b.positions.1", ids(5)}};
-  const std::vector<Batch> read = load_batches(state, "b", bowl_);
-  ASSERT_EQ(read.size(), 2u);
-  EXPECT_EQ(first_of(read[0], "tokens"), 1);
-  EXPECT_EQ(read[0].find("positions"), nullptr);
-  EXPECT_EQ(read[0].targets(), 0);
-  EXPECT_EQ(first_of(read[1], "targets"), 4);
-  EXPECT_EQ(first_of(read[1], "positions"), 5);
-  EXPECT_EQ(read[1].targets(), 5);
-  EXPECT_EQ(read[1].tokens_per_example(), 3);
-}
-
 }  // namespace
 }  // namespace hybrid_trainer

@@ -291,7 +291,7 @@ TEST_F(TrainingRunTest, TheRecordsTellEachDecisionAndWhatItsStepsWereCharged) {
     counts.reverted += record.decision == Decision::kReverted;
     EXPECT_EQ(record.kept_fraction.has_value(), decided) << "step " << record.step;
     EXPECT_EQ(decided, record.event.find(name_of(record.decision)) == 0) << record.event;
-    EXPECT_GT(record.cost.value(), 0) << "step " << record.step;
+    EXPECT_GT(record.cost, 0) << "step " << record.step;
   });
   const PredictionCounts& told = result.summary.predictions;
   EXPECT_GT(told.made, 0);

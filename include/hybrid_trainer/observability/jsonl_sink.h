@@ -41,8 +41,8 @@ class JsonlSink : public MetricSink {
 std::string json_of_record(const StepRecord& record);
 
 /// Calls `visit` with each record of a metrics.jsonl in order; damaged lines are passed over. Peaks
-/// by kind and totals are read back; `cached` and `fresh_total` are not in the file; older
-/// files lack decision, kept_fraction and cost. Throws MissingInput.
+/// by kind and totals are read back; `cached` and `fresh_total` are not in the file. Throws
+/// MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);
 

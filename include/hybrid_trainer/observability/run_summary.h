@@ -18,7 +18,7 @@ inline constexpr std::int64_t kStepsOfMean = 300;
 struct PhaseUse {
   std::int64_t steps = 0;
   StepRecord sum;   // its steps as one: the highest peak of each kind, not all at the same moment
-  double cost = 0;  // charged, in Full steps; NaN where a record does not tell it
+  double cost = 0;  // charged, in Full steps
   /// Highest total of device memory, from the end of its entry to the end of the next phase's.
   std::size_t peak_bytes = 0;
   std::string precision;  // "fp32", "bf16"

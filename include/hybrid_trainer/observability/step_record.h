@@ -16,7 +16,7 @@ enum class Fold { kLast, kSum, kMost };
 /// What files and summaries do with one field of a StepRecord.
 struct StepFieldUse {
   Fold fold = Fold::kLast;
-  bool required = true;        // else older files, or steps of other runs, lack it
+  bool required = true;        // else steps of other runs lack it
   bool written = true;         // whether this step's line has it
   const char* name = nullptr;  // in the event, where JSON cannot hold the number
   StepFieldUse folded(Fold how) const { return {how, required, written, name}; }
@@ -32,7 +32,7 @@ struct StepRecord {
   /// Global L2 norm before clipping; absent where no gradient was taken.
   std::optional<double> gradient_norm;
   std::int64_t tokens = 0;           // in this step's batch
-  std::int64_t effective_batch = 0;  // examples of the step; 0 where an older file was read
+  std::int64_t effective_batch = 0;  // examples of the step
   std::int64_t micro_batches = 0;    // that it was computed in
   double seconds = 0;                // wall-clock time of this step
   /// Wall-clock time between the record before and this one that is not the step's: batches, evaluation,
@@ -43,7 +43,7 @@ struct StepRecord {
   /// Highest total of device memory while this step entered a phase; 0 where it did not. What the
   /// peaks count comes after it.
   std::size_t border_peak_bytes = 0;
-  std::string memory_status;  // "normal" to "emergency"; "" where an older file was read
+  std::string memory_status;  // "normal" to "emergency"
   double memory_share = 0;    // of the device's budget that the peak took; 0 without one
   double memory_risk = 0;     // 0 to 1: of running out of it, by the trend of the last steps
   /// Examples of the largest micro-batch that the budget's target has room for, as far as it is
@@ -96,8 +96,7 @@ struct StepRecord {
   /// The gravest that was done about a step that went wrong; kRollBack and its event stand with the
   /// first step after it.
   Recovery recovery = Recovery::kContinue;
-  /// Cost of the step, in Full steps; absent where an older metrics.jsonl was read.
-  std::optional<double> cost;
+  double cost = 0;  // of the step, in Full steps
   /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".
   std::string event;
   bool warns = false;  // the event tells of something that went wrong
@@ -117,7 +116,6 @@ struct StepRecord {
   /// values...) with the field's value in each of `of`: JSON, reading and summaries follow from it.
   template <class Visit, class... Records>
   static void visit_fields(const Visit& visit, Records&... of) {
-    const StepFieldUse newer{.required = false};
     const auto beside = [](const auto&... values) {  // in the lines of steps that have these
       return StepFieldUse{.required = false, .written = (values.has_value() && ...)};
     };
@@ -127,20 +125,20 @@ struct StepRecord {
     visit("learning_rate", {}, of.learning_rate...);
     visit("gradient_norm", {.name = "gradient norm"}, of.gradient_norm...);
     visit("tokens", {.fold = Fold::kSum}, of.tokens...);
-    visit("effective_batch", newer, of.effective_batch...);
-    visit("micro_batches", newer, of.micro_batches...);
+    visit("effective_batch", {}, of.effective_batch...);
+    visit("micro_batches", {}, of.micro_batches...);
     visit("seconds", {.fold = Fold::kSum}, of.seconds...);
-    visit("overhead_seconds", newer.folded(Fold::kSum), of.overhead_seconds...);
+    visit("overhead_seconds", {.fold = Fold::kSum}, of.overhead_seconds...);
     visit("tokens_per_second", {}, of.tokens_per_second...);
     visit("live_bytes", {}, of.device_memory.live...);
     visit("peak_bytes", {.fold = Fold::kMost}, of.device_memory.peak...);
     visit("peak_total_bytes", {.fold = Fold::kMost}, of.device_memory.peak_total...);
-    visit("border_peak_bytes", newer, of.border_peak_bytes...);
-    visit("memory_status", newer, of.memory_status...);
-    visit("memory_share", newer, of.memory_share...);
-    visit("memory_risk", newer, of.memory_risk...);
-    visit("memory_leaks", newer, of.memory_leaks...);
-    visit("recommended_micro_batch", newer, of.recommended_micro_batch...);
+    visit("border_peak_bytes", {}, of.border_peak_bytes...);
+    visit("memory_status", {}, of.memory_status...);
+    visit("memory_share", {}, of.memory_share...);
+    visit("memory_risk", {}, of.memory_risk...);
+    visit("memory_leaks", {}, of.memory_leaks...);
+    visit("recommended_micro_batch", {}, of.recommended_micro_batch...);
     visit("host_bytes", {}, of.host_memory.live_total...);
     visit("predicted_loss", {.name = "predicted loss"}, of.predicted_loss...);
     visit("confidence", {}, of.confidence...);
@@ -164,12 +162,12 @@ struct StepRecord {
     visit("reward_rejected", beside(of.reward_chosen...), of.reward_rejected...);
     visit("reward_margin", beside(of.reward_chosen...), of.reward_margin...);
     visit("preference_accuracy", beside(of.reward_chosen...), of.preference_accuracy...);
-    visit("decision", newer, of.decision...);
-    visit("kept_fraction", newer, of.kept_fraction...);
-    visit("recovery", newer, of.recovery...);
-    visit("cost", newer, of.cost...);
+    visit("decision", {}, of.decision...);
+    visit("kept_fraction", {}, of.kept_fraction...);
+    visit("recovery", {}, of.recovery...);
+    visit("cost", {}, of.cost...);
     visit("event", {}, of.event...);
-    visit("warns", newer, of.warns...);
+    visit("warns", {}, of.warns...);
     visit("initial_validation_loss",
           beside(of.initial_validation_loss...).named("initial validation loss"),
           of.initial_validation_loss...);

@@ -21,9 +21,9 @@ std::string project_version();
 
 /// Where a run's training data is, and how long it is.
 struct RunData {
-  std::filesystem::path folder{};      // or a file of examples
-  std::int64_t train_tokens = 0;       // 0: a run older than this field
-  std::string checksum{};              // of the content; empty: a run older than this field
+  std::filesystem::path folder{};  // or a file of examples
+  std::int64_t train_tokens = 0;
+  std::string checksum{};              // of the content
   std::filesystem::path tokenizer{};   // where its files are; empty: in the folder
   std::filesystem::path validation{};  // another file of examples, to be measured on
   std::filesystem::path base{};        // the Hugging Face folder that the run began from, if any

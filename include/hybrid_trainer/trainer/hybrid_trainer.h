@@ -158,10 +158,9 @@ class HybridTrainer {
                    CheckpointUse use = CheckpointUse::kResumeAndRollBack);
   /// Resumes from the newest intact checkpoint below `folder`, bit for bit; false if there is none.
   /// The listener is told what was damaged, and each setting that differs from the checkpoint's.
-  /// `older` is the configuration for checkpoints that hold none, such as those of version 0.1.0.
   /// Throws ConfigError if a setting that the saved state depends on differs, DataError if all
   /// checkpoints are damaged.
-  bool resume(const std::string& folder, const std::optional<HybridTrainerConfig>& older = {});
+  bool resume(const std::string& folder);
   /// Where must_go_back(), because of the step `failed`: goes back to the newest intact checkpoint
   /// below `folder` that was saved for it, or the one before that where the run did not come further
   /// than the last time, with divergence.roll_back_rate times the learning rate from there on, all of
