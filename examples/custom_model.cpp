@@ -9,8 +9,8 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
 using namespace hybrid_trainer;

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/run/training_run.h"
 

@@ -20,4 +20,18 @@ std::string MemoryConfig::scratch_folder() const {
                             error.message(), "); set TMPDIR or memory.folder to a folder"));
 }
 
+PredictAwareMemoryConfig PredictAwareMemoryConfig::conservative() {
+  PredictAwareMemoryConfig config;
+  config.offload_strategy = "none";
+  return config;
+}
+
+PredictAwareMemoryConfig PredictAwareMemoryConfig::balanced() { return {}; }
+
+PredictAwareMemoryConfig PredictAwareMemoryConfig::aggressive() {
+  PredictAwareMemoryConfig config;
+  config.async_restore_lookahead = 1;
+  return config;
+}
+
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/memory_monitor.h"
+#include "memory/memory_monitor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::size_t kWindow = 16;     // steps of a phase that a trend is taken from

@@ -2,10 +2,10 @@
 
 #include <array>
 
-#include "memory/compressed_store.h"
 #include "memory/stored_offload.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 using Pool = std::shared_ptr<MemoryPool>;

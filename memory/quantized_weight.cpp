@@ -1,16 +1,42 @@
-#include "hybrid_trainer/memory/quantized_weight.h"
+#include "memory/quantized_weight.h"
 
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/block_linear.h"
-#include "hybrid_trainer/kernels/four_bit_linear.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
-#include "hybrid_trainer/memory/eight_bit_quantization.h"
-#include "hybrid_trainer/memory/four_bit_quantization.h"
-#include "hybrid_trainer/memory/micro_scaling_quantization.h"
+#include "kernels/quantized/quantization.h"
+#include "kernels/quantized/weight_blocks.h"
+#include "memory/quantization.h"
 
 namespace hybrid_trainer {
+
+Tensor FrozenWeight::acquire(DType dtype, const Stream& stream) {
+  return of(dtype).acquire([&] { return values_in(dtype, stream); });
+}
+
+void FrozenWeight::release(DType dtype, Use, const Stream&) noexcept { of(dtype).release(); }
+
+FrozenRealWeight::FrozenRealWeight(const Tensor& values, DType dtype, const Stream& home)
+    : values_(Tensor::empty(values.shape(), dtype, MemoryKind::kParameters, home)) {
+  if (values.device().simulated) return;
+  const Stream host(values.pool());
+  const Tensor rounded = Tensor::empty(values.shape(), dtype, MemoryKind::kWorkspace, host);
+  kernels::cast(rounded, values, host);
+  wait_for_copy(values_, rounded, home);
+}
+
+bool FrozenRealWeight::stays(DType dtype, const Stream& stream) const {
+  return values_.dtype() == dtype && values_.device().type == stream.device().type;
+}
+
+Tensor FrozenRealWeight::values_in(DType dtype, const Stream& stream) const {
+  if (stays(dtype, stream)) return values_;
+  Tensor here = Tensor::empty(values_.shape(), dtype, MemoryKind::kWorkspace, stream);
+  kernels::cast(here, StagedTensor(values_, Use::kRead, stream), stream);
+  return here;
+}
+
 namespace {
 
 using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,

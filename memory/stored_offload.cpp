@@ -1,11 +1,140 @@
 #include "memory/stored_offload.h"
 
-#include "hybrid_trainer/core/clock.h"
-#include "hybrid_trainer/core/cuda_runtime.h"
+#include <sys/mman.h>
+#include <cerrno>
+#include <cstring>
+
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/started_thread.h"
+#include "kernels/quantized/quantization.h"
+#include "src/core/clock.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/messages.h"
+#include "src/core/threads.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Small blocks share their pages with others, which would be unlocked with them.
+constexpr std::size_t kLeastLockedBytes = 4096;
+
+void lock_pages(const Tensor& tensor) {
+  if (tensor.bytes() < kLeastLockedBytes || mlock(tensor.raw(), tensor.bytes()) == 0) return;
+  throw IoError(concat("cannot lock ", units::bytes(tensor.bytes()),
+                       " of host memory: ", std::strerror(errno),
+                       "; raise the limit (ulimit -l), or set "
+                       "predict_aware_memory.offload_strategy to cpu_offload"));
+}
+
+}  // namespace
+
+void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
+  try {
+    for (const OffloadSlot& slot : slots) {
+      copies_.push_back(Tensor::empty_like(*slot.tensor, slot.tensor->kind(), host_));
+      if (locks_) lock_pages(copies_.back());
+      copy_or_wait(copies_.back(), *slot.tensor, stream);
+    }
+  } catch (...) {
+    stream.synchronize();
+    forget();
+    throw;
+  }
+}
+
+bool PoolStore::begin_staging() {
+  if (!staging_ || !staged_.empty()) return false;
+  const Stream host(staging_);
+  try {
+    for (const Tensor& kept : copies_)
+      staged_.push_back(Tensor::empty_like(kept, kept.kind(), host));
+  } catch (const OutOfMemory&) {  // it comes straight from where it is
+    staged_.clear();
+    staging_->trim();
+  }
+  return !staged_.empty() && !host_.device().simulated;
+}
+
+void PoolStore::stage() {
+  try {
+    for (std::size_t i = 0; i < staged_.size(); ++i) copy_in_this_thread(staged_[i], copies_[i]);
+  } catch (const IoError&) {
+    staged_.clear();
+  }
+}
+
+void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) {
+  const std::vector<Tensor>& from = staged_.empty() ? copies_ : staged_;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (ContentStore::blocks(stream)) {
+      copy_in_this_thread(tensors[i], from[i]);
+    } else {
+      copy_or_wait(tensors[i], from[i], stream);
+    }
+  }
+}
+
+void PoolStore::forget() {
+  if (locks_) {
+    for (const Tensor& kept : copies_)
+      if (kept.bytes() >= kLeastLockedBytes) munlock(kept.raw(), kept.bytes());
+  }
+  copies_.clear();
+  host_.pool()->trim();
+  if (staged_.empty()) return;
+  staged_.clear();
+  staging_->trim();
+}
+
+void ZeroStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) {
+  for (const Tensor& tensor : tensors) {
+    if (!blocks(stream)) {
+      fill_zero(tensor, stream);
+    } else {
+      std::memset(tensor.raw(), 0, tensor.bytes());
+    }
+  }
+}
+
+namespace {
+
+kernels::QuantizationMap map_of(SlotRounding rounding) {
+  return rounding == SlotRounding::kNonNegative ? kernels::QuantizationMap::kUnsigned
+                                                : kernels::QuantizationMap::kSigned;
+}
+
+}  // namespace
+
+void CompressedStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
+  try {
+    for (const OffloadSlot& slot : slots) {
+      const Tensor& tensor = *slot.tensor;
+      Kept kept{tensor, Tensor{}, slot.rounding};
+      if (tensor.dtype() == DType::kF32 && slot.rounding != SlotRounding::kNone) {
+        const Shape blocks{kernels::quantization_blocks(tensor.elements())};
+        kept.codes = Tensor::empty(tensor.shape(), DType::kU8, tensor.kind(), stream);
+        kept.scales = Tensor::empty(blocks, DType::kF32, tensor.kind(), stream);
+        kernels::quantize(kept.codes, kept.scales, tensor, map_of(kept.rounding), stream);
+      }
+      kept_.push_back(std::move(kept));
+    }
+  } catch (...) {
+    stream.synchronize();
+    forget();
+    throw;
+  }
+}
+
+void CompressedStore::write_to(const std::vector<Tensor>& tensors, const Stream& stream) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [codes, scales, rounding] = kept_[i];
+    if (scales) {
+      kernels::dequantize(tensors[i], codes, scales, map_of(rounding), stream);
+    } else {
+      copy(tensors[i], codes, stream);
+    }
+  }
+}
 
 namespace {
 

@@ -1,13 +1,14 @@
-#include "hybrid_trainer/memory/stored_tape.h"
+#include "memory/stored_tape.h"
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "hybrid_trainer/core/prefetcher.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/quantization.h"
+#include "kernels/quantized/quantization.h"
+#include "src/core/prefetcher.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr auto kMap = kernels::QuantizationMap::kSigned;

@@ -4,10 +4,11 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "phases/phase_parts.h"
 #include "phases/state_fields.h"
-#include "phases/update.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr const char* kWindow = "phases.learning_rate_finder.window";

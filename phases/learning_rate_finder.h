@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "hybrid_trainer/phases/learning_rate_finder_config.h"
-#include "hybrid_trainer/phases/phase_outcome.h"
+#include "hybrid_trainer/phases/phase_config.h"
+#include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/trainable.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,6 @@
 #include "phases/method.h"
 
 #include "phases/phase_parts.h"
-#include "phases/update.h"
 
 namespace hybrid_trainer {
 

@@ -1,18 +1,57 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_config.h"
-#include "hybrid_trainer/phases/phase_controller.h"
-#include "hybrid_trainer/phases/phase_outcome.h"
-#include "hybrid_trainer/phases/refusal.h"
+#include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/trainable.h"
+#include "phases/refusal.h"
 
 namespace hybrid_trainer {
+
+/// All that the choice of the next phase depends on.
+struct PhaseSignals {
+  std::int64_t steps_in_phase = 0;   // done in the current phase
+  std::int64_t planned_predict = 0;  // steps granted to the current Predict
+  std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // remaining in the run
+  bool may_predict = false;     // direction measured, and the gate open or a trial due
+  bool trial_overdue = false;   // a trial has waited long for a confident direction
+  bool healthy = true;          // the divergence monitor sees nothing
+  double confidence = 0;        // probability that the direction lowers the loss
+  double least_confidence = 0;  // that Predict waits for, unless a trial is overdue
+  bool stop_predict = false;    // the loss left its band or the slope changed sign
+};
+
+/// The state machine: Warmup → Full → Predict → Correct → Full …; pure. The last step of a run is
+/// never a Predict step, so that each prediction is decided on.
+constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseConfig& config) {
+  switch (now) {
+    case Phase::kWarmup:
+      return signals.steps_in_phase >= config.warmup_steps ? Phase::kFull : Phase::kWarmup;
+    case Phase::kFull: {
+      const bool due = config.max_predict_steps > 0 && signals.steps_in_phase >= config.full_steps;
+      const bool good = signals.may_predict && signals.healthy &&
+                        (signals.trial_overdue || signals.confidence >= signals.least_confidence);
+      const bool room = signals.steps_to_come >= 2;
+      return due && good && room ? Phase::kPredict : Phase::kFull;
+    }
+    case Phase::kPredict: {
+      const bool over = signals.stop_predict || signals.steps_to_come <= 1 ||
+                        signals.steps_in_phase >= signals.planned_predict;
+      return over ? Phase::kCorrect : Phase::kPredict;
+    }
+    case Phase::kCorrect:
+      return signals.steps_in_phase >= config.correct_steps ? Phase::kFull : Phase::kCorrect;
+  }
+  return Phase::kFull;
+}
 
 struct PhaseParts;
 
@@ -72,5 +111,21 @@ Refusal refusal_of_rounded_gradients();
 Refusal refusal_of_prediction_recoveries();
 /// What methods refuse in which ranks run ahead of one another, of memory, optimizers and ranks.
 std::vector<Refusal> refusals_ahead_of_ranks();
+
+/// The row of the method M.
+template <class M>
+MethodRow row_of(const char* name) {
+  return {name, M::refusals, M::text,
+          [](PhaseParts& parts) -> std::unique_ptr<Method> { return std::make_unique<M>(parts); }};
+}
+
+/// Each beside its method.
+MethodRow skip_backward_row();
+MethodRow asynchronous_optimizer_row();
+MethodRow asynchronous_gradients_row();
+MethodRow local_sgd_row();
+
+/// All methods, in one table.
+const std::vector<MethodRow>& methods();
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,7 @@
 #include "hybrid_trainer/phases/phase_config.h"
 
+#include "phases/method.h"
+
 namespace hybrid_trainer {
 
 const std::vector<std::string>& horizon_names() {
@@ -47,5 +49,30 @@ PhaseConfig PhaseConfig::aggressive() {
   config.skip_backward.evidence_sigmas = 1.0;
   return config;
 }
+
+namespace {
+
+const MethodRow& row_of_method(const std::string& name) {
+  return named_row(methods(), "phases.method", name);
+}
+
+}  // namespace
+
+const std::vector<MethodRow>& methods() {
+  static const std::vector<MethodRow> rows{skip_backward_row(), asynchronous_optimizer_row(),
+                                           asynchronous_gradients_row(), local_sgd_row()};
+  return rows;
+}
+
+const std::vector<std::string>& method_names() {
+  static const std::vector<std::string> names = names_of(methods());
+  return names;
+}
+
+const std::vector<Refusal>& refusals_of(const std::string& method) {
+  return row_of_method(method).refusals();
+}
+
+std::string PhaseConfig::predict_text() const { return row_of_method(method).text(*this); }
 
 }  // namespace hybrid_trainer

@@ -1,7 +1,7 @@
 #include "phases/state_fields.h"
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
 
 namespace hybrid_trainer {
 

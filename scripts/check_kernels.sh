@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles each CUDA kernel for sm_80 and sm_90 and prints its registers, its spilled bytes, its static shared memory and the loads
 # from global memory in its code. Needs nvcc and no GPU; takes about a minute on two cores. Exit code 0: no kernel spills registers to
-# memory, or has more static shared memory than kernels/cuda/launch.cuh leaves room for; 1: some do; 69: there is no nvcc.
+# memory, or has more static shared memory than kernels/backend/launch.cuh leaves room for; 1: some do; 69: there is no nvcc.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,7 +19,7 @@ compile() {
 }
 export -f compile
 export folder nvcc
-printf '%s\n' kernels/cuda/*.cu | xargs -P "$(nproc)" -I{} bash -euc 'compile "{}" sm_80; compile "{}" sm_90'
+printf '%s\n' kernels/*/*.cu | xargs -P "$(nproc)" -I{} bash -euc 'compile "{}" sm_80; compile "{}" sm_90'
 
 # One line a kernel: architecture, mangled name, registers, spilled bytes.
 for log in "$folder"/*.log; do

@@ -90,7 +90,7 @@ const std::vector<SourceFile>& product_sources() {
 
 bool is_public(const SourceFile& file) { return file.path.native().starts_with("include/"); }
 
-/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/cpu/x.cpp" ->
+/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/products/x_cpu.cpp" ->
 /// "kernels".
 std::string layer_of(const fs::path& path) {
   auto part = path.begin();
@@ -246,8 +246,7 @@ TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
       if (include.quoted && is_experiment(resolved(include.name))) found.insert(file.path.native());
     }
   }
-  const Names registers{"phases/skip_backward/jump_advisor.cpp",
-                        "phases/skip_backward/predictor.cpp", "src/optim/make_optimizer.cpp",
+  const Names registers{"phases/skip_backward/jump_advisor.cpp", "src/optim/make_optimizer.cpp",
                         "src/optim/speculative_optimizer.cpp"};
   EXPECT_EQ(found, registers);
 }

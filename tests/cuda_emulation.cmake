@@ -9,12 +9,12 @@ ht_keep_threaded_tests(cuda_tests)
 file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
 file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
 list(REMOVE_ITEM emulation ${emulation_tests})
-file(GLOB dispatch CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp)
-file(GLOB device_code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+file(GLOB dispatch CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*/*.cpp)
+list(FILTER dispatch EXCLUDE REGEX "_(cpu|cuda)\\.cpp$")
+file(GLOB device_code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*/*.cu)
 # All of a product but cuBLASLt itself.
-set(product_choice algorithm_cache.cpp algorithm_choice.cpp launch_check.cpp product_kind.cpp product_library.cpp
-    product_trial.cpp sums_apart.cpp)
-list(TRANSFORM product_choice PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
+set(product_choice backend/launch_cuda.cpp products/algorithm_cache_cuda.cpp products/algorithm_choice_cuda.cpp)
+list(TRANSFORM product_choice PREPEND ${PROJECT_SOURCE_DIR}/kernels/)
 set_source_files_properties(${device_code} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 
 if(HT_SANITIZE STREQUAL "thread")
@@ -48,7 +48,7 @@ list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/pr
      benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)
 
 ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
-                    LIBRARIES hybrid_trainer::tasks hybrid_trainer::run hybrid_trainer::benchmark Boost::context)
+                    LIBRARIES hybrid_trainer::tasks hybrid_trainer::run hybrid_trainer::run Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
 if(HT_SANITIZE STREQUAL "address")
   target_compile_definitions(cuda_emulation PRIVATE HT_POISONED_DEVICE)

@@ -1,11 +1,25 @@
-#include "phases/asynchronous_gradients/asynchronous_gradients.h"
-
 #include <optional>
 
 #include "phases/method.h"
-#include "phases/update.h"
+#include "phases/phase_parts.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Asynchronous gradients: a step of Predict goes on with this rank's gradient alone; that of all ranks
+/// is judged, and makes its update, when it arrives. The loss of a step is that of the step whose
+/// gradient arrived in it, of all ranks; in the first ones, where none did, that of its own.
+class AsynchronousGradientsMethod final : public Method {
+ public:
+  using Method::Method;
+  static const std::vector<Refusal>& refusals();
+  static std::string text(const PhaseConfig& config);
+
+  void predict(const Batch& batch, PhaseOutcome& outcome) override;
+  void enter_correct(PhaseOutcome& outcome) override;
+  void drain(PhaseOutcome& outcome) override;
+};
 
 const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
   static const std::vector<Refusal> rows = [] {
@@ -66,6 +80,12 @@ void AsynchronousGradientsMethod::drain(PhaseOutcome& outcome) {
   }
   gradients.wait_for_exact_weights();
   if (end) throw Diverged(*end);
+}
+
+}  // namespace
+
+MethodRow asynchronous_gradients_row() {
+  return row_of<AsynchronousGradientsMethod>("asynchronous_gradients");
 }
 
 }  // namespace hybrid_trainer

@@ -1,9 +1,21 @@
-#include "phases/asynchronous_optimizer/asynchronous_optimizer.h"
-
 #include "phases/method.h"
-#include "phases/update.h"
+#include "phases/phase_parts.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// The asynchronous optimizer: Predict's steps are like Full's, but their exact updates arrive late.
+/// Ends early where what was predicted of them is too far off.
+class AsynchronousOptimizerMethod final : public Method {
+ public:
+  using Method::Method;
+  static const std::vector<Refusal>& refusals();
+  static std::string text(const PhaseConfig& config);
+
+  void predict(const Batch& batch, PhaseOutcome& outcome) override;
+  void enter_correct(PhaseOutcome& outcome) override;
+};
 
 const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
   const char* const elsewhere =
@@ -90,6 +102,12 @@ void AsynchronousOptimizerMethod::predict(const Batch& batch, PhaseOutcome& outc
 void AsynchronousOptimizerMethod::enter_correct(PhaseOutcome&) {
   parts_.model.support().optimizer->wait_for_exact_weights();
   parts_.enter_model(Phase::kCorrect);
+}
+
+}  // namespace
+
+MethodRow asynchronous_optimizer_row() {
+  return row_of<AsynchronousOptimizerMethod>("asynchronous_optimizer");
 }
 
 }  // namespace hybrid_trainer

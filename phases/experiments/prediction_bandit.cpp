@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr double kFade = 0.9;

@@ -1,10 +1,25 @@
-#include "phases/local_sgd/local_sgd.h"
-
 #include "phases/method.h"
 #include "phases/phase_parts.h"
-#include "phases/update.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Local SGD: in Predict each rank trains on by itself. What it tells of a step is its own, and the
+/// monitor judges none of them.
+class LocalSgdMethod final : public Method {
+ public:
+  using Method::Method;
+  static const std::vector<Refusal>& refusals();
+  static std::string text(const PhaseConfig& config);
+
+  void predict(const Batch& batch, PhaseOutcome& outcome) override;
+  void enter_correct(PhaseOutcome& outcome) override;
+  void drain(PhaseOutcome& outcome) override;
+
+ private:
+  void tell_skipped(const LocalStep& step, PhaseOutcome& outcome);
+};
 
 const std::vector<Refusal>& LocalSgdMethod::refusals() {
   static const std::vector<Refusal> rows = [] {
@@ -81,5 +96,9 @@ void LocalSgdMethod::tell_skipped(const LocalStep& step, PhaseOutcome& outcome) 
                         "; the weights are those of the last good update; lower "
                         "optimizer.learning_rate or look into the data"));
 }
+
+}  // namespace
+
+MethodRow local_sgd_row() { return row_of<LocalSgdMethod>("local_sgd"); }
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,3 @@
-#include "phases/skip_backward/correct_executor.h"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -7,9 +5,11 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/update.h"
+#include "phases/phase_parts.h"
+#include "phases/skip_backward/skip_backward.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Lowest point of the parabola f(s) = f(0) + start·s + bend·s² with f(1) − f(0) = rise > 0 and

@@ -4,6 +4,7 @@
 #include "phases/experiments/prediction_bandit.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 template <class Advisor>

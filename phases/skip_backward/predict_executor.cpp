@@ -1,12 +1,12 @@
-#include "phases/skip_backward/predict_executor.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/update.h"
+#include "phases/phase_parts.h"
+#include "phases/skip_backward/skip_backward.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 std::string probability_text(double probability) {

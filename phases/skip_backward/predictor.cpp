@@ -1,13 +1,353 @@
 #include "hybrid_trainer/phases/predictor.h"
 
-#include "phases/experiments/random_predictor.h"
-#include "phases/experiments/zero_predictor.h"
-#include "phases/skip_backward/linear_predictor.h"
-#include "phases/skip_backward/merged_predictor.h"
-#include "phases/skip_backward/two_timescale_predictor.h"
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
+
 namespace {
+
+/// Least-squares extrapolation of the recent weight path.
+///
+/// Every `interval` updates it stores the weight change since the last time; from three consecutive
+/// changes D1, D2, D3 the slope per step that best fits the four points of each weight is (0.3·D1 +
+/// 0.4·D2 + 0.3·D3)/interval. Per tensor it is multiplied by how much of a change remains two
+/// intervals later, clip(<D3, D1>/<D1, D1>, 0, 1): a first-order autoregression fitted on the path
+/// itself, which is near 0 where the path is noise.
+///
+/// Memory: four tensors of the weights' size, taken at the first update it sees.
+class LinearPredictor : public Predictor {
+ public:
+  explicit LinearPredictor(std::int64_t interval) : interval_(interval) {}
+  void observe(Trainable& model) override;
+  Readiness readiness() const override;
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  /// Forgets all: a path with a jump in it is no straight one.
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {
+    *this = LinearPredictor(interval_);
+  }
+  void save(State& state) const override;
+  void load(const State& state, Trainable& model) override;
+
+ private:
+  static constexpr std::size_t kChanges = 3;
+  std::int64_t interval_;
+  std::int64_t updates_ = 0;               // since the first that was seen
+  std::vector<Tensor> last_weights_;       // at the last multiple of the interval
+  std::vector<Tensor> changes_[kChanges];  // oldest first
+};
+
+void LinearPredictor::observe(Trainable& model) {
+  if (updates_++ % interval_ != 0) return;
+  if (last_weights_.empty()) {
+    last_weights_ = model.weights().empty_like_weights(MemoryKind::kPredictor);
+    for (auto& change : changes_)
+      change = model.weights().empty_like_weights(MemoryKind::kPredictor);
+  } else {
+    std::rotate(std::begin(changes_), std::begin(changes_) + 1, std::end(changes_));
+    const std::vector<Tensor>& change = changes_[kChanges - 1];
+    model.weights().copy_weights(change);
+    for (std::size_t i = 0; i < change.size(); ++i)
+      kernels::axpy(change[i], change[i], -1.0f, last_weights_[i], model.stream());
+  }
+  model.weights().copy_weights(last_weights_);
+}
+
+Readiness LinearPredictor::readiness() const {
+  const bool full = updates_ > interval_ * static_cast<std::int64_t>(kChanges);
+  return full ? Readiness::kReady : Readiness::kNotYet;
+}
+
+void LinearPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
+  const auto& [oldest, middle, newest] = changes_;
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    const double size = model.weights().wait_for_dot(oldest[i], oldest[i]);
+    const double kept = size > 0 ? model.weights().wait_for_dot(newest[i], oldest[i]) / size : 0;
+    const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
+    const auto ends = static_cast<float>(0.3 * gain), centre = static_cast<float>(0.4 * gain);
+    model.weights().write_direction(directions[i], {oldest[i], middle[i], newest[i]},
+                                    {ends, centre, ends});
+  }
+}
+
+void LinearPredictor::save(State& state) const {
+  state.integers["phases.linear.updates"] = updates_;
+  save_tensors(state, "phases.linear.weights", last_weights_);
+  for (std::size_t k = 0; k < kChanges; ++k) {
+    // Before the ring is full its older members hold nothing yet.
+    const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
+    save_tensors(state, "phases.linear.change" + std::to_string(k),
+                 written ? changes_[k] : std::vector<Tensor>());
+  }
+}
+
+void LinearPredictor::load(const State& state, Trainable& model) {
+  const Stream& stream = model.stream();
+  updates_ = state.integer("phases.linear.updates");
+  last_weights_ = load_tensors(state, "phases.linear.weights", MemoryKind::kPredictor, stream);
+  for (std::size_t k = 0; k < kChanges; ++k) {
+    auto& change = changes_[k];
+    change = load_tensors(state, "phases.linear.change" + std::to_string(k), MemoryKind::kPredictor,
+                          stream);
+    for (std::size_t i = change.size(); i < last_weights_.size(); ++i) {
+      change.push_back(Tensor::empty_like(last_weights_[i], MemoryKind::kPredictor, stream));
+    }
+  }
+}
+
+/// Merge, then extrapolate: single weights oscillate, but their means over stretches of a run lie
+/// nearly on a line, so the direction is the mean of the last whole stretch less that of the one
+/// before, by update. Live weights move along it and keep their own noise: nothing is replaced by a
+/// mean, whose lower loss would be that of less noise alone. Per tensor it is multiplied by how much
+/// of a change was left in the next one, clip(<D2, D1>/<D1, D1>, 0, 1), as in LinearPredictor.
+///
+/// Memory: three tensors of the weights' size, where directions lie. Source: Extra-Merge,
+/// arXiv 2605.26484.
+class MergedPredictor final : public Predictor {
+ public:
+  /// A stretch is `steps` updates, of which every `interval`th counts.
+  MergedPredictor(std::int64_t steps, std::int64_t interval)
+      : interval_(interval), looks_in_stretch_(std::max<std::int64_t>(1, steps / interval)) {}
+  void observe(Trainable& model) override;
+  Readiness readiness() const override;
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
+  void save(State& state) const override;
+  void load(const State& state, Trainable& model) override;
+
+ private:
+  void end_stretch(Trainable& model);
+  double share_seen() const {  // of the stretch under way
+    return static_cast<double>(looks_) / static_cast<double>(looks_in_stretch_);
+  }
+
+  std::int64_t interval_, looks_in_stretch_;
+  std::int64_t updates_ = 0, looks_ = 0, stretches_ = 0;
+  std::vector<Tensor> sum_;     // of the stretch under way, divided by a whole one's looks
+  std::vector<Tensor> mean_;    // of the last whole stretch
+  std::vector<Tensor> change_;  // between the last two
+  std::vector<double> kept_;    // of the change before, per tensor
+};
+
+void MergedPredictor::observe(Trainable& model) {
+  if (updates_++ % interval_ != 0) return;
+  for (auto* kept : {&sum_, &mean_, &change_}) {
+    if (kept->empty()) *kept = model.weights().empty_directions();
+  }
+  const float share = 1.0f / static_cast<float>(looks_in_stretch_);
+  model.weights().add_weights(sum_, looks_ == 0 ? 0.0f : 1.0f, share);
+  if (++looks_ == looks_in_stretch_) end_stretch(model);
+}
+
+/// The oldest tensors are written to next: three are enough.
+void MergedPredictor::end_stretch(Trainable& model) {
+  looks_ = 0;
+  ++stretches_;
+  if (stretches_ >= 2) {
+    kept_.assign(sum_.size(), 1.0);
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      model.weights().write_direction(mean_[i], {mean_[i], sum_[i]}, {-1.0f, 1.0f});
+      if (stretches_ == 2) continue;
+      const double size = model.weights().wait_for_dot(change_[i], change_[i]);
+      const double left = size > 0 ? model.weights().wait_for_dot(mean_[i], change_[i]) / size : 0;
+      kept_[i] = std::clamp(left, 0.0, 1.0);
+    }
+    std::swap(mean_, change_);
+  }
+  std::swap(sum_, mean_);
+}
+
+Readiness MergedPredictor::readiness() const {
+  return stretches_ >= 3 ? Readiness::kReady : Readiness::kNotYet;
+}
+
+void MergedPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
+  const auto updates = static_cast<double>(looks_in_stretch_ * interval_);
+  for (std::size_t i = 0; i < directions.size(); ++i)
+    model.weights().write_direction(directions[i], {change_[i]},
+                                    {static_cast<float>(kept_[i] / updates)});
+}
+
+void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
+                             double length) {
+  if (length == 0) return;  // times a direction that is not finite it would be no zero
+  const auto move = [&](const std::vector<Tensor>& kept, double by) {
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      model.weights().write_direction(kept[i], {kept[i], directions[i]},
+                                      {1.0f, static_cast<float>(by)});
+  };
+  if (looks_ > 0) move(sum_, length * share_seen());
+  if (stretches_ > 0) move(mean_, length);
+}
+
+void MergedPredictor::save(State& state) const {
+  state.integers["phases.merged.updates"] = updates_;
+  state.integers["phases.merged.looks"] = looks_;
+  state.integers["phases.merged.stretches"] = stretches_;
+  state.series["phases.merged.kept"] = kept_;
+  const auto save_if = [&](bool written, const char* name, const std::vector<Tensor>& tensors) {
+    save_tensors(state, name, written ? tensors : std::vector<Tensor>());
+  };
+  save_if(looks_ > 0, "phases.merged.sum", sum_);
+  save_if(stretches_ > 0, "phases.merged.mean", mean_);
+  save_if(stretches_ > 1, "phases.merged.change", change_);
+}
+
+void MergedPredictor::load(const State& state, Trainable& model) {
+  updates_ = state.integer("phases.merged.updates");
+  looks_ = state.integer("phases.merged.looks");
+  stretches_ = state.integer("phases.merged.stretches");
+  kept_ = state.reals_of("phases.merged.kept");
+  if (updates_ == 0) return;
+  sum_ = load_directions(state, "phases.merged.sum", model);
+  mean_ = load_directions(state, "phases.merged.mean", model);
+  change_ = load_directions(state, "phases.merged.change", model);
+}
+
+/// Momentum on two timescales: (1 − share) times what the optimizer's own moments would do next,
+/// and share times an exponential mean of past weight changes with a time constant of `steps`
+/// updates, which noise and oscillations leave.
+///
+/// That mean needs one tensor of the weights' size, where directions lie: an exponential mean e of
+/// the weights themselves, taken every `interval` updates with g = exp(−interval/steps), since
+/// w − e = Σ g^j·(change over the interval j looks ago). Divided by the sum of its factors, in
+/// updates, it is exact on a straight path. Source of the two timescales: AdEMAMix, Pagliardini,
+/// Ablin & Grangier 2024.
+class TwoTimescalePredictor final : public Predictor {
+ public:
+  TwoTimescalePredictor(std::int64_t steps, std::int64_t interval, double share)
+      : steps_(steps), interval_(interval), share_(share) {}
+  void observe(Trainable& model) override;
+  Readiness readiness() const override;
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
+  void save(State& state) const override;
+  void load(const State& state, Trainable& model) override;
+
+ private:
+  double kept() const;     // g
+  double updates() const;  // that w − e is the change of
+
+  std::int64_t steps_, interval_;
+  double share_;
+  std::int64_t updates_ = 0;
+  std::vector<Tensor> mean_;
+};
+
+double TwoTimescalePredictor::kept() const {
+  return std::exp(-static_cast<double>(interval_) / static_cast<double>(steps_));
+}
+
+double TwoTimescalePredictor::updates() const {
+  const std::int64_t since_first = updates_ - 1;
+  const auto looks = static_cast<double>(since_first / interval_);
+  const double g = kept(), factors = g * (1 - std::pow(g, looks)) / (1 - g);
+  return static_cast<double>(interval_) * factors + static_cast<double>(since_first % interval_);
+}
+
+void TwoTimescalePredictor::observe(Trainable& model) {
+  const bool first = updates_ == 0;
+  if (updates_++ % interval_ != 0) return;
+  if (mean_.empty()) mean_ = model.weights().empty_directions();
+  const auto g = static_cast<float>(first ? 0 : kept());
+  model.weights().add_weights(mean_, g, 1 - g);
+}
+
+Readiness TwoTimescalePredictor::readiness() const {
+  return updates_ > std::max(steps_, interval_) ? Readiness::kReady : Readiness::kNotYet;
+}
+
+void TwoTimescalePredictor::write_directions(Trainable& model,
+                                             const std::vector<Tensor>& directions) {
+  const double slow = share_ / updates();
+  model.weights().write_momentum_directions(directions);
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    model.weights().write_direction(directions[i], {directions[i], mean_[i]},
+                                    {static_cast<float>(1 - share_), static_cast<float>(-slow)});
+  }
+  model.weights().add_weights(directions, 1, static_cast<float>(slow));
+}
+
+void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
+                                   double length) {
+  if (length == 0) return;  // times a direction that is not finite it would be no zero
+  for (std::size_t i = 0; i < mean_.size(); ++i)
+    model.weights().write_direction(mean_[i], {mean_[i], directions[i]},
+                                    {1, static_cast<float>(length)});
+}
+
+void TwoTimescalePredictor::save(State& state) const {
+  state.integers["phases.two_timescale.updates"] = updates_;
+  save_tensors(state, "phases.two_timescale.mean", mean_);
+}
+
+void TwoTimescalePredictor::load(const State& state, Trainable& model) {
+  updates_ = state.integer("phases.two_timescale.updates");
+  if (updates_ > 0) mean_ = load_directions(state, "phases.two_timescale.mean", model);
+}
+
+/// A placebo: each tensor's direction is random and as long as momentum's, another one each time. What
+/// a jump along it gains, any jump of that length gains.
+///
+/// Memory: one tensor at a time on the host.
+class RandomPredictor final : public Predictor {
+ public:
+  RandomPredictor() : host_(MemoryPool::create("host")) {}
+  void observe(Trainable&) override {}
+  Readiness readiness() const override { return Readiness::kReady; }
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
+  void save(State& state) const override;
+  void load(const State& state, Trainable& model) override;
+
+ private:
+  Stream host_;
+  std::int64_t drawn_ = 0;  // sets of directions
+};
+
+constexpr std::uint64_t kPlaceboSeed = 11;
+constexpr const char* kDrawn = "phases.random.drawn";
+
+void RandomPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
+  model.weights().write_momentum_directions(directions);
+  ++drawn_;
+  if (model.stream().device().simulated) return;
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    const Tensor& direction = directions[i];
+    const double length = std::sqrt(model.weights().wait_for_dot(direction, direction));
+    const Tensor drawn = Tensor::empty_like(direction, MemoryKind::kPredictor, host_);
+    const RandomKey key{kPlaceboSeed, static_cast<std::uint64_t>(drawn_), i};
+    double squares = 0;
+    for (std::int64_t k = 0; k < drawn.elements(); ++k) {
+      const float value = random_normal(key, static_cast<std::uint64_t>(k));
+      drawn.data<float>()[k] = value;
+      squares += static_cast<double>(value) * value;
+    }
+    const auto scale = static_cast<float>(length / std::sqrt(squares));
+    for (std::int64_t k = 0; k < drawn.elements(); ++k) drawn.data<float>()[k] *= scale;
+    wait_for_copy(direction, drawn, model.stream());
+  }
+}
+
+void RandomPredictor::save(State& state) const { state.integers[kDrawn] = drawn_; }
+
+void RandomPredictor::load(const State& state, Trainable&) { drawn_ = state.integer(kDrawn); }
+
+/// The control: Predict runs, and no weight moves.
+class ZeroPredictor final : public Predictor {
+ public:
+  void observe(Trainable&) override {}
+  Readiness readiness() const override { return Readiness::kChangesNothing; }
+  void write_directions(Trainable&, const std::vector<Tensor>&) override {}
+  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
+  void save(State&) const override {}
+  void load(const State&, Trainable&) override {}
+};
 
 /// The optimizer's next step from its moments alone, which already are a mean of past gradients.
 class MomentumPredictor : public Predictor {

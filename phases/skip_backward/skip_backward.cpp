@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "phases/method.h"
-#include "phases/update.h"
+#include "phases/phase_parts.h"
 
 namespace hybrid_trainer {
 
@@ -130,5 +130,7 @@ void SkipBackwardMethod::give_up() {
   prediction_.line.release(parts_.model);
   prediction_.predictors = prediction_.new_predictors();
 }
+
+MethodRow skip_backward_row() { return row_of<SkipBackwardMethod>("skip_backward"); }
 
 }  // namespace hybrid_trainer

@@ -1,8 +1,8 @@
 # One folder is one layer is one library: hybrid_trainer_<name>, seen by others as hybrid_trainer::<name>.
-# Its sources are the .cpp files of the folder and of its cpu/, families/ and experiments/ folders and of those named by FOLDERS, with CUDA also the .cpp and .cu files of its cuda/ folder
-# in place of no_cuda.cpp. DEPENDS are the layers it uses, which is the
-# architecture; LIBRARIES the third-party libraries it links, HEADERS those that are headers alone: neither is seen outside.
-# A layer that READS_FILES of others compiles only if no number changes its type, or its sign, without a word: see core/narrow.h.
+# Its sources are the .cpp files of the folder and of the folders in it. With CUDA, *.cu, *_cuda.cpp and cuda/*.cpp take the place of no_cuda.cpp.
+# DEPENDS are the layers that it uses, which is the architecture: tests/architecture_test.cpp compares it with the includes.
+# LIBRARIES are the third-party libraries that it links, HEADERS those that are headers alone: neither is seen outside.
+# In a layer that READS_FILES, or in its folders named there, a number that changes its type or sign without narrow (files/narrow.h) is an error.
 include(warnings)
 
 # What nearly every source includes is parsed once.
@@ -15,16 +15,20 @@ target_precompile_headers(hybrid_trainer_precompiled PRIVATE <algorithm> <array>
 ht_compile_options(hybrid_trainer_precompiled)
 
 function(ht_add_layer name)
-  cmake_parse_arguments(arg "READS_FILES" "" "DEPENDS;LIBRARIES;HEADERS;FOLDERS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cpu/*.cpp
-       ${CMAKE_CURRENT_SOURCE_DIR}/families/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/experiments/*.cpp)
-  foreach(folder IN LISTS arg_FOLDERS)
-    file(GLOB of_folder CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
-    list(APPEND sources ${of_folder})
-  endforeach()
+  cmake_parse_arguments(arg "READS_FILES" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+  file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS *.cu *_cuda.cpp)
+  file(GLOB of_cuda_folder CONFIGURE_DEPENDS cuda/*.cpp)
+  list(APPEND cuda_sources ${of_cuda_folder})
+  list(FILTER cuda_sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+  if(cuda_sources)
+    list(REMOVE_ITEM sources ${cuda_sources})
+  endif()
+  list(FILTER sources EXCLUDE REGEX "/mpi/[^/]*$")  # a plug-in of its own
   if(HT_WITH_CUDA)
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
     list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+  else()
+    set(cuda_sources)
   endif()
   set_source_files_properties(no_cuda.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # tests put their own in its place
   set(layer hybrid_trainer_${name})

@@ -1,21 +1,144 @@
-#include "hybrid_trainer/compare/comparison_report.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/html_text.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/run_folder/run_files.h"
-#include "src/compare/comparison_style.h"
+#include "src/compare/comparison.h"
 #include "src/compare/run_outcome.h"
 #include "src/compare/svg_plot.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/escaped_text.h"
+#include "src/files/output_file.h"
+#include "src/run/run_files.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// The report's style sheet.
+constexpr char kComparisonStyle[] = R"css(
+:root { --page: #f4f5f8; --card: #fff; --ink: #1b2130; --soft: #5d6679; --rule: #e2e5ec; --warn: #a85b00; --good: #1a7f4b;
+  --c0: #2667d9; --c1: #d9480f; --c2: #2b8a3e; --c3: #9a3fd1; --c4: #c4264e; --c5: #0c8599; --c6: #946200; --c7: #5d6679; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #11141b; --card: #1a1f2a; --ink: #e7eaf1; --soft: #97a1b5; --rule: #2c3342; --warn: #f2a93b; --good: #4cc38a;
+    --c0: #6ea0ff; --c1: #ff8f5c; --c2: #6cc67d; --c3: #c98bf5; --c4: #ff6d8f; --c5: #4cc3d9; --c6: #e0b04a; --c7: #97a1b5; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
+main { max-width: 1200px; margin: 0 auto; padding: 18px 20px 40px; display: grid; gap: 14px; }
+main > *, .columns > * { min-width: 0; }
+h1 { font-size: 22px; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 15px; margin: 0 0 6px; }
+h1 small, h2 small, .soft { font-weight: 400; color: var(--soft); font-size: 13px; }
+.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 16px 14px; overflow-x: auto; }
+.columns { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
+table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 6px 8px; border-top: 1px solid var(--rule); vertical-align: top; }
+thead th { border-top: 0; color: var(--soft); font-weight: 400; font-size: 13px; }
+th:first-child { text-align: left; padding-left: 0; font-weight: 550; white-space: nowrap; }
+td small { display: block; color: var(--soft); white-space: nowrap; }
+ul { margin: 0; padding-left: 18px; } li { overflow-wrap: anywhere; }
+.flag { color: var(--warn); } .claim { color: var(--good); font-weight: 600; }
+.key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 7px; background: currentColor; }
+.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
+.c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; } .legend b { color: var(--ink); font-weight: 400; }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font-size: 12px; font-variant-numeric: tabular-nums; }
+svg .grid { stroke: var(--rule); } svg .axis { stroke: var(--soft); }
+svg .line { stroke: currentColor; fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+svg circle { fill: currentColor; stroke: var(--card); }
+a { color: var(--c0); } p { margin: 4px 0; } summary { font-weight: 600; cursor: pointer; }
+pre { margin: 10px 0 0; font: 13px/1.5 ui-monospace, Menlo, Consolas, "Liberation Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (max-width: 760px) { .columns { grid-template-columns: 1fr; } main { padding: 14px 12px 30px; } }
+)css";
+
+using NumberText = std::function<std::string(double)>;
+
+/// "1.8293 (1.8201 to 1.8385)"; the mean alone of one seed.
+std::string with_interval(const std::optional<Interval>& interval, const NumberText& text) {
+  if (!interval) return "–";
+  const bool is_one = std::isnan(interval->low);
+  return is_one ? text(interval->mean)
+                : concat(text(interval->mean), " (", text(interval->low), " to ",
+                         text(interval->high), ")");
+}
+
+std::string two_decimals(double value) { return units::fixed(value, 2); }
+std::string four_decimals(double value) { return units::fixed(value, 4); }
+std::string seconds_text(double value) { return units::fixed(value, 1) + " s"; }
+
+/// "0.551 s (0.548 to 0.560)"
+std::string pace_text(const std::optional<Pace>& pace) {
+  if (!pace) return "–";
+  const auto text = [](double seconds) { return units::fixed(seconds, 3); };
+  return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
+}
+
+/// Columns of the table, which go by what the spec asks for.
+class Columns {
+ public:
+  Columns(const ComparisonSpec& spec, const ComparisonResult& result)
+      : masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
+    steps_ = result.arms.front().budgets.back().steps;
+    for (const ArmResult& arm : result.arms)
+      if (arm.budgets.back().steps != steps_) steps_.reset();
+  }
+  std::string head() const {
+    std::string text = concat("| variant | learning rate | ", masked_ ? "masked " : "",
+                              steps_ ? concat("validation loss after ", *steps_, " steps | ")
+                                     : "validation loss | steps | ",
+                              "less the first | ", has_pace_ ? "a step |" : "seconds of those |");
+    if (target_)
+      text += concat(" seconds to ", brief(*target_), " | tokens to it | time by the first's |");
+    const auto columns = std::count(text.begin(), text.end(), '|') - 1;
+    text += "\n|";
+    for (auto i = columns; i > 0; --i) text += " --- |";
+    return text + "\n";
+  }
+  std::string row(const ArmResult& arm) const {
+    const BudgetResult& last = arm.budgets.back();
+    std::string text = concat(
+        "| ", arm.name, " | ", arm.learning_rate ? brief(*arm.learning_rate) : "–",
+        arm.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, four_decimals),
+        steps_ ? " | " : concat(" | ", last.steps, " | "),
+        arm.difference ? with_interval(arm.difference->interval, four_decimals) : "–", " | ",
+        has_pace_ ? pace_text(arm.pace) : with_interval(last.seconds.interval, seconds_text), " |");
+    if (!target_) return text + "\n";
+    const auto to_target = [&](const Measured BudgetResult::*what, const NumberText& in) {
+      return arm.to_target ? with_interval(((*arm.to_target).*what).interval, in) : "–";
+    };
+    return concat(text, " ", to_target(&BudgetResult::seconds, seconds_text), " | ",
+                  to_target(&BudgetResult::tokens, units::count), " | ",
+                  arm.time_ratio ? with_interval(arm.time_ratio->interval, two_decimals) : "–",
+                  " |\n");
+  }
+
+ private:
+  bool masked_, has_pace_;
+  std::optional<double> target_;
+  std::optional<std::int64_t> steps_;  // of all arms' largest budgets
+};
+
+}  // namespace
+
+std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result) {
+  const Columns columns(spec, result);
+  std::string text = columns.head();
+  for (const ArmResult& arm : result.arms) text += columns.row(arm);
+  text += "\n";
+  for (const ArmResult& arm : result.arms) {
+    if (!arm.claim.empty()) text += concat("- ", arm.claim, ".\n");
+    if (!arm.why_no_claim.empty())
+      text += concat("- no claim about ", arm.name, ": ", arm.why_no_claim, ".\n");
+  }
+  for (const std::string& warning : result.warnings) text += concat("- ", warning, ".\n");
+  return text;
+}
+
 namespace fs = std::filesystem;
 namespace {
 

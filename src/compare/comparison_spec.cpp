@@ -1,17 +1,449 @@
-#include "hybrid_trainer/compare/comparison_spec.h"
+#include "src/compare/comparison_spec.h"
 
 #include <algorithm>
+#include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/files/text_file.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "src/compare/spec_reading.h"
+#include "src/config/config_checks.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// What is wrong with a spec, to be thrown together; each says where it stands.
+class SpecProblems {
+ public:
+  /// `lines` tells where keys outside lists stand.
+  SpecProblems(std::string file, std::map<std::string, std::size_t> lines)
+      : file_(std::move(file)), lines_(std::move(lines)) {}
+  void note(const std::string& path, const std::string& problem);
+  std::vector<std::string>& all() { return problems_; }
+
+  // What a key has; each notes what is wrong with it.
+  void check_keys(const boost::json::object& object, const std::string& path,
+                  const std::vector<std::string>& known);
+  std::string text(const boost::json::object& object, const char* key, const std::string& path);
+  std::vector<std::int64_t> whole_numbers(const boost::json::object& object, const char* key,
+                                          const std::string& path, std::int64_t lowest);
+
+ private:
+  std::string file_;
+  std::map<std::string, std::size_t> lines_;
+  std::vector<std::string> problems_;
+};
+
+/// A value for a message.
+std::string in_brief(const boost::json::value& value);
+
 namespace json = boost::json;
+
+std::string in_brief(const json::value& value) {
+  const std::string text = json_line(value);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+void SpecProblems::note(const std::string& path, const std::string& problem) {
+  const auto line = lines_.find(path);
+  problems_.push_back(line == lines_.end()
+                          ? concat(file_, ": ", path, ": ", problem)
+                          : concat(file_, ":", line->second, ": ", path, ": ", problem));
+}
+
+void SpecProblems::check_keys(const json::object& object, const std::string& path,
+                              const std::vector<std::string>& known) {
+  for (const auto& [key, value] : object) {
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      note(path + std::string(key), "unknown key" + name_hint(std::string(key), known));
+  }
+}
+
+std::string SpecProblems::text(const json::object& object, const char* key,
+                               const std::string& path) {
+  const json::value* value = object.if_contains(key);
+  if (value != nullptr && value->is_string() && !value->get_string().empty())
+    return std::string(value->get_string());
+  note(path + key,
+       value == nullptr ? "is missing" : concat("got ", in_brief(*value), ", want a text"));
+  return "";
+}
+
+std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object, const char* key,
+                                                      const std::string& path,
+                                                      std::int64_t lowest) {
+  std::vector<std::int64_t> numbers;
+  const json::value* list = object.if_contains(key);
+  if (list == nullptr || !list->is_array() || list->get_array().empty()) {
+    note(path + key, list == nullptr ? "is missing" : "want a list of at least one whole number");
+    return numbers;
+  }
+  for (const json::value& value : list->get_array()) {
+    if (!value.is_int64() || value.get_int64() < lowest) {
+      note(path + key,
+           concat("got ", in_brief(value), ", want whole numbers from ", lowest, " on"));
+      return {};
+    }
+    numbers.push_back(value.get_int64());
+  }
+  return numbers;
+}
+
+constexpr const char* kLearningRate = "optimizer.learning_rate";
+
+/// What does not go with the spec's ranks.
+std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec, const ComparisonArm& arm,
+                                             const HybridTrainerConfig& config) {
+  if (arm.is_program() || (spec.ranks == 1 && !config.phases.runs_ahead_of_ranks())) return {};
+  try {
+    check_ranks(config, spec.ranks);
+    return {};
+  } catch (const ConfigError& error) {
+    return error.problems();
+  }
+}
+
+/// Each run's configuration, for each swept value once.
+void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const std::string& at,
+                   SpecProblems& problems) {
+  std::set<std::string> told;
+  const auto values = arm.sweep.empty()
+                          ? std::vector<std::optional<double>>{std::nullopt}
+                          : std::vector<std::optional<double>>{arm.sweep.begin(), arm.sweep.end()};
+  for (const auto& value : values) {
+    try {
+      for (const std::int64_t steps : {arm.budgets.front(), spec.pace ? spec.pace->steps : 0}) {
+        if (steps == 0) continue;
+        const RunPoint point{steps, spec.seeds.front(), value};
+        const HybridTrainerConfig config = spec.config_of(arm, point);
+        for (const std::string& problem : config.problems()) told.insert(problem);
+        for (const std::string& problem : problems_over_ranks(spec, arm, config))
+          told.insert(problem);
+      }
+    } catch (const ConfigError& error) {
+      for (const std::string& problem : error.problems()) told.insert("sweep: " + problem);
+    }
+  }
+  for (const std::string& problem : told) problems.note(at, problem);
+}
+
+/// Losses of next tokens, and of masked ones at different shares, cannot be compared.
+void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const std::string& at,
+                     SpecProblems& problems) {
+  const HybridTrainerConfig &one = first.config, &other = arm.config;
+  if (other.objective != one.objective) {
+    problems.note(at, concat("objective: got ", other.objective, ", and ", first.name, " has ",
+                             one.objective, ": their losses cannot be compared; want one of them"));
+  } else if (other.masks() && other.mask_share != one.mask_share) {
+    problems.note(
+        at, concat("mask_share: got ", brief(other.mask_share), ", and ", first.name, " has ",
+                   brief(one.mask_share), ": their losses cannot be compared; want one share"));
+  }
+}
+
+/// Notes what does not fit together in the arms of a spec that was read, and in each run's
+/// configuration.
+void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < spec.arms.size(); ++i) {
+    const ComparisonArm& arm = spec.arms[i];
+    const std::string at = concat("arms[", i, "]");
+    if (!arm.name.empty() && !names.insert(arm.name).second)
+      problems.note(at + ".name", concat("\"", arm.name, "\" is another arm's name, too"));
+    const std::size_t trials = spec.arms.front().sweep.size();
+    if (!spec.sweep_key.empty() && arm.sweep.size() != trials)
+      problems.note(at + ".sweep", concat("got ", arm.sweep.size(), " values, want ", trials,
+                                          " as in the first arm: every arm gets as many trials"));
+    if (arm.is_program() && !spec.sweep_key.empty() && spec.sweep_key != kLearningRate)
+      problems.note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
+    const auto ours = std::ranges::find_if_not(spec.arms, &ComparisonArm::is_program);
+    if (!arm.is_program()) check_objective(*ours, arm, at, problems);
+    if (!arm.budgets.empty() && !spec.seeds.empty()) check_configs(spec, arm, at, problems);
+  }
+}
+
+/// One spec being read, whose problems are noted.
+class SpecReading {
+ public:
+  explicit SpecReading(SpecProblems& problems) : problems_(problems) {}
+  ComparisonSpec read(const boost::json::object& root);
+
+ private:
+  using Object = boost::json::object;
+  using Value = boost::json::value;
+  std::vector<std::int64_t> budgets(const Object& object, const std::string& path);
+  void read_preset(const std::string& name);
+  void read_base(const Value& base);
+  std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
+  void read_arms(const Object& root);
+  void read_arm(const Object& object, const std::string& path);
+  void read_settings(const Value& settings, const std::string& path, ComparisonArm& arm);
+  void read_command(const Value& command, const std::string& path, ComparisonArm& arm);
+  void read_target(const Value& target);
+  void read_pace(const Value& pace);
+  void read_ranks(const Value& ranks);
+
+  SpecProblems& problems_;
+  HybridTrainerConfig base_;
+  ComparisonSpec spec_;
+  std::vector<double> sweep_;
+};
+
+constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kMostArms = 1000;     // each is a whole configuration
+constexpr std::size_t kMostProblems = 100;  // looking for the nearest names takes time
+
+bool is_folder_name(const std::string& name) {
+  const auto may_be_in = [](unsigned char c) {
+    return (c < 128 && std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.' || c == '+';
+  };
+  return !name.empty() && name.size() <= kLongestName && name[0] != '.' && name[0] != '-' &&
+         std::all_of(name.begin(), name.end(), may_be_in);
+}
+
+/// What each run has its own of.
+bool is_of_a_run(const std::string& key) {
+  return key == "training.seed" || key == "training.steps";
+}
+
+std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::string& path) {
+  const std::vector<std::int64_t> budgets = problems_.whole_numbers(object, "budgets", path, 1);
+  for (std::size_t i = 1; i < budgets.size(); ++i) {
+    if (budgets[i] <= budgets[i - 1])
+      problems_.note(path + "budgets", concat("got ", budgets[i], " after ", budgets[i - 1],
+                                              ", want increasing numbers of steps"));
+  }
+  return budgets;
+}
+
+void SpecReading::read_preset(const std::string& name) {
+  if (name.empty()) return;
+  try {
+    base_ = preset_config(name);
+  } catch (const ConfigError&) {
+    problems_.note("preset",
+                   concat("there is no preset \"", name, "\"", name_hint(name, preset_names())));
+  }
+}
+
+void SpecReading::read_base(const Value& base) {
+  if (!base.is_object()) {
+    problems_.note("base",
+                   concat("got ", in_brief(base), ", want {\"model\": {\"layers\": 4}, …}"));
+    return;
+  }
+  try {
+    read_config_text(base_, json::serialize(base), "");
+  } catch (const ConfigError& error) {
+    for (const std::string& problem : error.problems()) {
+      // ":1: training.stps: unknown key": the line is of a text that nobody wrote.
+      const std::string rest = problem.substr(problem.find(": ") + 2);
+      const std::size_t end = rest.find(": ");
+      problems_.note("base." + rest.substr(0, end), rest.substr(end + 2));
+    }
+  }
+}
+
+std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::string& path,
+                                            std::string& key) {
+  if (!sweep.is_object() || sweep.get_object().size() != 1) {
+    problems_.note(
+        path,
+        "want one key with the values to try, {\"optimizer.learning_rate\": [1e-3, 2e-3, 4e-3]}; "
+        "a comparison sweeps one key");
+    return {};
+  }
+  const auto& [name, list] = *sweep.get_object().begin();
+  key = std::string(name);
+  if (is_of_a_run(key)) {
+    problems_.note(path, key + " is set by the comparison: give budgets and seeds");
+    return {};
+  }
+  if (!list.is_array() || list.get_array().empty()) {
+    problems_.note(path, concat(key, ": want a list of at least one number"));
+    return {};
+  }
+  std::set<double> values;
+  for (const Value& value : list.get_array()) {
+    if (!value.is_number()) {
+      problems_.note(path, concat(key, ": got ", in_brief(value), ", want numbers"));
+      return {};
+    }
+    if (!values.insert(value.to_number<double>()).second)
+      problems_.note(path, concat(key, ": ", in_brief(value), " stands there twice"));
+  }
+  return {values.begin(), values.end()};
+}
+
+void SpecReading::read_settings(const Value& settings, const std::string& path,
+                                ComparisonArm& arm) {
+  if (!settings.is_object()) {
+    problems_.note(path,
+                   concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
+    return;
+  }
+  for (const auto& [name, value] : settings.get_object()) {
+    if (problems_.all().size() >= kMostProblems) return;
+    const std::string key(name);
+    if (is_of_a_run(key) || key == spec_.sweep_key) {
+      problems_.note(
+          path,
+          concat(key, is_of_a_run(key) ? " is set by the comparison: give budgets and seeds"
+                                       : " is swept: give the arm a \"sweep\" of its own instead"));
+      continue;
+    }
+    try {
+      set_field(arm.config, key,
+                value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+    } catch (const ConfigError& error) {
+      for (const std::string& problem : error.problems()) problems_.note(path, problem);
+    }
+  }
+}
+
+void SpecReading::read_command(const Value& command, const std::string& path, ComparisonArm& arm) {
+  bool is_good = command.is_array() && !command.get_array().empty();
+  for (const Value& part : is_good ? command.get_array() : json::array()) {
+    is_good = is_good && part.is_string();
+    if (is_good) arm.command.emplace_back(part.get_string());
+  }
+  // The zero character would end an argument.
+  const bool is_whole = std::all_of(arm.command.begin(), arm.command.end(), [](const auto& part) {
+    return part.find('\0') == std::string::npos;
+  });
+  if (is_good && is_whole && !arm.command[0].empty()) return;
+  problems_.note(
+      path,
+      "want a program and its arguments, [\"python3\", \"train.py\", \"{data}\", \"{seed}\"]");
+  arm.command = {"?"};
+}
+
+void SpecReading::read_arm(const Object& object, const std::string& path) {
+  problems_.check_keys(object, path + ".", {"name", "set", "command", "sweep", "budgets"});
+  ComparisonArm arm;
+  arm.config = base_;
+  arm.name = problems_.text(object, "name", path + ".");
+  if (!arm.name.empty() && !is_folder_name(arm.name))
+    problems_.note(path + ".name",
+                   concat("got ", in_brief(json::string(arm.name)), ", which names a folder: ",
+                          "want at most 64 of A-Z a-z 0-9 _ - + . , beginning with none of - ."));
+  const Value *settings = object.if_contains("set"), *command = object.if_contains("command");
+  if ((settings == nullptr) == (command == nullptr))
+    problems_.note(
+        path, concat("has ", settings == nullptr ? "neither" : "both", " of \"set\" and ",
+                     "\"command\"; want one: settings of this program ({} for none), or another"));
+  arm.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
+  arm.sweep = sweep_;
+  if (const Value* own = object.if_contains("sweep")) {
+    std::string key;
+    arm.sweep = read_sweep(*own, path + ".sweep", key);
+    if (spec_.sweep_key.empty() && spec_.arms.empty()) spec_.sweep_key = key;
+    if (!key.empty() && key != spec_.sweep_key)
+      problems_.note(path + ".sweep",
+                     spec_.sweep_key.empty()
+                         ? "the first arm has none: every arm gets as many trials"
+                         : concat("got ", key, ", the others sweep ", spec_.sweep_key));
+  }
+  if (settings != nullptr) read_settings(*settings, path + ".set", arm);
+  if (command != nullptr) read_command(*command, path + ".command", arm);
+  spec_.arms.push_back(std::move(arm));
+}
+
+void SpecReading::read_arms(const Object& root) {
+  const Value* arms = root.if_contains("arms");
+  if (arms == nullptr || !arms->is_array() || arms->get_array().empty()) {
+    problems_.note("arms", arms == nullptr
+                               ? "is missing"
+                               : "want a list of at least one {\"name\": …, \"set\": {…}}");
+    return;
+  }
+  const std::size_t count = arms->get_array().size();
+  if (count > kMostArms)
+    return problems_.note("arms", concat("got ", count, " of them, want at most ", kMostArms));
+  std::size_t index = 0;
+  for (const Value& arm : arms->get_array()) {
+    const std::string path = concat("arms[", index++, "]");
+    if (arm.is_object()) {
+      read_arm(arm.get_object(), path);
+    } else {
+      problems_.note(path, concat("got ", in_brief(arm), ", want {\"name\": …, \"set\": {…}}"));
+    }
+  }
+}
+
+void SpecReading::read_pace(const Value& pace) {
+  if (!pace.is_object()) {
+    problems_.note("pace", concat("got ", in_brief(pace), ", want {\"steps\": 24, \"rounds\": 5}"));
+    return;
+  }
+  const Object& object = pace.get_object();
+  problems_.check_keys(object, "pace.", {"steps", "rounds"});
+  const auto number = [&](const char* key) -> std::int64_t {
+    const Value* value = object.if_contains(key);
+    if (value != nullptr && value->is_int64() && value->get_int64() > 0) return value->get_int64();
+    problems_.note(concat("pace.", key),
+                   value == nullptr
+                       ? "is missing"
+                       : concat("got ", in_brief(*value), ", want a whole number from 1 on"));
+    return 1;
+  };
+  spec_.pace = ComparisonPace{number("steps"), number("rounds")};
+}
+
+void SpecReading::read_ranks(const Value& ranks) {
+  constexpr std::int64_t kMost = 64;
+  if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMost) {
+    spec_.ranks = static_cast<int>(ranks.get_int64());
+  } else {
+    problems_.note("ranks",
+                   concat("got ", in_brief(ranks), ", want a whole number from 1 to ", kMost));
+  }
+}
+
+void SpecReading::read_target(const Value& target) {
+  if (target.is_null()) return;
+  if (target.is_number() && target.to_number<double>() > 0) {
+    spec_.target_loss = target.to_number<double>();
+  } else {
+    problems_.note("target_validation_loss",
+                   concat("got ", in_brief(target), ", want a loss above 0"));
+  }
+}
+
+ComparisonSpec SpecReading::read(const Object& root) {
+  problems_.check_keys(root, "",
+                       {"data", "preset", "base", "budgets", "arms", "seeds", "sweep",
+                        "target_validation_loss", "pace", "ranks"});
+  spec_.data = problems_.text(root, "data", "");
+  if (root.contains("preset")) read_preset(problems_.text(root, "preset", ""));
+  if (const Value* base = root.if_contains("base")) read_base(*base);
+  spec_.seeds = problems_.whole_numbers(root, "seeds", "", 0);
+  if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
+    problems_.note("seeds", "a seed stands there twice: its run would count twice");
+  spec_.budgets = root.contains("budgets") ? budgets(root, "")
+                                           : std::vector<std::int64_t>{base_.training.steps};
+  if (const Value* sweep = root.if_contains("sweep"))
+    sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
+  if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
+  if (const Value* pace = root.if_contains("pace")) read_pace(*pace);
+  if (const Value* ranks = root.if_contains("ranks")) read_ranks(*ranks);
+  read_arms(root);
+  check_arms(spec_, problems_);
+  return spec_;
+}
+
+}  // namespace
+
 namespace fs = std::filesystem;
 namespace {
 

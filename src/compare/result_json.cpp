@@ -1,11 +1,12 @@
 #include <boost/json.hpp>
 
-#include "hybrid_trainer/compare/comparison_result.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/compare/comparison_result.h"
+#include "src/core/machine.h"
+#include "src/files/json.h"
+#include "src/run/run_files.h"
 
 namespace hybrid_trainer {
+
 namespace json = boost::json;
 namespace {
 

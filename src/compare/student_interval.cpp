@@ -1,4 +1,4 @@
-#include "hybrid_trainer/compare/student_interval.h"
+#include "src/compare/student_interval.h"
 
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>

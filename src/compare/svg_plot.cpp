@@ -5,10 +5,11 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/html_text.h"
+#include "src/core/messages.h"
+#include "src/files/escaped_text.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr double kWidth = 560, kHeight = 300, kLeft = 52, kRight = 14, kTop = 12, kBottom = 44;

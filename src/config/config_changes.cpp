@@ -5,10 +5,11 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/io/json_fields.h"
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
+#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Keys, and groups with a dot at the end, that affect how further steps are done but not what the

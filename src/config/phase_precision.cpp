@@ -1,9 +1,10 @@
 #include "hybrid_trainer/config/phase_precision.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Narrower models gain little by bf16, docs/RESULTS.md; on processors without tiles they may lose.

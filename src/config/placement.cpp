@@ -1,11 +1,12 @@
-#include "hybrid_trainer/config/placement.h"
+#include "src/config/placement.h"
 
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/memory/device_map.h"
+#include "hybrid_trainer/memory/memory_places.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 using Config = HybridTrainerConfig;

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 BatchShape shape_of(const HybridTrainerConfig& config) {

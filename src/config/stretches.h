@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/window_order.h"
+#include "hybrid_trainer/data/batch_order.h"
 
 namespace hybrid_trainer {
 

@@ -4,10 +4,11 @@
 #include <charconv>
 #include <optional>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";

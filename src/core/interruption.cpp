@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <unistd.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -13,10 +12,11 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/process_end.h"
-#include "hybrid_trainer/core/started_thread.h"
+#include "src/core/process.h"
+#include "src/core/threads.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds

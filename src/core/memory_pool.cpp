@@ -2,14 +2,84 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/core/block_ledger.h"
 #include "src/core/block_store.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+thread_local std::string_view memory_label;
+
+}  // namespace
+
+const char* name_of(MemoryKind kind) {
+  constexpr std::array<const char*, kMemoryKinds> names{
+      "parameters", "gradients", "optimizer_state", "activations", "predictor", "snapshot",
+      "workspace",  "data",      "master_weights",  "logits"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::string MemoryBlock::text() const {
+  const std::string what = label[0] == 0 ? name_of(kind) : label.data();
+  if (content.shape.rank() == 0) return what;
+  return concat(what, " ", name_of(content.dtype), " ", content.shape.text());
+}
+
+MemoryLabel::MemoryLabel(std::string_view name) : outer_(memory_label) { memory_label = name; }
+
+MemoryLabel::~MemoryLabel() { memory_label = outer_; }
+
+std::string_view MemoryLabel::current() { return memory_label; }
+
+/// What each live block of a pool is. Slots are used again: once there were as many blocks as there
+/// ever are, it takes no memory.
+class BlockLedger {
+ public:
+  std::size_t add(const MemoryBlock& block) {
+    if (free_.empty()) {
+      free_.push_back(slots_.size());
+      slots_.emplace_back();
+      free_.reserve(slots_.capacity());
+    }
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = block;
+    return slot;
+  }
+  void remove(std::size_t slot) noexcept {
+    slots_[slot].bytes = 0;
+    free_.push_back(slot);
+  }
+  MemoryBlock& operator[](std::size_t slot) { return slots_[slot]; }
+  std::size_t live() const { return slots_.size() - free_.size(); }
+
+  template <class Visit>
+  void visit(const Visit& visit) const {
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot)
+      if (slots_[slot].bytes > 0) visit(slot, slots_[slot]);
+  }
+  /// At most `count`, the largest first.
+  std::vector<MemoryBlock> largest(std::size_t count) const {
+    std::vector<MemoryBlock> blocks;
+    visit([&](std::size_t, const MemoryBlock& block) { blocks.push_back(block); });
+    const auto end = blocks.begin() + static_cast<std::ptrdiff_t>(std::min(count, blocks.size()));
+    std::partial_sort(blocks.begin(), end, blocks.end(),
+                      [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+    blocks.erase(end, blocks.end());
+    return blocks;
+  }
+
+ private:
+  std::vector<MemoryBlock> slots_;  // of 0 bytes where there is no block
+  std::vector<std::size_t> free_;
+};
+
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -231,6 +301,28 @@ void MemoryPool::trim() {
 void MemoryPool::reserve(std::size_t bytes, const char* wanted_for) {
   std::lock_guard lock(blocks_->mutex);
   if (!blocks_->store->reserve(bytes)) throw_out_of_memory({.bytes = bytes}, wanted_for);
+}
+
+std::shared_ptr<MemoryPool> make_device_pool(Device device,
+                                             std::optional<std::size_t> budget_bytes) {
+  if (device.simulated) return MemoryPool::create("device", budget_bytes, simulated_memory(device));
+  if (device.type == DeviceType::kCpu) return MemoryPool::create("device", budget_bytes);
+  return MemoryPool::create("device", budget_bytes, cuda_memory(device));
+}
+
+std::shared_ptr<MemoryPool> make_host_pool(Device device, std::optional<std::size_t> budget_bytes) {
+  const bool pinned = device.type == DeviceType::kCuda;
+  if (device.simulated)
+    return MemoryPool::create("host", budget_bytes, simulated_memory({}, pinned));
+  if (!pinned) return MemoryPool::create("host", budget_bytes);
+  return MemoryPool::create("host", budget_bytes,
+                            pinned_memory(machine_memory().available_bytes / 2));
+}
+
+std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,
+                                           const char* key) {
+  return MemoryPool::create("scratch file in " + folder, {},
+                            device.simulated ? simulated_memory({}) : file_memory(folder, key));
 }
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,6 @@
 // Linked if the build has no CUDA toolkit.
-#include "hybrid_trainer/core/cuda_runtime.h"
+
+#include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {
 

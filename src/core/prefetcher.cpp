@@ -1,10 +1,11 @@
-#include "hybrid_trainer/core/prefetcher.h"
+#include "src/core/prefetcher.h"
 
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 bool is_simulated(const Tensor& a, const Tensor& b) {

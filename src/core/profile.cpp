@@ -1,8 +1,8 @@
-#include "hybrid_trainer/core/profile.h"
+#include "src/core/profile.h"
 
 #include <utility>
 
-#include "hybrid_trainer/core/clock.h"
+#include "src/core/clock.h"
 
 namespace hybrid_trainer {
 

@@ -1,13 +1,14 @@
-#include "hybrid_trainer/core/recording.h"
+#include "src/core/recording.h"
 
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// More than any device has, so that everything is laid out in one slab.

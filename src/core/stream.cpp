@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {
 

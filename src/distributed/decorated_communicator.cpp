@@ -1,4 +1,15 @@
-#include "hybrid_trainer/distributed/decorated_communicator.h"
+#include "src/distributed/decorated_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/clock.h"
+#include "src/core/process.h"
+#include "src/core/threads.h"
 
 namespace hybrid_trainer {
 
@@ -29,6 +40,163 @@ std::vector<std::string> DecoratedCommunicator::host_gather(std::string_view byt
   std::vector<std::string> all;
   make(nullptr, [&] { all = ranks_.host_gather(bytes); });
   return all;
+}
+
+namespace {
+
+/// Adds the time until it ends.
+class ExposedTime {
+ public:
+  explicit ExposedTime(std::atomic<double>& seconds) : seconds_(seconds) {}
+  ~ExposedTime() { seconds_ = seconds_ + seconds_since(begin_); }
+  ExposedTime(const ExposedTime&) = delete;
+  ExposedTime& operator=(const ExposedTime&) = delete;
+
+ private:
+  std::atomic<double>& seconds_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+void BackgroundCommunicator::make(const Stream*, const std::function<void()>& call) {
+  const ExposedTime exposed(exposed_seconds_);
+  worker_.wait_until_idle();
+  call();
+}
+
+BackgroundCommunicator::~BackgroundCommunicator() {
+  if (std::uncaught_exceptions() > exceptions_) ranks().interrupt();
+}
+
+/// The caller's stream may be gone by then, where it ended by an error.
+CollectiveTicket BackgroundCommunicator::begin(CollectiveJob job, const Stream& stream) {
+  if (!beside_) {
+    make(&stream, [&] { job(ranks(), stream); });
+    return 0;
+  }
+  if (worker_.submitted() == 0) worker_.submit([] { take_short_turns(); });
+  worker_.submit([this, job = std::move(job), own = std::make_shared<Stream>(stream.pool())] {
+    job(ranks(), *own);
+  });
+  return worker_.submitted();
+}
+
+void BackgroundCommunicator::wait_for(CollectiveTicket job, const Stream&) {
+  const ExposedTime exposed(exposed_seconds_);
+  worker_.wait_until_done(job);
+}
+
+CommunicationUse BackgroundCommunicator::use() const {
+  CommunicationUse use = ranks().use();
+  use.exposed_seconds = exposed_seconds_;
+  return use;
+}
+
+SideStreamCommunicator::~SideStreamCommunicator() {
+  if (!side_ || std::uncaught_exceptions() > exceptions_) return;
+  try {
+    side_->synchronize();
+  } catch (const DeviceError&) {  // which whoever works with the device meets too
+  }
+}
+
+CollectiveTicket SideStreamCommunicator::begin(CollectiveJob job, const Stream& stream) {
+  if (!side_) side_.emplace(stream.pool());
+  begin_.record(stream);
+  side_->order_after(begin_);
+  job(ranks(), *side_);
+  Event end;
+  end.record(*side_);
+  begun_.push_back({++last_, stream.native(), std::move(job), std::move(end)});
+  return last_;
+}
+
+/// They end in their order, so that one's end is that of those before it. The last one stays without
+/// its job, for calls on other streams.
+void SideStreamCommunicator::wait_for(CollectiveTicket job, const Stream& stream) {
+  const auto later = std::find_if(begun_.begin(), begun_.end(),
+                                  [&](const Begun& one) { return one.ticket > job; });
+  if (later == begun_.begin()) return;
+  stream.order_after(std::prev(later)->end);
+  std::for_each(begun_.begin(), later, [&](Begun& one) {
+    if (one.caller == stream.native()) one.job = {};
+  });
+  while (begun_.size() > 1 && !begun_.front().job) begun_.pop_front();
+}
+
+void SideStreamCommunicator::make(const Stream* stream, const std::function<void()>& call) {
+  if (stream != nullptr && stream->device().type == DeviceType::kCuda) wait_for(last_, *stream);
+  call();
+}
+
+namespace {
+
+/// A slow link is no rank that is stuck.
+constexpr std::chrono::milliseconds kSlice{500};
+
+}  // namespace
+
+void ImitatedLink::make(const Stream*, const std::function<void()>& call) {
+  const CommunicationUse before = ranks().use();
+  call();
+  const CommunicationUse after = ranks().use();
+  const auto bytes = static_cast<double>(
+      std::max(after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received));
+  const double seconds = speed_.bytes_per_second > 0 ? bytes / speed_.bytes_per_second : 0;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      speed_.latency + std::chrono::duration<double>(seconds));
+  for (auto now = Clock::now(); now < end; now = Clock::now()) {
+    std::this_thread::sleep_for(std::min<Clock::duration>(end - now, kSlice));
+    count_progress();
+  }
+}
+
+namespace {
+
+constexpr int kBarriers = 101, kRounds = 7;
+constexpr std::int64_t kBytesToEach = 8 << 20;
+
+template <class Call>
+std::vector<double> seconds_of(int times, const Call& call) {
+  std::vector<double> seconds;
+  for (int i = 0; i < times; ++i) {
+    const auto begin = Clock::now();
+    call();
+    seconds.push_back(seconds_since(begin));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+double largest_of_all(double mine, Communicator& ranks) {
+  double largest = mine;
+  for (const std::string& bytes :
+       ranks.host_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
+    double theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof theirs);
+    largest = std::max(largest, theirs);
+  }
+  return largest;
+}
+
+}  // namespace
+
+LinkSpeed measure_link(Communicator& ranks, const Stream& stream) {
+  require(ranks.size() > 1, "a link is between two ranks or more");
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()), kBytesToEach);
+  counts[static_cast<std::size_t>(ranks.rank())] = 0;
+  const std::int64_t bytes = kBytesToEach * (ranks.size() - 1);
+  const Tensor sent = Tensor::zeros({bytes}, DType::kU8, MemoryKind::kWorkspace, stream);
+  const Tensor received = Tensor::zeros({bytes}, DType::kU8, MemoryKind::kWorkspace, stream);
+  ranks.barrier();
+  const auto barriers = seconds_of(kBarriers, [&] { ranks.barrier(); });
+  const auto rounds =
+      seconds_of(kRounds, [&] { ranks.all_to_all(received, counts, sent, counts, stream); });
+  const double best = largest_of_all(rounds.front(), ranks);
+  return {.bytes_per_second = static_cast<double>(bytes) / best,
+          .latency =
+              std::chrono::duration<double>(largest_of_all(barriers[barriers.size() / 2], ranks))};
 }
 
 }  // namespace hybrid_trainer

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include "src/distributed/shard_checks.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 const char* name_of_operation(Operation operation) {

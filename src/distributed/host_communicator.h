@@ -10,7 +10,7 @@
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/distributed/communicator.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 

@@ -1,21 +1,21 @@
-#include "hybrid_trainer/distributed/job_secret.h"
+#include "src/distributed/job_secret.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 
-#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/error.h"
-#include "src/distributed/hmac.h"
-#include "src/distributed/rank_introduction.h"
+#include "src/core/clock.h"
+#include "src/core/sha256.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Open MPI 4 and 5 draw it for transports of their own.

@@ -1,13 +1,14 @@
-#include "hybrid_trainer/distributed/launched_rank.h"
+#include "src/distributed/launched_rank.h"
 
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 
-#include "hybrid_trainer/distributed/mpi_communicator.h"
-#include "hybrid_trainer/distributed/nccl_communicator.h"
+#include "src/distributed/host_ranks.h"
+#include "src/distributed/nccl_communicator.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 struct Launcher {

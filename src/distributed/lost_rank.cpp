@@ -1,10 +1,11 @@
-#include "hybrid_trainer/distributed/lost_rank.h"
+#include "src/distributed/lost_rank.h"
 
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 bool waits(const WatchedRank& rank) { return rank.progress.entered > rank.progress.left; }

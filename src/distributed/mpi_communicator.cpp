@@ -1,27 +1,67 @@
-#include "hybrid_trainer/distributed/mpi_communicator.h"
-
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
-
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
 
-#include "hybrid_trainer/core/process_end.h"
-#include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/core/shared_library.h"
-#include "hybrid_trainer/core/short_turns.h"
-#include "hybrid_trainer/core/started_thread.h"
+#include "hybrid_trainer/core/error.h"
+#include "src/core/libraries.h"
+#include "src/core/process.h"
+#include "src/core/threads.h"
 #include "src/distributed/host_communicator.h"
-#include "src/distributed/launcher_end.h"
+#include "src/distributed/host_ranks.h"
 #include "src/distributed/mpi/mpi_engine.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+std::string name_of_process(pid_t process) {
+  std::string name;
+  std::getline(std::ifstream(concat("/proc/", process, "/comm")) >> std::ws, name);
+  return name;
+}
+
+/// In the child of a process with threads, where only plain system calls are allowed. What else is
+/// open it closes: its launcher waits for the ends of pipes.
+[[noreturn]] void wait_and_kill(int launcher, int milliseconds) {
+  ::setsid();
+  if (launcher > 0) ::close_range(0, static_cast<unsigned>(launcher) - 1, 0);
+  ::close_range(static_cast<unsigned>(launcher) + 1, UINT_MAX, 0);
+  pollfd end{.fd = launcher, .events = POLLIN, .revents = 0};
+  if (::poll(&end, 1, milliseconds) == 0)
+    ::syscall(SYS_pidfd_send_signal, launcher, SIGKILL, nullptr, 0);
+  ::_exit(0);
+}
+
+}  // namespace
+
+bool is_open_mpi_launcher(const std::string& process_name) {
+  constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
+  return std::find(std::begin(kNames), std::end(kNames), process_name) != std::end(kNames);
+}
+
+void end_launcher_after(std::chrono::milliseconds patience) {
+  const pid_t parent = ::getppid();
+  if (!is_open_mpi_launcher(name_of_process(parent))) return;
+  const auto launcher = static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
+  if (launcher < 0) return;
+  if (::getppid() == parent && ::fork() == 0)
+    wait_and_kill(launcher, static_cast<int>(patience.count()));
+  ::close(launcher);
+}
+
 namespace {
 
 /// The thread that makes all calls of MPI. Others give it messages and sleep until they are

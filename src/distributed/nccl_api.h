@@ -8,6 +8,7 @@ struct CUstream_st;
 
 /// What this project uses of nccl.h, declared here so that it is built where there is no NCCL; the
 /// tests hold it against nccl.h where there is one.
+
 namespace hybrid_trainer::nccl {
 
 enum Result : int {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/ordered_sum.h"
+#include "src/distributed/ordered_sum.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,6 +8,7 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 bool are_halves(const SumNode& lower, const SumNode& upper) {

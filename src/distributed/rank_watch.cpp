@@ -1,19 +1,16 @@
-#include "hybrid_trainer/distributed/rank_watch.h"
+#include "src/distributed/rank_watch.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <future>
 #include <thread>
 #include <utility>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/started_thread.h"
-#include "src/distributed/rank_call.h"
-#include "src/distributed/rank_gate.h"
-#include "src/distributed/side_channel.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/threads.h"
+#include "src/distributed/rank_connection.h"
 
 namespace hybrid_trainer {
 

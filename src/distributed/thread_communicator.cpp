@@ -1,5 +1,3 @@
-#include "hybrid_trainer/distributed/thread_communicator.h"
-
 #include <array>
 #include <condition_variable>
 #include <cstring>
@@ -8,10 +6,12 @@
 #include <mutex>
 #include <thread>
 
-#include "hybrid_trainer/core/started_thread.h"
+#include "src/core/threads.h"
 #include "src/distributed/host_communicator.h"
+#include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// A message that its receiver has not copied yet. A small one is copied when it is sent, so that

@@ -4,15 +4,35 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/progress.h"
+#include "src/core/process.h"
 
 namespace hybrid_trainer {
+
+FileDescriptor::~FileDescriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+void FileDescriptor::close(const std::filesystem::path& path) {
+  if (::close(std::exchange(number_, -1)) != 0)
+    throw IoError(system_problem(path, "closing failed"));
+}
+
+std::string system_problem(const std::filesystem::path& path, const char* what_failed) {
+  return concat(path.native(), ": ", what_failed, ": ", std::strerror(errno));
+}
+
+void throw_cannot_create(int code, const std::string& problem) {
+  for (const int of_disk : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE})
+    if (code == of_disk) throw IoError(problem);
+  throw CannotCreate(problem);
+}
+
 namespace {
 
 /// Raises the limit on open files: the default of 1024 is less than a large corpus has shards.

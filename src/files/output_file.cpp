@@ -1,21 +1,125 @@
-#include "hybrid_trainer/files/output_file.h"
+#include "src/files/output_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/process_end.h"
-#include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/files/folder.h"
-#include "hybrid_trainer/files/temporary_name.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "src/core/machine.h"
+#include "src/core/process.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Changes with each start of the system.
+std::string boot() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id.empty() ? "0" : id.substr(0, id.find('-'));
+}
+
+/// Process ids mean something within it alone: containers have their own.
+std::string name_space() {
+  std::error_code error;
+  const std::string link = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  const std::size_t begin = link.find_first_of("0123456789");
+  return begin == link.npos ? "0" : link.substr(begin, link.find(']') - begin);
+}
+
+/// What a mark says; host names may hold '-'.
+struct Maker {
+  std::string host, boot, name_space;
+  pid_t process = 0;
+};
+
+/// Process 0: it is no mark.
+Maker maker_of(std::string_view mark) {
+  std::array<std::string_view, 4> last;  // random number, process, name space, boot
+  for (std::string_view& field : last) {
+    const std::size_t dash = mark.rfind('-');
+    if (dash == mark.npos) return {};
+    field = mark.substr(dash + 1);
+    mark = mark.substr(0, dash);
+  }
+  Maker maker{std::string(mark), std::string(last[3]), std::string(last[2])};
+  const char* const end = last[1].data() + last[1].size();
+  if (std::from_chars(last[1].data(), end, maker.process).ptr != end) return {};
+  return maker;
+}
+
+}  // namespace
+
+std::string temporary_mark() {
+  std::random_device random;
+  return concat(host_name(), "-", boot(), "-", name_space(), "-", ::getpid(), "-", random(),
+                random());
+}
+
+bool maker_has_ended(std::string_view mark) {
+  const Maker maker = maker_of(mark);
+  if (maker.process <= 0 || maker.host != host_name()) return false;
+  if (maker.boot != boot()) return true;
+  return maker.name_space == name_space() && ::kill(maker.process, 0) != 0 && errno == ESRCH;
+}
+
 namespace fs = std::filesystem;
+
+void sync_folder(const fs::path& path) {
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.number() < 0) throw IoError(system_problem(path, "cannot open the folder"));
+  if (::fsync(folder.number()) != 0) throw IoError(system_problem(path, "fsync failed"));
+}
+
+void make_folders(const fs::path& path) try {
+  std::vector<fs::path> parents;
+  fs::path missing = fs::absolute(path).lexically_normal();
+  if (!missing.has_filename()) missing = missing.parent_path();  // "folder/"
+  for (; !fs::exists(missing); missing = missing.parent_path())
+    parents.push_back(missing.parent_path());
+  fs::create_directories(path);
+  for (const fs::path& parent : parents) sync_folder(parent);
+} catch (const fs::filesystem_error& error) {
+  throw_cannot_create(error.code().value(),
+                      concat(path.string(), ": cannot be made: ", error.code().message()));
+}
+
+void sync_tree(const fs::path& path) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (entry.is_symlink()) continue;
+    if (entry.is_directory()) {
+      sync_tree(entry.path());
+      continue;
+    }
+    const FileDescriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.number() < 0 || ::fsync(file.number()) != 0)
+      throw IoError(system_problem(entry.path(), "fsync failed"));
+  }
+  sync_folder(path);
+}
+
+bool exchange_folder(const fs::path& from, const fs::path& to, const fs::path& aside) {
+  if (std::rename(from.c_str(), to.c_str()) == 0) return true;
+  if (errno != ENOTEMPTY && errno != EEXIST) return false;
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return true;
+  const bool moved = std::rename(to.c_str(), aside.c_str()) == 0;
+  if (moved && std::rename(from.c_str(), to.c_str()) == 0) return true;
+  const int error = errno;
+  if (moved) std::rename(aside.c_str(), to.c_str());
+  errno = error;
+  return false;
+}
 
 OutputFile::OutputFile(const fs::path& path, Existing existing, fs::path called, unsigned mode)
     : path_(std::move(called)),
@@ -123,6 +227,94 @@ void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& 
 
 void create_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   write_whole(path, write, Target::kNew);
+}
+
+namespace {
+
+/// A hidden path beside `path`, with `what` in its name, that nothing has.
+fs::path sibling(const fs::path& path, const char* what) {
+  return path.parent_path() / concat(".", path.filename().string(), what, temporary_mark());
+}
+
+constexpr const char *kPartial = ".partial-", *kOld = ".old-";
+
+/// Removes what processes that a signal or a power cut ended left beside `path`: partial folders,
+/// and replaced ones if their successor is in place. What another host's may still write stays.
+void remove_left_over(const fs::path& path) {
+  const std::string hidden = concat(".", path.filename().string());
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
+    const std::string name = entry.path().filename().string();
+    for (const char* what : {kPartial, kOld}) {
+      const std::string prefix = hidden + what;
+      if (!name.starts_with(prefix) || (what == kOld && !fs::exists(path))) continue;
+      std::error_code ignored;
+      if (maker_has_ended(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
+    }
+  }
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(const fs::path& path, Existing existing) try
+    : path_(fs::absolute(path).lexically_normal()), existing_(existing) {
+  if (!path_.has_filename()) path_ = path_.parent_path();
+  if (fs::exists(path_)) path_ = fs::canonical(path_);
+  partial_ = sibling(path_, kPartial);
+} catch (const fs::filesystem_error& error) {
+  throw CannotCreate(
+      concat("output \"", path.string(), "\" cannot be looked at: ", error.code().message()));
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code ignored;
+  fs::remove_all(partial_, ignored);
+}
+
+void OutputFolder::require_free() const {
+  std::error_code error;
+  const bool is_free =
+      !fs::exists(path_, error) || (fs::is_directory(path_, error) && fs::is_empty(path_, error));
+  if (existing_ == Existing::kRefuse && !is_free) {
+    throw CannotCreate(
+        concat(path_.string(), " exists already and is not an empty folder; nothing was written"));
+  }
+  fs::path parent = path_.parent_path();
+  while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
+  const bool is_folder = fs::is_directory(parent, error);
+  if (is_folder && ::access(parent.c_str(), W_OK | X_OK) == 0) return;
+  throw CannotCreate(concat(path_.string(), ": cannot be made, since ", parent.string(),
+                            is_folder ? " may not be written to" : " is no folder"));
+}
+
+const fs::path& OutputFolder::create() {
+  remove_left_over(path_);
+  require_free();
+  std::error_code error;
+  fs::create_directories(partial_.parent_path(), error);
+  if (error || !fs::create_directory(partial_, error)) {
+    throw CannotCreate(
+        concat("cannot create a folder beside ", path_.string(), ": ", error.message()));
+  }
+  return partial_;
+}
+
+void OutputFolder::commit() {
+  sync_tree(partial_);
+  const fs::path old = sibling(path_, kOld);
+  const bool replaces = existing_ == Existing::kReplace;
+  const bool done = replaces ? exchange_folder(partial_, path_, old)
+                             : std::rename(partial_.c_str(), path_.c_str()) == 0;
+  if (!done) {
+    const bool exists = errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR;
+    const std::string problem =
+        system_problem(path_, concat("cannot rename ", partial_.string(), " to it").c_str());
+    if (exists) throw CannotCreate(problem);
+    throw IoError(problem);
+  }
+  sync_folder(path_.parent_path());
+  std::error_code ignored;
+  for (const fs::path& replaced : {old, partial_}) fs::remove_all(replaced, ignored);
 }
 
 }  // namespace hybrid_trainer

@@ -1,12 +1,14 @@
-#include "hybrid_trainer/generation/beam_search.h"
+#include "src/generation/beam_search.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// What transformers gives to a text that must not be chosen.
@@ -207,6 +209,31 @@ std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> beginn
     decoder_.add(next);
   }
   return {beams.best().begin() + begun, beams.best().end()};
+}
+
+SourceWriter::SourceWriter(LanguageModel& model, const SourceWriting& writing, DType dtype,
+                           const Stream& stream)
+    : model_(model),
+      writing_(writing),
+      pass_{.training = false, .dtype = dtype},
+      stream_(stream),
+      search_(model, {.texts = writing.beams, .tokens = writing.search.longest}, dtype, stream) {}
+
+std::vector<std::int32_t> SourceWriter::write(std::span<const std::int32_t> source) {
+  require(!source.empty(), "source writer: want a source of at least one token");
+  const std::int64_t length = std::ssize(source);
+  std::vector<std::int32_t> positions(source.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const std::vector<std::int32_t> lengths{static_cast<std::int32_t>(length)};
+  model_.encode(Batch({{"source_tokens", device_tokens(source, {1, length}, stream_)},
+                       {"source_positions", device_tokens(positions, {1, length}, stream_)},
+                       {"source_lengths", device_tokens(lengths, {1}, stream_)}}),
+                pass_, stream_);
+  const std::vector<std::int32_t> start{writing_.start};
+  return search_.write(start, writing_.search,
+                       [&](std::span<float> scores, std::span<const std::int32_t> text) {
+                         writing_.rules.apply(scores, text);
+                       });
 }
 
 }  // namespace hybrid_trainer

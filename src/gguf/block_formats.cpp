@@ -1,4 +1,4 @@
-#include "hybrid_trainer/gguf/block_formats.h"
+#include "src/gguf/block_formats.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,10 @@
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/narrow.h"
+#include "src/core/narrow.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::size_t kBlock = 32;

@@ -1,15 +1,312 @@
-#include "hybrid_trainer/gguf/gguf_file.h"
+#include "src/gguf/gguf_file.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/gguf/block_formats.h"
-#include "src/gguf/gguf_header_reader.h"
+#include "src/core/narrow.h"
+#include "src/files/text.h"
+#include "src/gguf/block_formats.h"
 
 namespace hybrid_trainer {
+
 namespace {
+
+struct TypeRow {
+  GgufType type;
+  const char* name;
+  GgufBlock block;
+};
+
+constexpr std::array<TypeRow, 12> kTypes{{{GgufType::kF32, "f32", {1, 4}},
+                                          {GgufType::kF16, "f16", {1, 2}},
+                                          {GgufType::kBF16, "bf16", {1, 2}},
+                                          {GgufType::kQ4_0, "q4_0", {32, 18}},
+                                          {GgufType::kQ4_1, "q4_1", {32, 20}},
+                                          {GgufType::kQ5_0, "q5_0", {32, 22}},
+                                          {GgufType::kQ5_1, "q5_1", {32, 24}},
+                                          {GgufType::kQ8_0, "q8_0", {32, 34}},
+                                          {GgufType::kQ4_K, "q4_K", {256, 144}},
+                                          {GgufType::kQ5_K, "q5_K", {256, 176}},
+                                          {GgufType::kQ6_K, "q6_K", {256, 210}},
+                                          {GgufType::kMXFP4, "mxfp4", {32, 17}}}};
+
+/// Types of ggml that are not read here, by its numbers.
+constexpr std::pair<std::uint32_t, const char*> kOtherTypes[] = {
+    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+    {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
+    {24, "I8"},      {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},
+    {34, "TQ1_0"},   {35, "TQ2_0"}, {40, "NVFP4"},  {41, "Q1_0"}};
+
+const TypeRow* find_type(std::uint32_t number) {
+  const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) {
+    return narrow<std::uint32_t>(row.type) == number;
+  });
+  return found == kTypes.end() ? nullptr : found;
+}
+
+const TypeRow& row_of(GgufType type) { return *find_type(narrow<std::uint32_t>(type)); }
+
+}  // namespace
+
+const char* name_of(GgufType type) { return row_of(type).name; }
+
+GgufBlock block_of(GgufType type) { return row_of(type).block; }
+
+std::optional<GgufType> gguf_type_of(std::uint32_t number) {
+  const TypeRow* row = find_type(number);
+  return row == nullptr ? std::nullopt : std::optional(row->type);
+}
+
+std::string unread_gguf_type(std::uint32_t number) {
+  for (const auto& [known, name] : kOtherTypes)
+    if (known == number) return name;
+  return concat("number ", number);
+}
+
+std::string gguf_types_text() {
+  std::string names;
+  for (const TypeRow& known : kTypes) names += concat(names.empty() ? "" : ", ", known.name);
+  return names;
+}
+
+namespace {
+
+[[noreturn]] void refuse_kind(const GgufFile& file, const std::string& key, const char* wanted) {
+  throw DataError(concat(file.path().string(), ": the value ", key, " is no ", wanted,
+                         "; convert the model anew"));
+}
+
+template <class T>
+std::optional<T> plain_value(const GgufFile& file, const std::string& key, const char* wanted) {
+  const GgufValue* value = file.find(key);
+  if (value == nullptr) return {};
+  if (const T* found = std::get_if<T>(&value->content)) return *found;
+  refuse_kind(file, key, wanted);
+}
+
+template <class T>
+std::vector<T> array_value(const GgufFile& file, const std::string& key, const char* wanted) {
+  const GgufValue* value = file.find(key);
+  if (value == nullptr) return {};
+  if (const auto* found = std::get_if<std::vector<T>>(&value->content)) return *found;
+  refuse_kind(file, key, wanted);
+}
+
+}  // namespace
+
+const GgufValue* GgufFile::find(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> GgufFile::text(const std::string& key) const {
+  return plain_value<std::string>(*this, key, "text");
+}
+
+std::optional<bool> GgufFile::flag(const std::string& key) const {
+  return plain_value<bool>(*this, key, "flag");
+}
+
+std::optional<std::int64_t> GgufFile::count(const std::string& key) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr) return {};
+  if (const auto* whole = std::get_if<std::int64_t>(&value->content)) return *whole;
+  const auto* positive = std::get_if<std::uint64_t>(&value->content);
+  if (positive == nullptr) refuse_kind(*this, key, "whole number");
+  return narrow<std::int64_t>(*positive, concat(path_.string(), ": ", key));
+}
+
+std::optional<double> GgufFile::number(const std::string& key) const {
+  const GgufValue* value = find(key);
+  if (value != nullptr && std::holds_alternative<double>(value->content))
+    return std::get<double>(value->content);
+  const std::optional<std::int64_t> whole = count(key);
+  return whole ? std::optional<double>(static_cast<double>(*whole)) : std::nullopt;
+}
+
+std::vector<std::string> GgufFile::texts(const std::string& key) const {
+  return array_value<std::string>(*this, key, "list of texts");
+}
+
+std::vector<double> GgufFile::numbers(const std::string& key) const {
+  return array_value<double>(*this, key, "list of numbers");
+}
+
+std::vector<bool> GgufFile::flags(const std::string& key) const {
+  return array_value<bool>(*this, key, "list of flags");
+}
+
+std::vector<std::int64_t> GgufFile::counts(const std::string& key) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr || !std::holds_alternative<std::vector<std::uint64_t>>(value->content))
+    return array_value<std::int64_t>(*this, key, "list of whole numbers");
+  std::vector<std::int64_t> counts;
+  for (const std::uint64_t one : std::get<std::vector<std::uint64_t>>(value->content))
+    counts.push_back(narrow<std::int64_t>(one, concat(path_.string(), ": an element of ", key)));
+  return counts;
+}
+
+namespace {
+
+/// Reads a GGUF file's header from the file's start, and never behind its end. Throws DataError of
+/// what does not lie within the file.
+class GgufHeaderReader {
+ public:
+  explicit GgufHeaderReader(const InputFile& file) : file_(file) {}
+
+  std::size_t at() const { return at_; }
+  void read(void* to, std::size_t bytes, const char* what);
+  template <class T>
+  T number(const char* what) {
+    T value{};
+    read(&value, sizeof(T), what);
+    return value;
+  }
+  /// Of at most so many bytes.
+  std::string text(std::size_t most, const char* what);
+  /// Of so many elements that take so many bytes each at least.
+  std::uint64_t count(std::size_t least, const char* what);
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw DataError(concat(file_.path().string(), ": ", parts...));
+  }
+
+ private:
+  std::size_t left() const { return file_.bytes() - at_; }
+  void fill(std::size_t bytes);
+  const InputFile& file_;
+  std::size_t at_ = 0, begin_ = 0;
+  std::string buffer_;
+};
+
+void GgufHeaderReader::read(void* to, std::size_t bytes, const char* what) {
+  if (bytes > left())
+    fail("ends within ", what, ", at byte ", at_, " of ", file_.bytes(), "; copy the file anew");
+  if (at_ < begin_ || at_ + bytes > begin_ + buffer_.size()) fill(bytes);
+  std::memcpy(to, buffer_.data() + (at_ - begin_), bytes);
+  at_ += bytes;
+}
+
+std::string GgufHeaderReader::text(std::size_t most, const char* what) {
+  const auto bytes = number<std::uint64_t>(what);
+  if (bytes > most || bytes > left())
+    fail("has ", what, " of ", bytes, " bytes, and ", left(), " bytes are left; copy it anew");
+  std::string value(bytes, '\0');
+  read(value.data(), bytes, what);
+  if (valid_utf8_bytes(value, 0) != value.size())
+    fail("has ", what, " before byte ", at_, " that is not UTF-8; convert the model anew");
+  return value;
+}
+
+std::uint64_t GgufHeaderReader::count(std::size_t least, const char* what) {
+  const auto value = number<std::uint64_t>(what);
+  if (value > left() / least)
+    fail("tells of ", value, " ", what, ", more than its ", file_.bytes(),
+         " bytes can hold; copy the file anew");
+  return value;
+}
+
+void GgufHeaderReader::fill(std::size_t bytes) {
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  begin_ = at_;
+  buffer_.resize(std::min(std::max(bytes, kChunk), left()));
+  file_.read_at(buffer_.data(), buffer_.size(), begin_);
+}
+
+constexpr std::size_t kLongestText = std::size_t{1} << 28;
+
+/// Calls f with a number of the kind's type and of the widest of its sort; not for texts and arrays.
+template <class F>
+bool visit_kind(GgufKind kind, const F& f) {
+  switch (kind) {
+    case GgufKind::kU8:
+      f(std::uint8_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kU16:
+      f(std::uint16_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kU32:
+      f(std::uint32_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kU64:
+      f(std::uint64_t{}, std::uint64_t{});
+      return true;
+    case GgufKind::kI8:
+      f(std::int8_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kI16:
+      f(std::int16_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kI32:
+      f(std::int32_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kI64:
+      f(std::int64_t{}, std::int64_t{});
+      return true;
+    case GgufKind::kF32:
+      f(float{}, double{});
+      return true;
+    case GgufKind::kF64:
+      f(double{}, double{});
+      return true;
+    case GgufKind::kBool:
+      f(std::uint8_t{}, bool{});
+      return true;
+    default:
+      return false;
+  }
+}
+
+GgufValue::Content read_array(GgufHeaderReader& reader, GgufKind kind, const std::string& key) {
+  GgufValue::Content content;
+  if (kind == GgufKind::kString) {
+    std::vector<std::string> texts(reader.count(8, "elements of an array"));
+    for (std::string& text : texts) text = reader.text(kLongestText, "a text");
+    return texts;
+  }
+  const bool is_known = visit_kind(kind, [&](auto stored, auto wide) {
+    std::vector<decltype(wide)> values(reader.count(sizeof(stored), "elements of an array"));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] =
+          static_cast<decltype(wide)>(reader.number<decltype(stored)>("the elements of an array"));
+    content = std::move(values);
+  });
+  if (!is_known)
+    reader.fail("the value ", key, " is an array of kind ", narrow<std::uint32_t>(kind),
+                ", which is not read here");
+  return content;
+}
+
+/// Reads the value of a key, which its kind precedes. Throws DataError.
+GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
+  GgufValue value{.kind =
+                      static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of a value"))};
+  if (value.kind == GgufKind::kArray) {
+    value.kind = static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of an array"));
+    value.content = read_array(reader, value.kind, key);
+    return value;
+  }
+  if (value.kind == GgufKind::kString) {
+    value.content = reader.text(kLongestText, "a text");
+    return value;
+  }
+  const bool is_known = visit_kind(value.kind, [&](auto stored, auto wide) {
+    value.content = static_cast<decltype(wide)>(reader.number<decltype(stored)>("a value"));
+  });
+  if (!is_known)
+    reader.fail("the value ", key, " is of kind ", narrow<std::uint32_t>(value.kind),
+                ", which no version of GGUF has; copy the file anew");
+  return value;
+}
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint32_t kVersion = 3;

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/gguf/gguf_special_tokens.h"
+#include "src/gguf/gguf_special_tokens.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::array<std::pair<const char*, const char*>, 6> kRoles{{{"bos", "bos_token_id"},

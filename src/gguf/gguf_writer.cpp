@@ -1,17 +1,17 @@
-#include "hybrid_trainer/gguf/gguf_writer.h"
+#include "src/gguf/gguf_writer.h"
 
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <span>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/narrow.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/gguf/block_formats.h"
+#include "src/core/narrow.h"
+#include "src/files/output_file.h"
+#include "src/gguf/block_formats.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::size_t kAlignment = 32;

@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/parameter.h"
+#include "src/core/messages.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// What a module's matrix is called in it; a matrix of all experts may be no module's.

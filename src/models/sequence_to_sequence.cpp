@@ -1,6 +1,90 @@
-#include "hybrid_trainer/models/sequence_to_sequence.h"
+#include "src/models/sequence_to_sequence.h"
+
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/nn/cross_attention.h"
+#include "hybrid_trainer/nn/dropout.h"
+#include "hybrid_trainer/nn/feed_forward.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+/// Site of the random numbers for dropout before the first block; the blocks' follow. A decoder's are
+/// below.
+constexpr std::uint64_t kFirstEncoderSite = std::uint64_t{1} << 20;
+
+std::vector<std::unique_ptr<ResidualBlock>> encoder_blocks(const BlockEncoder::Spec& spec,
+                                                           const Stream& stream) {
+  std::vector<std::unique_ptr<ResidualBlock>> blocks;
+  std::uint64_t site = kFirstEncoderSite + 1;
+  for (std::int64_t i = 0; i < spec.sizes.layers; ++i) {
+    const ModuleName name(concat("encoder.h.", i), concat("encoder.layers.", i));
+    blocks.push_back(
+        std::make_unique<ResidualBlock>(name, spec.residual, spec.layer, site, stream));
+    site += spec.layer.size();
+  }
+  return blocks;
+}
+
+}  // namespace
+
+BlockEncoder::BlockEncoder(const Spec& spec, const Stream& stream)
+    : sizes_(spec.sizes), dropout_(spec.residual.dropout), blocks_(encoder_blocks(spec, stream)) {}
+
+Tensor BlockEncoder::forward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const MemoryLabel label("encoder");
+  set_positions(batch, tape);
+  Tensor x = begin(batch, tape, stream);
+  drop(x, tape.pass(), stream);
+  x = blocks_.forward(std::move(x), tape, stream);
+  return final_norm_ ? final_norm_->forward(x, tape, stream) : x;
+}
+
+void BlockEncoder::backward(const Batch& batch, const Tensor& dy, ActivationTape& tape,
+                            const Stream& stream) {
+  const MemoryLabel label("encoder");
+  set_positions(batch, tape);
+  Tensor dx = final_norm_ ? final_norm_->backward(dy, tape, stream) : dy;
+  dx = blocks_.backward(std::move(dx), tape, stream);
+  drop(dx, tape.pass(), stream);
+  begin_backward(batch, dx, tape, stream);
+}
+
+/// Before the first block; the same call on the gradient drops the same elements.
+void BlockEncoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
+  if (dropout_ != 0 && pass.training) apply_dropout(x, dropout_, pass, kFirstEncoderSite, stream);
+}
+
+void BlockEncoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                              const Stream& stream) {
+  initialize_begin(deviations, seed, stream);
+  blocks_.initialize(deviations, seed, stream);
+}
+
+TokenFlops BlockEncoder::flops() const {
+  const auto count = static_cast<double>(places());
+  const TokenFlops block = blocks_.flops(places());
+  return flops_of_begin() +
+         TokenFlops{count * block.forward, count * block.backward, count * block.attended};
+}
+
+double BlockEncoder::recomputed_flops(double share) const {
+  return blocks_.recomputed_flops(places(), share) * static_cast<double>(places());
+}
+
+void BlockEncoder::visit_parameters(const ParameterVisitor& visit) {
+  visit_parameters_of_begin(visit);
+  blocks_.visit_parameters(visit);
+  if (final_norm_) final_norm_->visit_parameters(visit);
+}
+
+std::vector<std::string> BlockEncoder::parts() const {
+  std::vector<std::string> parts = parts_of_begin();
+  for (const std::string& block : blocks_.names()) parts.push_back(block + ".*");
+  return parts;
+}
 
 SequenceToSequence::SequenceToSequence(const ModelConfig& config, const DecoderSpec& spec,
                                        const EncoderMaker& make_encoder,
@@ -109,6 +193,114 @@ void SequenceToSequence::encode(const Batch& sources, const Pass& pass, const St
   ForwardOnlyTape tape(pass);
   tape.set_positions(Tensor());
   set_output(sources, tape, stream);
+}
+
+namespace {
+
+const ProductFiles kSequenceFiles{.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
+
+BranchSpec sequence_self_attention(const ModelConfig& config, std::int64_t heads, bool two_way,
+                                   bool key_bias) {
+  const Attention::Spec attention{.width = config.width,
+                                  .heads = static_cast<int>(heads),
+                                  .head_size = config.width / heads,
+                                  .key_bias = key_bias,
+                                  .two_way = two_way,
+                                  .files = kSequenceFiles};
+  return {.name = {"attn", "self_attn"},
+          .norm = {"ln_1", "self_attn_layer_norm"},
+          .make = branch_of<Attention>(attention)};
+}
+
+BranchSpec sequence_cross_attention(const ModelConfig& config,
+                                    const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
+  const CrossAttention::Spec attention{.width = config.width,
+                                       .heads = static_cast<int>(config.heads),
+                                       .head_size = config.width / config.heads,
+                                       .key_bias = key_bias,
+                                       .source = source,
+                                       .source_length = config.encoder.source_places(),
+                                       .text_length = config.context,
+                                       .files = kSequenceFiles};
+  return {.name = {"cross", "encoder_attn"},
+          .norm = {"ln_2", "encoder_attn_layer_norm"},
+          .make = branch_of<CrossAttention>(attention)};
+}
+
+BranchSpec sequence_feed_forward(const ModelConfig& config, std::int64_t inner_width,
+                                 const char* norm) {
+  const FeedForward::Spec spec{.width = config.width,
+                               .inner_width = inner_width,
+                               .exact_gelu = true,
+                               .files = {.first = {"fc1"}, .last = "fc2"}};
+  return {.name = {"mlp", ""},
+          .norm = {norm, "final_layer_norm"},
+          .make = branch_of<FeedForward>(spec)};
+}
+
+}  // namespace
+
+LayerSpec sequence_decoder_layer(const ModelConfig& config,
+                                 const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
+  return {sequence_self_attention(config, config.heads, false, key_bias),
+          sequence_cross_attention(config, source, key_bias),
+          sequence_feed_forward(config, config.inner_width, "ln_3")};
+}
+
+LayerSpec sequence_encoder_layer(const ModelConfig& config, bool key_bias) {
+  return {sequence_self_attention(config, config.encoder.heads, true, key_bias),
+          sequence_feed_forward(config, config.encoder.inner_width, "ln_2")};
+}
+
+ModelConfig with_encoder_sizes(const ModelConfig& given) {
+  ModelConfig config = given;
+  EncoderConfig& encoder = config.encoder;
+  if (config.inner_width == 0) config.inner_width = 4 * config.width;
+  if (encoder.layers == 0) encoder.layers = config.layers;
+  if (encoder.heads == 0) encoder.heads = config.heads;
+  if (encoder.inner_width == 0) encoder.inner_width = config.inner_width;
+  return config;
+}
+
+void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+  const auto check = [&](const char* key, std::int64_t heads) {
+    if (heads > 0 && config.width % heads != 0)
+      problems.push_back(
+          concat(key, ": got ", heads, ", which does not divide model.width ", config.width));
+  };
+  check("model.heads", config.heads);
+  check("model.encoder.heads", config.encoder.heads);
+}
+
+using Member = HuggingFaceLayout::Member;
+using Fixed = HuggingFaceLayout::Fixed;
+
+std::vector<Member> sequence_members(const std::vector<Member>& contexts,
+                                     const std::vector<Member>& of_encoder) {
+  std::vector<Member> members{{"decoder_layers", &ModelConfig::layers},
+                              {"decoder_attention_heads", &ModelConfig::heads},
+                              {"decoder_ffn_dim", &ModelConfig::inner_width},
+                              {"d_model", &ModelConfig::width}};
+  members.insert(members.end(), contexts.begin(), contexts.end());
+  members.insert(members.end(), {{"vocab_size", &ModelConfig::vocabulary},
+                                 {"encoder_layers", &EncoderConfig::layers},
+                                 {"encoder_attention_heads", &EncoderConfig::heads},
+                                 {"encoder_ffn_dim", &EncoderConfig::inner_width}});
+  members.insert(members.end(), of_encoder.begin(), of_encoder.end());
+  return members;
+}
+
+std::vector<Fixed> sequence_written_keys(const ModelConfig& config,
+                                         const std::vector<Fixed>& more) {
+  std::vector<Fixed> keys{{"num_hidden_layers", {config.encoder.layers}},
+                          {"dropout", {config.dropout}},
+                          {"attention_dropout", {0.0}},
+                          {"activation_dropout", {0.0}}};
+  keys.insert(keys.end(), more.begin(), more.end());
+  keys.insert(keys.end(), {{"encoder_layerdrop", {0.0}},
+                           {"decoder_layerdrop", {0.0}},
+                           {"init_std", {config.initializer_range.value_or(0.02)}}});
+  return keys;
 }
 
 }  // namespace hybrid_trainer

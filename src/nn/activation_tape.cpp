@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// How many entries back a tensor is looked for: modules that share one save it close together.

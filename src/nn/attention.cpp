@@ -1,9 +1,231 @@
-#include "hybrid_trainer/nn/attention.h"
+#include "hybrid_trainer/kernels/attention.h"
+
+#include <algorithm>
 
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/indexing.h"
+#include "hybrid_trainer/nn/attention.h"
+#include "hybrid_trainer/nn/gradient_sink.h"
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
+
+Tensor AttentionGate::without_gates(const Tensor& product, const Stream& stream) const {
+  Tensor qkv = Tensor::empty({product.size(0), product.size(1), product.size(2) - columns_},
+                             product.dtype(), MemoryKind::kActivations, stream);
+  const Tensor to = qkv.as_rows(), from = product.as_rows();
+  kernels::copy_columns({to, 0}, {from, 0}, columns_, stream);
+  kernels::copy_columns({to, columns_}, {from, 2 * columns_}, to.size(1) - columns_, stream);
+  return qkv;
+}
+
+Tensor AttentionGate::apply(const Tensor& y, const Tensor& product, const Stream& stream) const {
+  Tensor result = Tensor::empty_like(y, MemoryKind::kActivations, stream);
+  kernels::sigmoid_gate_forward(result.as_rows(), y.as_rows(), {product.as_rows(), columns_},
+                                stream);
+  return result;
+}
+
+void AttentionGate::backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
+                             const Tensor& product, const Stream& stream) const {
+  const Tensor rows = dy.as_rows();
+  kernels::sigmoid_gate_backward(rows, {dproduct.as_rows(), columns_}, rows, y.as_rows(),
+                                 {product.as_rows(), columns_}, stream);
+}
+
+void AttentionGate::put_without_gates(const Tensor& dproduct, const Tensor& dqkv,
+                                      const Stream& stream) const {
+  const Tensor to = dproduct.as_rows(), from = dqkv.as_rows();
+  kernels::copy_columns({to, 0}, {from, 0}, columns_, stream);
+  kernels::copy_columns({to, 2 * columns_}, {from, columns_}, from.size(1) - columns_, stream);
+}
+
+void AttentionSinks::backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                              const Stream& stream) {
+  GradientContribution dsinks(sinks_, stream);
+  if (!dsinks.wanted()) return;
+  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
+                                    acquire(stream), stream);
+}
+
+/// All queries together are one head as wide as they are, and likewise all keys.
+HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
+                     std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
+                     const Stream& stream)
+    : norm_(norm),
+      query_heads_{0, whole ? 1 : heads.queries},
+      key_heads_{whole ? heads.queries / heads.keys : heads.queries, whole ? 1 : heads.keys},
+      queries_(
+          rms_norm_gain(name / "q_norm", (whole ? heads.queries : 1) * head_size, norm, stream)),
+      keys_(rms_norm_gain(name / "k_norm", (whole ? heads.keys : 1) * head_size, norm, stream)) {}
+
+void HeadNorms::forward(const Tensor& qkv, const Stream& stream) {
+  kernels::rms_norm_heads_forward(qkv, query_heads_, queries_.acquire_master(stream), norm_,
+                                  stream);
+  kernels::rms_norm_heads_forward(qkv, key_heads_, keys_.acquire_master(stream), norm_, stream);
+}
+
+void HeadNorms::backward(const Tensor& dqkv, const Tensor& qkv, const Stream& stream) {
+  const auto part = [&](Parameter& gain, const kernels::HeadRange& heads) {
+    GradientContribution dgain(gain, stream);
+    kernels::rms_norm_heads_backward(dqkv, dgain.gradient_or_scratch(), dgain.next_mode(), qkv,
+                                     heads, gain.acquire_master(stream), norm_, stream);
+  };
+  part(queries_, query_heads_);
+  part(keys_, key_heads_);
+}
+
+void HeadNorms::visit_parameters(const ParameterVisitor& visit) {
+  visit(queries_);
+  visit(keys_);
+}
+
+HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : turned_heads_(spec.heads.queries + spec.heads.keys),
+      head_size_(spec.head_size),
+      limit_(spec.limit),
+      rotary_(spec.rotary) {
+  if (spec.norm)
+    norms_.emplace(name, spec.heads, head_size_, *spec.norm, spec.norms_all_heads, stream);
+}
+
+/// Queries and keys, by their positions.
+void HeadPreparation::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
+                             kernels::Rotation rotation, const Stream& stream) const {
+  if (!angles.table) return;
+  const Tensor rows = angles.by_token ? qkv.view({1, qkv.size(0) * qkv.size(1), qkv.size(2)}) : qkv;
+  kernels::rotate(rows, {static_cast<int>(turned_heads_), head_size_}, angles.table, 0,
+                  angles.by_token ? Tensor{} : pass.positions, rotation, stream);
+}
+
+void HeadPreparation::forward(const Tensor& qkv, const RotaryTable::Angles& angles,
+                              const Pass& pass, const Stream& stream) {
+  if (norms_) norms_->forward(qkv, stream);
+  if (limit_ > 0) kernels::clip(qkv, qkv, limit_, stream);
+  rotate(qkv, angles, pass, kernels::Rotation::kForward, stream);
+}
+
+void HeadPreparation::backward(const Tensor& dqkv, const Tensor& from,
+                               const RotaryTable::Angles& angles, const Pass& pass,
+                               const Stream& stream) {
+  rotate(dqkv, angles, pass, kernels::Rotation::kBackward, stream);
+  if (limit_ > 0) {
+    const Tensor normed = Tensor::empty_like(from, MemoryKind::kActivations, stream);
+    copy(normed, from, stream);
+    if (norms_) norms_->forward(normed, stream);
+    kernels::clip_backward(dqkv, dqkv, normed, limit_, stream);
+  }
+  if (norms_) norms_->backward(dqkv, from, stream);
+}
+
+void HeadPreparation::visit_parameters(const ParameterVisitor& visit) {
+  if (norms_) norms_->visit_parameters(visit);
+}
+
+namespace {
+
+/// A block of each of B matrices, (B, any, any).
+struct Block {
+  const Tensor& of;
+  std::int64_t row, column;
+  kernels::Columns rows(std::int64_t sequence, std::int64_t count) const {
+    return {of.rows(sequence, sequence + 1).as_rows().rows(row, row + count), column};
+  }
+};
+
+using BlockKernel = decltype(kernels::copy_columns);
+
+/// copy_columns or add_columns, for each of the matrices.
+void for_blocks(BlockKernel& kernel, const Block& to, const Block& from, std::int64_t rows,
+                std::int64_t columns, const Stream& stream) {
+  if (rows == 0) return;
+  for (std::int64_t i = 0; i < to.of.size(0); ++i)
+    kernel(to.rows(i, rows), from.rows(i, rows), columns, stream);
+}
+
+Tensor empty_rows(const Tensor& like, std::int64_t time, std::int64_t columns,
+                  const Stream& stream) {
+  return Tensor::empty({like.size(0), time, columns}, like.dtype(), MemoryKind::kActivations,
+                       stream);
+}
+
+}  // namespace
+
+std::int64_t CarriedKeys::before(const Pass& pass) const {
+  if (pass.carry == nullptr) return 0;
+  const Tensor& rows = slot(pass).first.rows;
+  return rows ? rows.size(1) : 0;
+}
+
+Tensor CarriedKeys::behind_zeros(const Tensor& x, const Pass& pass, const Stream& stream) const {
+  const std::int64_t count = before(pass), time = x.size(1);
+  if (count == 0) return x;
+  Tensor all = empty_rows(x, count + time, x.size(2), stream);
+  for (std::int64_t i = 0; i < x.size(0); ++i)
+    fill_zero(all.rows(i, i + 1).as_rows().rows(0, count), stream);
+  for_blocks(kernels::copy_columns, {all, count, 0}, {x, 0, 0}, time, x.size(2), stream);
+  return all;
+}
+
+Tensor CarriedKeys::own(const Tensor& joined, const Pass& pass, const Stream& stream) const {
+  const std::int64_t count = before(pass), time = joined.size(1) - count;
+  if (count == 0) return joined;
+  Tensor rows = empty_rows(joined, time, joined.size(2), stream);
+  for_blocks(kernels::copy_columns, {rows, 0, 0}, {joined, count, 0}, time, joined.size(2), stream);
+  return rows;
+}
+
+Tensor CarriedKeys::joined(const Tensor& qkv, const Pass& pass, const Stream& stream) const {
+  const Tensor all = behind_zeros(qkv, pass, stream);
+  if (const std::int64_t count = before(pass); count > 0)
+    for_blocks(kernels::copy_columns, {all, 0, first_column()}, {slot(pass).first.rows, 0, 0},
+               count, columns(), stream);
+  if (pass.carry != nullptr && pass.carry->wants_last()) fill_last(all, pass, stream);
+  return all;
+}
+
+void CarriedKeys::fill_last(const Tensor& joined, const Pass& pass, const Stream& stream) const {
+  const std::int64_t time = joined.size(1), kept = std::min(heads_.window - 1, time);
+  if (kept == 0) return;
+  Tensor& rows = slot(pass).last.rows;
+  rows = empty_rows(joined, kept, columns(), stream);
+  for_blocks(kernels::copy_columns, {rows, 0, 0}, {joined, time - kept, first_column()}, kept,
+             columns(), stream);
+}
+
+Pass CarriedKeys::joined(const Pass& pass, std::int64_t time, const Stream& stream) const {
+  const std::int64_t count = before(pass);
+  if (!pass.positions || count == 0) return pass;
+  const std::int64_t begin = pass.carry->place().begin;
+  const Tensor& all = pass.carry->place().positions;
+  Pass joined = pass;
+  joined.positions =
+      Tensor::empty({all.size(0), count + time}, DType::kI32, MemoryKind::kActivations, stream);
+  kernels::copy_columns({joined.positions, 0}, {all, begin - count}, count + time, stream);
+  return joined;
+}
+
+std::int64_t CarriedKeys::positions_end(const Pass& pass, std::int64_t time) const {
+  if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
+  return before(pass) + time;
+}
+
+Tensor CarriedKeys::backward(const Tensor& djoined, const Pass& pass, const Stream& stream) const {
+  if (pass.carry == nullptr) return djoined;
+  SegmentCarry::Slot& carried = slot(pass);
+  if (const Tensor& drows = carried.dlast.rows; drows)
+    for_blocks(kernels::add_columns, {djoined, djoined.size(1) - drows.size(1), first_column()},
+               {drows, 0, 0}, drows.size(1), columns(), stream);
+  const std::int64_t count = before(pass);
+  if (count > 0) {
+    carried.dfirst.rows = empty_rows(djoined, count, columns(), stream);
+    for_blocks(kernels::copy_columns, {carried.dfirst.rows, 0, 0}, {djoined, 0, first_column()},
+               count, columns(), stream);
+  }
+  return own(djoined, pass, stream);
+}
+
 namespace {
 
 /// A bias of keys shifts all scores of a query alike, so that some models have none.

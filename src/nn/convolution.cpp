@@ -3,10 +3,32 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {
+
+Tensor ActivationFunction::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
+  Tensor y = Tensor::empty_like(source, MemoryKind::kActivations, stream);
+  kernels::activation_forward(y, source, kind_, stream);
+  return y;
+}
+
+Tensor ActivationFunction::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  Tensor y = rebuild(x, tape.pass(), stream);
+  tape.save({ActivationRole::kPreActivation, x, true}, stream);
+  tape.can_rebuild(y, Rebuild::kActivated, x, *this);
+  return y;
+}
+
+Tensor ActivationFunction::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor x = tape.take(stream);
+  Tensor dx = Tensor::empty_like(dy, MemoryKind::kActivations, stream);
+  kernels::activation_backward(dx, dy, x, kind_, stream);
+  return dx;
+}
+
 namespace {
 
 /// Checks the spec before its sizes are used.
@@ -128,6 +150,198 @@ TokenFlops Convolution::flops(const Shape& x) const {
 
 double Convolution::kept_numbers(const Shape& x) const {
   return weight_.trainable() ? static_cast<double>(x.elements()) : 0;
+}
+
+namespace {
+
+/// All places of an example as those of one dimension, and the window that reads them all.
+struct AllPlaces {
+  explicit AllPlaces(const Shape& x)
+      : batch(x[0]), channels(x[x.rank() - 1]), places(x.elements() / (batch * channels)) {
+    window.kernel[0] = window.stride[0] = places;
+  }
+  Shape inputs() const { return {batch, places, channels}; }
+  Shape outputs() const { return {batch, 1, channels}; }
+  std::int64_t batch, channels, places;
+  kernels::Window window{};
+};
+
+}  // namespace
+
+Tensor MeanPooling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const Shape shape = kernels::window_outputs(x.shape(), window_, x.size(x.shape().rank() - 1));
+  Tensor y = Tensor::empty(shape, x.dtype(), MemoryKind::kActivations, stream);
+  kernels::mean_pooling_forward(y, x, window_, divisor_, stream);
+  tape.save_shape(x.shape());
+  return y;
+}
+
+Tensor MeanPooling::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  Tensor dx = Tensor::empty(tape.take_shape(), dy.dtype(), MemoryKind::kActivations, stream);
+  kernels::mean_pooling_backward(dx, dy, window_, divisor_, stream);
+  return dx;
+}
+
+Tensor MaxPooling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const Shape shape = kernels::window_outputs(x.shape(), window_, x.size(x.shape().rank() - 1));
+  Tensor y = Tensor::empty(shape, x.dtype(), MemoryKind::kActivations, stream);
+  const Tensor places = Tensor::empty(shape, DType::kI32, MemoryKind::kActivations, stream);
+  kernels::max_pooling_forward(y, places, x, window_, stream);
+  tape.save_shape(x.shape());
+  tape.save({ActivationRole::kStatistics, places}, stream);
+  return y;
+}
+
+Tensor MaxPooling::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor places = tape.take(stream);
+  Tensor dx = Tensor::empty(tape.take_shape(), dy.dtype(), MemoryKind::kActivations, stream);
+  kernels::max_pooling_backward(dx, dy, places, window_, stream);
+  return dx;
+}
+
+Tensor MeanOfPlaces::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const AllPlaces all(x.shape());
+  Tensor y = Tensor::empty({all.batch, all.channels}, x.dtype(), MemoryKind::kActivations, stream);
+  kernels::mean_pooling_forward(y.view(all.outputs()), x.view(all.inputs()), all.window,
+                                kernels::Divisor::kWindow, stream);
+  tape.save_shape(x.shape());
+  return y;
+}
+
+Tensor MeanOfPlaces::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Shape shape = tape.take_shape();
+  const AllPlaces all(shape);
+  Tensor dx = Tensor::empty(shape, dy.dtype(), MemoryKind::kActivations, stream);
+  kernels::mean_pooling_backward(dx.view(all.inputs()), dy.view(all.outputs()), all.window,
+                                 kernels::Divisor::kWindow, stream);
+  return dx;
+}
+
+Tensor Upsampling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  Tensor y = Tensor::empty(kernels::upsampled_shape(x.shape(), factors_), x.dtype(),
+                           MemoryKind::kActivations, stream);
+  kernels::upsampling_forward(y, x, factors_, interpolation_, stream);
+  tape.save_shape(x.shape());
+  return y;
+}
+
+Tensor Upsampling::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  Tensor dx = Tensor::empty(tape.take_shape(), dy.dtype(), MemoryKind::kActivations, stream);
+  kernels::upsampling_backward(dx, dy, factors_, interpolation_, stream);
+  return dx;
+}
+
+PatchEmbedding::PatchEmbedding(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : patch_(spec.patch),
+      projection_(name,
+                  {.rank = spec.rank,
+                   .inputs = spec.channels,
+                   .outputs = spec.width,
+                   .window = {.kernel = spec.patch, .stride = spec.patch},
+                   .bias = spec.bias},
+                  stream) {}
+
+std::int64_t PatchEmbedding::tokens(const Shape& x) const {
+  std::int64_t tokens = 1;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(projection_.spec().rank); ++i)
+    tokens *= x[static_cast<int>(i) + 1] / patch_[i];
+  return tokens;
+}
+
+Tensor PatchEmbedding::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const int rank = projection_.spec().rank;
+  for (int i = 0; i < rank && x.shape().rank() == rank + 2; ++i) {
+    const std::int64_t size = x.size(i + 1), patch = patch_[static_cast<std::size_t>(i)];
+    if (size % patch == 0) continue;
+    throw ShapeMismatch(concat(projection_.weight().name(), ": its input is ", x.shape().text(),
+                               ", and patches of ", patch, " do not divide the ", size,
+                               " places of dimension ", i + 1));
+  }
+  const Tensor y = projection_.forward(x, tape, stream);
+  tape.save_shape(x.shape());
+  return y.view({x.size(0), tokens(x.shape()), projection_.spec().outputs});
+}
+
+Tensor PatchEmbedding::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Shape windows = projection_.output_shape(tape.take_shape());
+  return projection_.backward(dy.view(windows), tape, stream);
+}
+
+void PatchEmbedding::backward_parameters(const Tensor& dy, ActivationTape& tape,
+                                         const Stream& stream) {
+  const Shape windows = projection_.output_shape(tape.take_shape());
+  projection_.backward_parameters(dy.view(windows), tape, stream);
+}
+
+namespace {
+
+/// Over three frames.
+Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
+  return {.rank = 1,
+          .inputs = inputs,
+          .outputs = outputs,
+          .window = {.kernel = {3}, .stride = {stride}, .padding = {1}}};
+}
+
+}  // namespace
+
+SpeechStem::SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width,
+                       const Stream& stream)
+    : features_(features),
+      places_(places),
+      first_("encoder.conv1", three_frames(features, width, 1), stream),
+      second_("encoder.conv2", three_frames(width, width, 2), stream),
+      positions_({"encoder.wpe.weight", "encoder.embed_positions.weight"}, {places, width},
+                 Role::kEmbedding, stream) {
+  positions_.freeze();
+}
+
+Tensor SpeechStem::forward(const Tensor& features, ActivationTape& tape, const Stream& stream) {
+  if (features.size(1) != 2 * places_ || features.size(2) != features_)
+    throw ShapeMismatch(concat("encoder: features are ", features.shape().text(), ", want (",
+                               features.size(0), ", ", 2 * places_, ", ", features_, ")"));
+  Tensor x = features;
+  if (tape.pass().dtype != DType::kF32) {
+    x = Tensor::empty(features.shape(), tape.pass().dtype, MemoryKind::kActivations, stream);
+    kernels::cast(x, features, stream);
+  }
+  x = gelu_.forward(first_.forward(x, tape, stream), tape, stream);
+  x = gelu_.forward(second_.forward(x, tape, stream), tape, stream);
+  add_positions(x, tape.pass(), stream);
+  return x;
+}
+
+Tensor SpeechStem::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor dx = second_.backward(gelu_.backward(dy, tape, stream), tape, stream);
+  first_.backward_parameters(gelu_.backward(dx, tape, stream), tape, stream);
+  return {};
+}
+
+void SpeechStem::add_positions(const Tensor& x, const Pass& pass, const Stream& stream) const {
+  const Weight positions = positions_.acquire(pass.dtype, stream);
+  for (std::int64_t i = 0; i < x.size(0); ++i) {
+    const Tensor one = x.rows(i, i + 1).view({places_, x.size(2)});
+    kernels::add(one, one, positions, stream);
+  }
+}
+
+void SpeechStem::visit_parameters(const ParameterVisitor& visit) {
+  first_.visit_parameters(visit);
+  second_.visit_parameters(visit);
+  visit(positions_);
+}
+
+void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                            const Stream& stream) {
+  for (Convolution* convolution : {&first_, &second_})
+    initialize_normal(convolution->weight(), deviations.matrix, seed, stream);
+  initialize_sinusoids(positions_, stream);
+}
+
+TokenFlops SpeechStem::flops() const {
+  TokenFlops first = first_.flops({1, 2 * places_, features_});
+  first.backward -= first.forward;  // nobody asks for the gradient of sound
+  return first + second_.flops({1, 2 * places_, first_.spec().outputs});
 }
 
 }  // namespace hybrid_trainer

@@ -27,4 +27,35 @@ struct KeyValueCache final : BranchState {
               const kernels::AttentionSpec& heads, const Stream& stream) const;
 };
 
+/// What a mixer with a recurrence keeps of texts, whatever their length: the rows that its
+/// convolution reads again, and the state of its scan.
+class RecurrentState final : public BranchState {
+ public:
+  /// Shapes of all texts: (texts, …).
+  RecurrentState(const Shape& convolution, const Shape& scan, DType dtype, const Stream& stream);
+  void grow(std::int64_t, const Stream&) override {}
+  bool can_rewind() const override { return false; }
+  bool can_keep() const override { return true; }
+  bool can_record() const override { return true; }
+  void keep(std::int64_t text, const Stream& stream) override;
+  void go_back(std::int64_t text, const Stream& stream) override;
+  /// Of one text, (1, …).
+  Tensor convolution(std::int64_t text) const { return convolution_.rows(text, text + 1); }
+  Tensor scan(std::int64_t text) const { return scan_.rows(text, text + 1); }
+  const Tensor& convolutions() const { return convolution_; }
+  const Tensor& scans() const { return scan_; }
+
+ private:
+  Tensor convolution_, scan_;
+  Tensor kept_convolution_, kept_scan_;  // as they were; undefined until something is kept
+};
+
+/// Calls step(first, end, texts) for tokens one after the other, rows [first, end) of all: one of
+/// each text, or one text's in order, so that each has the bits of its coming alone.
+template <class Step>
+void for_each_token(const DecodeTexts& texts, std::int64_t batch, std::int64_t time,
+                    const Step& step) {
+  for (std::int64_t t = 0; t < time; ++t) step(t, t + batch, texts.each.rows(t, t + batch));
+}
+
 }  // namespace hybrid_trainer

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream& stream) {

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+
+#include "hybrid_trainer/core/random.h"
+#include "src/core/threads.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::array kRoleNames{"matrix", "embedding", "head", "vector", "expert", "router"};
@@ -98,6 +103,88 @@ void Parameter::contributed(const Stream& stream) {
   }
   sink_->contributed(*this, stream);
   if (++contributed_ == expected_) sink_->ready(*this, stream);
+}
+
+namespace {
+
+/// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
+template <class Write>
+void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
+  const Tensor value = parameter.home_master();
+  if (value.device().simulated) return;
+  if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
+  const Stream host(MemoryPool::create("host"));
+  const Tensor made = Tensor::empty_like(value, MemoryKind::kWorkspace, host);
+  write(made.data<float>(), made.elements());
+  wait_for_copy(value, made, stream);
+}
+
+/// Each value from draw(key, its index).
+template <class Draw>
+void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
+                   const Draw& draw) {
+  const RandomKey key{seed, 0, hash_of_name(parameter.name())};
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
+    run_each(count, 1 << 14,
+             [&](std::int64_t i) { values[i] = draw(key, static_cast<std::uint64_t>(i)); });
+  });
+}
+
+}  // namespace
+
+std::uint64_t hash_of_name(const std::string& name) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001B3u;
+  return hash;
+}
+
+void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
+                       const Stream& stream) {
+  fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
+    return static_cast<float>(deviation) * random_normal(key, i);
+  });
+}
+
+void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
+                        const Stream& stream) {
+  fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
+    return static_cast<float>(bound) * (2 * to_unit_float(random_word(key, i)) - 1);
+  });
+}
+
+void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream& stream) {
+  fill_by_draws(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
+    return std::log(1 + 15 * to_unit_float(random_word(key, i)));
+  });
+}
+
+void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream) {
+  fill_by_draws(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
+    const double step = 0.001 * std::pow(100.0, to_unit_float(random_word(key, i)));
+    return static_cast<float>(step + std::log(-std::expm1(-step)));
+  });
+}
+
+void initialize_sinusoids(Parameter& parameter, const Stream& stream) {
+  const std::int64_t places = parameter.shape()[0], width = parameter.shape()[1], half = width / 2;
+  if (width % 2 != 0)
+    throw ShapeMismatch(concat(parameter.name(), " is ", parameter.shape().text(),
+                               ", and sines and cosines want an even width"));
+  const double step = std::log(1e4) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t) {
+    for (std::int64_t place = 0; place < places; ++place) {
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(place) * std::exp(-step * static_cast<double>(i));
+        values[place * width + i] = static_cast<float>(std::sin(angle));
+        values[place * width + half + i] = static_cast<float>(std::cos(angle));
+      }
+    }
+  });
+}
+
+void initialize_constant(Parameter& parameter, float value, const Stream& stream) {
+  fill_from_host(parameter, stream,
+                 [&](float* values, std::int64_t count) { std::fill_n(values, count, value); });
 }
 
 }  // namespace hybrid_trainer

@@ -1,12 +1,13 @@
-#include "hybrid_trainer/nn/product_rounding.h"
+#include "kernels/products/product_rounding.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/product_rounding.h"
+#include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr const char* kUpdatesKey = "precision.fp8.magnitudes";

@@ -1,13 +1,135 @@
 #include "hybrid_trainer/nn/segmented_pass.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "hybrid_trainer/kernels/columns.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/language_head.h"
-#include "hybrid_trainer/nn/row_states.h"
+#include "src/core/narrow.h"
 
 namespace hybrid_trainer {
+
+SegmentCarry::Slot& SegmentCarry::of(const void* branch) {
+  const auto [entry, added] = index_.emplace(branch, index_.size());
+  if (added) slots_.resize(std::max(slots_.size(), index_.size()));
+  return slots_[entry->second];
+}
+
+void SegmentCarry::begin(const std::vector<State>& firsts) {
+  end();
+  wants_last_ = true;
+  slots_.resize(std::max(slots_.size(), firsts.size()));
+  for (std::size_t i = 0; i < firsts.size(); ++i) slots_[i].first = firsts[i];
+}
+
+void SegmentCarry::go_on() {
+  for (Slot& slot : slots_) slot = {.first = slot.last};
+}
+
+std::vector<SegmentCarry::State> SegmentCarry::lasts() const {
+  std::vector<State> states;
+  for (const Slot& slot : slots_) states.push_back(slot.last);
+  return states;
+}
+
+void SegmentCarry::save_firsts(ActivationTape& tape, const Stream& stream) const {
+  for (const Slot& slot : slots_) {
+    tape.save({ActivationRole::kBlockInput, slot.first.rows}, stream);
+    tape.save({ActivationRole::kBlockInput, slot.first.scan}, stream);
+  }
+}
+
+void SegmentCarry::begin_backward() { end(); }
+
+void SegmentCarry::take_firsts(ActivationTape& tape, const Stream& stream) {
+  for (std::size_t i = slots_.size(); i-- > 0;) {
+    slots_[i].first.scan = tape.take(stream);
+    slots_[i].first.rows = tape.take(stream);
+  }
+}
+
+void SegmentCarry::go_back() {
+  for (Slot& slot : slots_) slot = {.dlast = slot.dfirst};
+}
+
+void SegmentCarry::end() {
+  for (Slot& slot : slots_) slot = {};
+  place_ = {};
+  wants_last_ = false;
+}
+
+namespace {
+
+Tensor in_dtype(const Tensor& rows, DType dtype, const Stream& stream) {
+  if (!rows || rows.dtype() == dtype) return rows;
+  Tensor cast = Tensor::empty(rows.shape(), dtype, MemoryKind::kActivations, stream);
+  kernels::cast(cast, rows, stream);
+  return cast;
+}
+
+/// The rows of `part` become rows from `first` on of `whole`, which has `all`.
+void put(Tensor& whole, const Tensor& part, std::int64_t first, std::int64_t all,
+         const Stream& stream) {
+  if (!part) return;
+  Shape shape{all};
+  for (int i = 1; i < part.shape().rank(); ++i) shape.append(part.size(i));
+  if (!whole || whole.shape() != shape || whole.dtype() != part.dtype())
+    whole = Tensor::empty(shape, part.dtype(), MemoryKind::kActivations, stream);
+  copy(whole.rows(first, first + part.size(0)), part, stream);
+}
+
+Tensor some(const Tensor& whole, std::int64_t first, std::int64_t count) {
+  return whole ? whole.rows(first, first + count) : Tensor{};
+}
+
+}  // namespace
+
+std::vector<SegmentCarry::State> RowStates::firsts(std::int64_t first, std::int64_t count,
+                                                   DType dtype, const Stream& stream) const {
+  std::vector<SegmentCarry::State> states;
+  for (const SegmentCarry::State& all : now_)
+    states.push_back(
+        {in_dtype(some(all.rows, first, count), dtype, stream), some(all.scan, first, count)});
+  return states;
+}
+
+void RowStates::remember(std::int64_t first, const std::vector<SegmentCarry::State>& lasts,
+                         const Stream& stream) {
+  const MemoryLabel label("carried states");
+  next_.resize(lasts.size());
+  for (std::size_t i = 0; i < lasts.size(); ++i) {
+    put(next_[i].rows, lasts[i].rows, first, all_, stream);
+    put(next_[i].scan, lasts[i].scan, first, all_, stream);
+  }
+}
+
+void RowStates::commit() { std::swap(now_, next_); }
+
+void RowStates::save(State& state) const {
+  state.integers["carried.branches"] = std::ssize(now_);
+  for (std::size_t i = 0; i < now_.size(); ++i) {
+    if (now_[i].rows) state.tensors[concat("carried.", i, ".rows")] = now_[i].rows;
+    if (now_[i].scan) state.tensors[concat("carried.", i, ".scan")] = now_[i].scan;
+  }
+}
+
+void RowStates::load(const State& state, const Stream& stream) {
+  now_.clear();
+  now_.resize(narrow<std::uint16_t>(state.integer("carried.branches"), "carried.branches"));
+  const auto read = [&](const std::string& name) {
+    const auto found = state.tensors.find(name);
+    if (found == state.tensors.end()) return Tensor{};
+    const Tensor there = Tensor::empty_like(found->second, MemoryKind::kActivations, stream);
+    wait_for_copy(there, found->second, stream);
+    return there;
+  };
+  for (std::size_t i = 0; i < now_.size(); ++i)
+    now_[i] = {read(concat("carried.", i, ".rows")), read(concat("carried.", i, ".scan"))};
+}
+
 namespace {
 
 /// Tokens [begin, end) of each sequence of a batch, whose loss is divided as the whole's. Shares

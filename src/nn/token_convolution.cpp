@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/kernels/columns.h"
-#include "hybrid_trainer/nn/initialization.h"
-#include "src/nn/recurrent_state.h"
+#include "hybrid_trainer/kernels/indexing.h"
+#include "hybrid_trainer/nn/parameter.h"
+#include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {
 

@@ -1,16 +1,16 @@
-#include "hybrid_trainer/observability/console_sink.h"
+#include "src/observability/console_sink.h"
 
 #include <sys/ioctl.h>
-
 #include <algorithm>
 #include <ostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/terminal_text.h"
 #include "hybrid_trainer/observability/run_summary.h"
+#include "src/core/messages.h"
+#include "src/files/escaped_text.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr double kSecondsBetweenRewrites = 0.1;

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/curves.h"
+#include "src/observability/curves.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -7,9 +7,10 @@
 #include <limits>
 #include <numeric>
 
-#include "hybrid_trainer/files/pretty_json.h"
+#include "src/files/json.h"
 
 namespace hybrid_trainer {
+
 namespace json = boost::json;
 namespace {
 

@@ -3,12 +3,12 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/files/utf8.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/files/text.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::size_t kMostShown = 300;  // bytes of a text on the console

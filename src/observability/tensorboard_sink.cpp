@@ -1,26 +1,278 @@
-#include "hybrid_trainer/observability/tensorboard_sink.h"
+#include "src/observability/tensorboard_sink.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/folder.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "src/observability/tensorboard_events.h"
+#include "hybrid_trainer/observability/step_record.h"
+#include "src/files/output_file.h"
+#include "src/files/text.h"
+#include "src/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78;
+
+/// The remainder of each byte.
+constexpr std::array<std::uint32_t, 256> remainders() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
+    std::uint32_t rest = byte;
+    for (int bit = 0; bit < 8; ++bit)
+      rest = (rest >> 1) ^ ((rest & 1) != 0 ? kReflectedPolynomial : 0);
+    table[byte] = rest;
+  }
+  return table;
+}
+
+constexpr std::array<std::uint32_t, 256> kRemainders = remainders();
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  std::uint32_t rest = 0xFFFFFFFF;
+  for (const char byte : bytes)
+    rest = (rest >> 8) ^ kRemainders[(rest ^ static_cast<unsigned char>(byte)) & 0xFF];
+  return ~rest;
+}
+
+namespace {
+
+/// A message in the wire format of Protocol Buffers, built field by field.
+class ProtobufMessage {
+ public:
+  ProtobufMessage& integer(int field, std::int64_t value);
+  ProtobufMessage& real(int field, double value);
+  ProtobufMessage& short_real(int field, float value);
+  /// A text, bytes, or a message within this one.
+  ProtobufMessage& bytes(int field, std::string_view value);
+  ProtobufMessage& message(int field, const ProtobufMessage& value) {
+    return bytes(field, value.text());
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  enum class Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+  void key(int field, Wire wire);
+  void varint(std::uint64_t value);
+  std::string text_;
+};
+
+/// Appends the lowest `count` bytes of a number, the least significant first.
+void append_little_endian(std::string& text, std::uint64_t value, int count) {
+  for (int i = 0; i < count; ++i) text += static_cast<char>((value >> (8 * i)) & 0xFF);
+}
+
+void ProtobufMessage::varint(std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) text_ += static_cast<char>((value & 0x7F) | 0x80);
+  text_ += static_cast<char>(value);
+}
+
+void ProtobufMessage::key(int field, Wire wire) {
+  varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
+}
+
+ProtobufMessage& ProtobufMessage::integer(int field, std::int64_t value) {
+  key(field, Wire::kVarint);
+  varint(static_cast<std::uint64_t>(value));
+  return *this;
+}
+
+ProtobufMessage& ProtobufMessage::real(int field, double value) {
+  key(field, Wire::kFixed64);
+  append_little_endian(text_, std::bit_cast<std::uint64_t>(value), 8);
+  return *this;
+}
+
+ProtobufMessage& ProtobufMessage::short_real(int field, float value) {
+  key(field, Wire::kFixed32);
+  append_little_endian(text_, std::bit_cast<std::uint32_t>(value), 4);
+  return *this;
+}
+
+ProtobufMessage& ProtobufMessage::bytes(int field, std::string_view value) {
+  key(field, Wire::kBytes);
+  varint(value.size());
+  text_.append(value);
+  return *this;
+}
+
+}  // namespace
+
+/// Turns a run's records into the records of a TensorBoard event file: a length, the event, and a
+/// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
+class TensorBoardEvents {
+ public:
+  /// `begin`: of the run, in seconds since 1970.
+  explicit TensorBoardEvents(double begin) : begin_(begin) {}
+  double begin() const { return begin_; }
+  /// What a file starts with: its version, the word that all that was read before is void, and the
+  /// run's settings as text at step 0.
+  std::string preface(const std::string& settings) const;
+  /// One event with every number that the record has. Its time is the run's begin and the seconds
+  /// of all records so far.
+  std::string of(const StepRecord& record);
+
+ private:
+  double begin_;
+  double seconds_ = 0;
+};
+
+/// The first record of a file.
+struct EventFileStart {
+  double begin = 0;       // of the run
+  std::size_t bytes = 0;  // of the record, which without the others makes a file of no steps
+};
+
+namespace {
+
+constexpr const char* kWriter = "hybrid_trainer";
+
+/// Field numbers of Event and of what it holds.
+struct EventField {
+  static constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession = 7,
+                       kSource = 10;
+};
+struct ValueField {
+  static constexpr int kTag = 1, kSimple = 2, kTensor = 8, kMetadata = 9;
+};
+
+std::uint32_t masked_checksum(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8;
+}
+
+std::string framed(const ProtobufMessage& event) {
+  std::string out;
+  append_little_endian(out, event.text().size(), 8);
+  append_little_endian(out, masked_checksum(out), 4);
+  out += event.text();
+  append_little_endian(out, masked_checksum(event.text()), 4);
+  return out;
+}
+
+/// A tensor of one string, which TensorBoard's text plug-in shows.
+ProtobufMessage text_value(const char* tag, const std::string& text) {
+  constexpr std::int64_t kStringType = 7;
+  const auto size = ProtobufMessage().integer(1, 1);
+  const auto shape = ProtobufMessage().message(2, size);
+  const auto plugin = ProtobufMessage().bytes(1, "text");
+  return ProtobufMessage()
+      .bytes(ValueField::kTag, tag)
+      .message(ValueField::kTensor,
+               ProtobufMessage().integer(1, kStringType).message(2, shape).bytes(8, text))
+      .message(ValueField::kMetadata, ProtobufMessage().message(1, plugin));
+}
+
+class SummaryMaker {
+ public:
+  void number(const char* tag, double value) {
+    if (!std::isfinite(value)) return;  // metrics.jsonl has null
+    summary_.message(1, ProtobufMessage()
+                            .bytes(ValueField::kTag, tag)
+                            .short_real(ValueField::kSimple, static_cast<float>(value)));
+  }
+  void number(const char* tag, const std::optional<double>& value) {
+    if (value) number(tag, *value);
+  }
+  void text(const char* tag, const std::string& text) {
+    if (!text.empty()) summary_.message(1, text_value(tag, text));
+  }
+  const ProtobufMessage& summary() const { return summary_; }
+
+ private:
+  ProtobufMessage summary_;
+};
+
+ProtobufMessage event_at(double wall_time, std::int64_t step) {
+  ProtobufMessage event;
+  event.real(EventField::kWallTime, wall_time);
+  if (step != 0) event.integer(EventField::kStep, step);
+  return event;
+}
+
+/// Text that TensorBoard shows as it is: it takes text for Markdown. Protocol buffers hold UTF-8.
+std::string as_code(const std::string& text) {
+  std::string code = "    ";
+  for (const char c : well_formed_utf8(text)) {
+    code += c;
+    if (c == '\n') code += "    ";
+  }
+  return code;
+}
+
+}  // namespace
+
+std::string TensorBoardEvents::preface(const std::string& settings) const {
+  constexpr std::int64_t kStart = 1;
+  auto version = event_at(begin_, 0);
+  version.bytes(EventField::kFileVersion, "brain.Event:2")
+      .message(EventField::kSource, ProtobufMessage().bytes(1, kWriter));
+  auto restart = event_at(begin_, 0);
+  restart.message(EventField::kSession, ProtobufMessage().integer(1, kStart));
+  SummaryMaker summary;
+  summary.text("configuration", as_code(settings));
+  auto configuration = event_at(begin_, 0);
+  configuration.message(EventField::kSummary, summary.summary());
+  return framed(version) + framed(restart) + framed(configuration);
+}
+
+std::string TensorBoardEvents::of(const StepRecord& record) {
+  if (std::isfinite(record.seconds)) seconds_ += record.seconds;
+  SummaryMaker summary;
+  summary.number("loss/train", record.loss);
+  summary.number("loss/validation", record.validation_loss);
+  summary.number("loss/validation_of_average", record.average_validation_loss);
+  summary.number("loss/predicted", record.predicted_loss);
+  summary.number("learning_rate", record.learning_rate);
+  summary.number("gradient_norm", record.gradient_norm);
+  summary.number("tokens_per_second", record.tokens_per_second);
+  summary.number("memory/device_peak_bytes", static_cast<double>(record.device_memory.peak_total));
+  summary.number("memory/host_bytes", static_cast<double>(record.host_memory.live_total));
+  summary.number("phase", static_cast<double>(record.phase));
+  summary.number("predictions/kept_fraction", record.kept_fraction);
+  summary.number("predictions/confidence", record.confidence);
+  summary.number("cost", record.cost);
+  if (!record.event.empty()) summary.text("decisions", as_code(record.event));
+  auto event = event_at(begin_ + seconds_, record.step);
+  event.message(EventField::kSummary, summary.summary());
+  return framed(event);
+}
+
+/// Of a file that starts with these bytes; none where TensorBoardEvents did not write it.
+std::optional<EventFileStart> start_of_events(std::string_view start) {
+  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // of the time: its key and 8 bytes
+  if (start.size() < kHeader + kTime) return {};
+  std::uint64_t length = 0, time = 0;
+  for (std::size_t i = 8; i-- > 0;) {
+    length = length << 8 | static_cast<unsigned char>(start[i]);
+    time = time << 8 | static_cast<unsigned char>(start[kHeader + 1 + i]);
+  }
+  const std::string_view event = start.substr(kHeader, length);
+  const char key = static_cast<char>(EventField::kWallTime << 3 | 1);
+  if (event.size() < length || event.size() < kTime || event.front() != key ||
+      event.find(kWriter) == event.npos)
+    return {};
+  return EventFileStart{std::bit_cast<double>(time), kHeader + event.size() + kFooter};
+}
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "hybrid_trainer/kernels/shared_moment_update.h"
+#include "kernels/updates/optimizer_update.h"
 
 namespace hybrid_trainer {
 

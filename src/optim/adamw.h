@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "kernels/updates/optimizer_update.h"
 #include "src/optim/optimizer_state.h"
 #include "src/optim/update_predictor.h"
 

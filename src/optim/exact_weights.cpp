@@ -1,14 +1,126 @@
 #include "src/optim/exact_weights.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_source.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
-#include "src/optim/optimizer_groups.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/core/tensor.h"
+#include "src/optim/make_optimizer.h"
 
 namespace hybrid_trainer {
+
+void wait_and_take(const Tensor& to, const State& state, const std::string& name,
+                   const Stream& stream) {
+  const Tensor& from = state.tensor(name);
+  if (from.shape() != to.shape() || from.dtype() != to.dtype()) {
+    throw DataError(concat("the checkpoint's ", name, " is ", name_of(from.dtype()), " ",
+                           from.shape().text(), ", want ", name_of(to.dtype()), " ",
+                           to.shape().text(),
+                           "; go on with the run's own phases and mixed_precision"));
+  }
+  wait_for_copy(to, from, stream);
+}
+
+void SentGradients::allocate(const Shape& shape, std::int64_t lag, const Stream& host,
+                             const Stream& device) {
+  lag_ = lag;
+  const auto fill = [&](std::vector<Tensor>& gradients, std::int64_t count, const Stream& where) {
+    while (std::ssize(gradients) < count)
+      gradients.push_back(Tensor::empty(shape, DType::kF32, MemoryKind::kGradients, where));
+  };
+  fill(sent_, 2 * lag - 1, host);
+  fill(here_, lag - 1, device);
+  has_sent_.resize(sent_.size(), 0);
+}
+
+void SentGradients::free() {
+  sent_.clear();
+  here_.clear();
+}
+
+void SentGradients::send(const Tensor& gradient, std::int64_t step, const Stream& stream) {
+  has_sent_[place(step)] = gradient ? 1 : 0;
+  if (!gradient) return;
+  copy_or_wait(sent_[place(step)], gradient, stream);
+  if (lag_ > 1) copy_or_wait(kept_here(step), gradient, stream);
+}
+
+Tensor SentGradients::on_host(std::int64_t step) const {
+  return has_sent_[place(step)] != 0 ? sent_[place(step)] : Tensor{};
+}
+
+Tensor SentGradients::on_device(std::int64_t step) const {
+  return on_host(step) ? here_[static_cast<std::size_t>(step) % here_.size()] : Tensor{};
+}
+
+std::int64_t SentGradients::oldest_before(std::int64_t step) const {
+  return std::max<std::int64_t>(0, step - lag_ + 1);
+}
+
+std::string SentGradients::key_at(std::int64_t step, const std::string& key) const {
+  return concat("speculation.gradient.", place(step), ".", key);
+}
+
+void SentGradients::save(State& state, const std::string& key, std::int64_t step) const {
+  for (std::int64_t one = oldest_before(step); one < step; ++one)
+    if (on_host(one)) state.tensors[key_at(one, key)] = on_host(one);
+}
+
+void SentGradients::wait_and_load(const State& state, const std::string& key, std::int64_t step,
+                                  const Stream& host, const Stream& device) {
+  for (std::int64_t one = oldest_before(step); one < step; ++one) {
+    const std::string name = key_at(one, key);
+    has_sent_[place(one)] = state.tensors.contains(name) ? 1 : 0;
+    if (!on_host(one)) continue;
+    wait_and_take(sent_[place(one)], state, name, host);
+    wait_for_copy(kept_here(one), sent_[place(one)], device);
+  }
+}
+
+Tensor ExactStorage::acquire(DType dtype, const Stream& stream) {
+  if (dtype == DType::kF32) return here_ ? here_ : home_;
+  scratch_ = Tensor::empty(home_.shape(), dtype, MemoryKind::kWorkspace, stream);
+  return scratch_;
+}
+
+void ExactStorage::release(DType dtype, Use, const Stream&) noexcept {
+  if (dtype != DType::kF32) scratch_ = {};
+}
+
+std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most) {
+  constexpr std::int64_t kPageElements = 2048;
+  const std::int64_t rows = parameter.shape()[0], width = parameter.elements() / rows;
+  if (parameter.elements() <= most) return {0, rows};
+  const std::int64_t aligned = kPageElements / std::gcd(width, kPageElements);
+  std::int64_t step = std::max<std::int64_t>(1, most / width);
+  if (step > aligned) step -= step % aligned;
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t row = 0; row < rows; row += step) cuts.push_back(row);
+  cuts.push_back(rows);
+  return cuts;
+}
+
+AtHand::AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host) : weight_(weight) {
+  const MemoryLabel label(weight.parameter->name());
+  const auto bring = [&](const Tensor& home) -> const Tensor& {
+    return held_.emplace_back(home, Use::kChange, host, prefetcher != nullptr, prefetcher);
+  };
+  master_ = bring(weight.storage->home_master());
+  std::vector<Tensor> state;
+  for (const Tensor* tensor : weight.state) state.push_back(bring(*tensor));
+  for (std::size_t i = 0; i < state.size(); ++i)
+    homes_.push_back(std::exchange(*weight.state[i], state[i]));
+  weight.storage->stand_in(master_);
+}
+
+AtHand::~AtHand() {
+  weight_.storage->stand_in({});
+  for (std::size_t i = 0; i < homes_.size(); ++i) *weight_.state[i] = homes_[i];
+}
 
 ExactWeights::ExactWeights(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                            const SpeculationSettings& settings, const Stream& device,

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Fraction of the way from `begin` to `end` done at `step`, in [0, 1].

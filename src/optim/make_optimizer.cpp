@@ -1,15 +1,165 @@
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "src/core/messages.h"
 #include "src/optim/experiments/slow_nesterov.h"
-#include "src/optim/optimizer_groups.h"
 #include "src/optim/optimizer_kinds.h"
 
 namespace hybrid_trainer {
+
+namespace {
+
+bool matches(const OptimizerGroupConfig& group, const Parameter& parameter) {
+  return group.match == name_of(parameter.role()) || matches_pattern(parameter.name(), group.match);
+}
+
+/// Position of the group that the parameter is in; that of the end for the rest.
+std::size_t group_of(const Parameter& parameter, const std::vector<OptimizerGroupConfig>& groups,
+                     std::vector<std::string>& problems) {
+  std::size_t found = groups.size();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!matches(groups[i], parameter)) continue;
+    if (found < groups.size()) {
+      problems.push_back(concat("optimizer.groups[", i, "].match: \"", groups[i].match,
+                                "\" matches ", parameter.name(), ", which \"", groups[found].match,
+                                "\" of groups[", found, "] has; want each weight in one group"));
+      break;
+    }
+    found = i;
+  }
+  return found;
+}
+
+void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
+                   const std::vector<bool>& matched, std::vector<std::string>& problems) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (matched[i]) continue;
+    problems.push_back(concat("optimizer.groups[", i, "].match: \"", groups[i].match,
+                              "\" matches no weight", name_hint(groups[i].match, role_names())));
+  }
+}
+
+/// Splits off what the group's optimizer does not take. `explicitly`: the group itself names it.
+void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, bool explicitly,
+               const std::vector<Parameter*>& parameters, std::span<const OptimizerKind> kinds) {
+  OptimizerGroup taken{group.kind, group.config, {}}, rest = taken;
+  for (const std::size_t member : group.members) {
+    const Parameter& parameter = *parameters[member];
+    const bool fits = group.kind->rest == nullptr || (parameter.shape().rank() == 2 &&
+                                                      (explicitly || is_matrix(parameter.role())));
+    (fits ? taken : rest).members.push_back(member);
+  }
+  if (!taken.members.empty()) to.push_back(std::move(taken));
+  if (rest.members.empty()) return;
+  rest.config.name = group.kind->rest;
+  rest.kind = &named_row(kinds, "optimizer.name", rest.config.name);
+  to.push_back(std::move(rest));
+}
+
+}  // namespace
+
+std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
+                                             const std::vector<Parameter*>& parameters,
+                                             std::span<const OptimizerKind> kinds) {
+  std::vector<OptimizerGroup> groups;
+  const auto add = [&](const OptimizerGroupConfig& group) {
+    const OptimizerConfig own = config.of(group);
+    groups.push_back({&named_row(kinds, "optimizer.name", own.name), own, {}});
+  };
+  for (const OptimizerGroupConfig& group : config.groups) add(group);
+  add({});
+  std::vector<bool> matched(groups.size(), false);
+  std::vector<std::string> problems;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::size_t group = group_of(*parameters[i], config.groups, problems);
+    groups[group].members.push_back(i);
+    matched[group] = true;
+  }
+  if (problems.empty()) collect_empty(config.groups, matched, problems);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  std::vector<OptimizerGroup> made;
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    add_group(made, groups[i], i < config.groups.size() && config.groups[i].name.has_value(),
+              parameters, kinds);
+  return made;
+}
+
+static float rate_of(const GroupedOptimizer::Part& part, float learning_rate) {
+  return static_cast<float>(part.rate_factor * static_cast<double>(learning_rate));
+}
+
+GroupedOptimizer::GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
+                                   const StateHome& home)
+    : parameters_(std::move(parameters)),
+      parts_(std::move(parts)),
+      copies_(home.copies),
+      places_(parameters_.size()) {
+  for (const Part& part : parts_) {
+    for (std::size_t i = 0; i < part.members.size(); ++i) places_[part.members[i]] = {&part, i};
+  }
+}
+
+void GroupedOptimizer::begin_step(const Stream& stream) {
+  if (copies_.pages) copies_.pages->begin_update(stream);
+  if (copies_.prefetcher) copies_.prefetcher->begin_pass();
+  for (const Part& part : parts_) part.optimizer->begin_step(stream);
+  ++steps_;
+}
+
+void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                                     const Stream& stream) {
+  const Place& place = places_[index];
+  place.part->optimizer->update_weight(place.member, rate_of(*place.part, learning_rate),
+                                       gradient_scale, stream);
+}
+
+/// Copies of state come and go in the order of the parameters.
+void GroupedOptimizer::update_weights(float learning_rate, float gradient_scale,
+                                      const Stream& stream) {
+  if (copies_.pages || copies_.prefetcher)
+    return Optimizer::update_weights(learning_rate, gradient_scale, stream);
+  for (const Part& part : parts_)
+    part.optimizer->update_weights(rate_of(part, learning_rate), gradient_scale, stream);
+}
+
+void GroupedOptimizer::end_step(const Stream& stream) {
+  for (const Part& part : parts_) part.optimizer->end_step(stream);
+  if (copies_.prefetcher) copies_.prefetcher->settle();
+  if (copies_.pages) copies_.pages->end_update(*stream.pool());
+}
+
+void GroupedOptimizer::write_momentum_directions(const std::vector<Tensor>& directions,
+                                                 float learning_rate, const Stream& stream) {
+  require_directions(directions, parameters_);
+  for (const Part& part : parts_) {
+    std::vector<Tensor> own;
+    for (const std::size_t member : part.members) own.push_back(directions[member]);
+    part.optimizer->write_momentum_directions(own, rate_of(part, learning_rate), stream);
+  }
+}
+
+bool GroupedOptimizer::leave_device(const Stream& stream) {
+  return copies_.pages && copies_.pages->leave(stream);
+}
+
+void GroupedOptimizer::visit_state(const StateVisitor& visit) {
+  for (const Part& part : parts_) part.optimizer->visit_state(visit);
+}
+
+void GroupedOptimizer::set_orthogonalization_period(std::int64_t steps) {
+  for (const Part& part : parts_) part.optimizer->set_orthogonalization_period(steps);
+}
+
+void GroupedOptimizer::set_steps_taken(std::int64_t steps) {
+  steps_ = steps;
+  for (const Part& part : parts_) part.optimizer->set_steps_taken(steps);
+}
+
 namespace {
 
 template <class T>

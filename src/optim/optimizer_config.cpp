@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Of an optimizer that there is.

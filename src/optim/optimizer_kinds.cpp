@@ -6,11 +6,11 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/optim/adafactor.h"
 #include "src/optim/adamw.h"
-#include "src/optim/lion.h"
+#include "src/optim/momentum_optimizers.h"
 #include "src/optim/muon.h"
-#include "src/optim/sgd.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 template <class T>

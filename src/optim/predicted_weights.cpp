@@ -1,13 +1,14 @@
-#include "hybrid_trainer/optim/predicted_weights.h"
+#include "src/optim/predicted_weights.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/optim/optimizer_groups.h"
+#include "src/optim/make_optimizer.h"
 #include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Enough of a weight to tell how far its prediction is off.

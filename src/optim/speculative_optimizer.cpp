@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "src/optim/experiments/selective_updates.h"
-#include "src/optim/forecast_updates.h"
-#include "src/optim/rounded_updates.h"
+#include "src/optim/late_updates.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 using Parameters = std::vector<Parameter*>;

@@ -1,10 +1,10 @@
 #include "src/optim/update_predictor.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "src/optim/forecast_parts.h"
 #include "src/optim/optimizer_kinds.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// Nothing is predicted: the last exact weights.

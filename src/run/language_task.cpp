@@ -1,26 +1,147 @@
 #include "src/run/language_task.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
 
-#include "hybrid_trainer/core/shell_word.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/gguf_weights.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/hugging_face/token_ids.h"
-#include "hybrid_trainer/io/checksum.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/generation/text_generation.h"
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
-#include "hybrid_trainer/run_folder/model_card.h"
-#include "hybrid_trainer/run_folder/run_export.h"
-#include "src/run/language_settings.h"
-#include "src/run/run_tokenizer.h"
-#include "src/run_folder/run_base.h"
+#include "hybrid_trainer/run/task.h"
+#include "memory/quantized_weight.h"
+#include "src/config/stretches.h"
+#include "src/core/messages.h"
+#include "src/files/checksum.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/optim/make_optimizer.h"
+#include "src/run/model_card.h"
+#include "src/run/run_export.h"
+#include "src/run/run_files.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
+
 namespace {
+
+constexpr std::int64_t kSampleTokens = 120;
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of_data(const std::filesystem::path& data,
+                                             std::int64_t vocabulary) {
+  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(data);
+  if (tokenizer->least_table() <= vocabulary) return tokenizer;
+  throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
+                         " tokens, want at most model.vocabulary, ", vocabulary,
+                         "; make the data anew with hybrid prepare"));
+}
+
+bool begins_with_another_tokenizer(const std::optional<std::filesystem::path>& init_from,
+                                   const Tokenizer* of_data) {
+  if (!init_from || of_data == nullptr) return false;
+  try {
+    return !load_tokenizer(*init_from)->has_tokens_of(*of_data);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
+                        DType dtype) {
+  if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
+  std::string text;
+  GenerationSettings generation{.tokens = kSampleTokens};
+  generation.sampling.temperature = 0.8f;
+  try {
+    if (dtype == DType::kBF16) {
+      model.visit_parameters([&](Parameter& weight) { weight.compute_in(dtype, stream); });
+    }
+    generate_text(
+        model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
+        dtype);
+  } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
+    return "";
+  }
+  return text;
+}
+
+namespace {
+
+std::string model_line(const ModelFamily& family, const ModelConfig& model,
+                       std::int64_t parameters) {
+  const bool has_heads =
+      std::find(family.keys.begin(), family.keys.end(), "heads") != family.keys.end();
+  return concat(family.title, ", ", units::millions(parameters), " parameters: ", model.layers,
+                " layers, ", has_heads ? concat(model.heads, " heads, ") : "", "width ",
+                model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
+                model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
+}
+
+/// How much of the matrices a file's blocks hold.
+std::string blocks_text(LossModel& model) {
+  double all = 0, in_blocks = 0;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.trainable() || parameter.role() == Role::kVector) return;
+    const auto elements = static_cast<double>(parameter.elements());
+    all += elements;
+    in_blocks += dynamic_cast<QuantizedWeight*>(&parameter.storage()) != nullptr ? elements : 0;
+  });
+  if (in_blocks == all) return "the file's own blocks";
+  return concat("the file's own blocks, ", std::llround(100 * (1 - in_blocks / all)),
+                " % of them in f32, since the file has no blocks for these");
+}
+
+/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
+std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
+  if (!lora.is_on()) return has_parts ? "of parts, see below" : "none";
+  std::int64_t trained = 0;
+  for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
+  return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
+                ": ", units::millions(trained), " weights are trained beside frozen ones in ",
+                lora.base == kFileBase ? blocks_text(model) : lora.base);
+}
+
+std::string batch_line(const HybridTrainerConfig& config) {
+  const std::int64_t parts = config.gradient_accumulation.micro_batches;
+  std::string before;
+  const std::vector<Stretch> stretches = Stretches(config).all();
+  for (std::size_t i = 0; i + 1 < stretches.size(); ++i)
+    before += concat(text_of(stretches[i]), " until step ", stretches[i + 1].first_step, ", then ");
+  return concat(
+      before, config.effective_batch(), " sequences of ", config.data.sequence_length,
+      " tokens a step",
+      parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
+}
+
+/// "masked: the loss is of 10 of 64 tokens".
+std::string objective_line(const HybridTrainerConfig& config) {
+  if (config.prefers())
+    return concat(config.objective, ": the loss is of pairs of answers, beta ",
+                  brief(config.preference_beta));
+  const std::int64_t length = config.data.sequence_length;
+  return concat("masked: the loss is of ", masked_tokens(config.mask_share, length), " of the ",
+                length, " tokens of a sequence, which both sides tell");
+}
+
+/// What the user is shown of a language model, its adapters, its data and its batches, line by line.
+/// `data`: the text of that line.
+std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
+                                         const ModelFamily& family, const std::string& data,
+                                         LossModel& model) {
+  std::vector<NamedText> settings{
+      {"model", model_line(family, config.model, model.parameter_count())},
+      {"adapters", adapters_line(config.lora, config.has_adapters(), model)},
+      {"data", data},
+      {"batch", batch_line(config)}};
+  if (config.masks() || config.prefers())
+    settings.emplace_back("objective", objective_line(config));
+  return settings;
+}
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 

@@ -5,21 +5,20 @@
 #include <cstring>
 #include <filesystem>
 
-#include "hybrid_trainer/core/batch_upload.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
-#include "hybrid_trainer/io/checksum.h"
-#include "hybrid_trainer/run_folder/run_files.h"
-#include "src/run_folder/run_base.h"
+#include "src/files/checksum.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/run/run_files.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::size_t kMostReferenceBytes = std::size_t{16} << 30;

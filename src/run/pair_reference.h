@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "hybrid_trainer/fine_tuning/packed_rows.h"
-#include "hybrid_trainer/nn/loss_model.h"
-#include "hybrid_trainer/run/example_data.h"
+#include "hybrid_trainer/nn/network.h"
+#include "src/data/examples/packed_rows.h"
+#include "src/run/language_data.h"
 #include "src/run/run_ranks.h"
 
 namespace hybrid_trainer {

@@ -4,19 +4,18 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/device.h"
-#include "hybrid_trainer/core/machine_memory.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/shell_word.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/observability/memory_shortage_json.h"
-#include "hybrid_trainer/planning/device_memory.h"
-#include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/run_folder/run_files.h"
-#include "src/planning/chosen_device_map.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/files/output_file.h"
+#include "src/observability/memory_reports.h"
+#include "src/run/run_files.h"
+#include "src/trainer/planning/device_memory.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// What the device has left for a run that was given no budget.

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/files/run_directory.h"
 
 namespace hybrid_trainer {
 

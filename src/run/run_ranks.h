@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "hybrid_trainer/data/batch_loader.h"
-#include "hybrid_trainer/distributed/communicator.h"
-#include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/io/run_directory.h"
-#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/files/run_directory.h"
+#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/run_summary.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "hybrid_trainer/run_folder/run_files.h"
-#include "src/sharding/rank_pace.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/distributed/communicator.h"
+#include "src/generation/evaluation.h"
+#include "src/run/run_files.h"
+#include "src/trainer/sharding/rank_links.h"
 
 namespace hybrid_trainer {
 
@@ -87,5 +87,20 @@ class RunRanks {
   double computed_ = 0;                   // seconds of the last step; 0: not known
   bool has_heard_ = false;                // since that
 };
+
+// Collectives that throw UsageError where ranks differ. It names the first difference, and the rank
+// that differs from most others, or, where there are no most, from the first rank.
+
+/// Of ranks that were not called alike, or are not the same program.
+void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume);
+/// Of ranks that found another configuration or machine than the others, or other `facts` of the task.
+void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
+                             std::vector<NamedText> facts);
+/// Of ranks that begin after different steps, or with different weights. Blocks.
+void check_same_start(const RunRanks& ranks, std::int64_t steps_done, LossModel& model,
+                      const Stream& stream);
+/// Throws RankLost where ranks that should have the same weights do not. Blocks.
+void check_same_weights(const RunRanks& ranks, std::int64_t steps_done, LossModel& model,
+                        const Stream& stream);
 
 }  // namespace hybrid_trainer

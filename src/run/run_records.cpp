@@ -1,12 +1,11 @@
 #include "src/run/run_records.h"
 
 #include <unistd.h>
-
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/observability/report.h"
+#include "src/files/output_file.h"
+#include "src/observability/report.h"
 
 namespace hybrid_trainer {
 

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/io/run_directory.h"
-#include "hybrid_trainer/observability/console_sink.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/observability/memory_timeline.h"
+#include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/observability/model_texts.h"
 #include "hybrid_trainer/observability/run_summary.h"
-#include "hybrid_trainer/observability/tensorboard_sink.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "src/observability/console_sink.h"
+#include "src/observability/jsonl_sink.h"
+#include "src/observability/memory_reports.h"
+#include "src/observability/tensorboard_sink.h"
 
 namespace hybrid_trainer {
 

@@ -4,24 +4,37 @@
 #include <ostream>
 
 #include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/config/rank_checks.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/processor.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/output_folder.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/planning/device_memory.h"
-#include "hybrid_trainer/planning/memory_savings.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "hybrid_trainer/run/task.h"
 #include "src/config/config_changes.h"
-#include "src/run/rank_agreement.h"
-#include "src/run/resolved_config.h"
+#include "src/config/config_checks.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/checkpoint.h"
+#include "src/files/config_fields.h"
+#include "src/files/output_file.h"
+#include "src/run/run_files.h"
+#include "src/run/run_ranks.h"
+#include "src/run/run_settings.h"
 #include "src/run/training_loop.h"
-#include "src/sharding/rank_links.h"
+#include "src/trainer/planning/device_memory.h"
+#include "src/trainer/planning/memory_breakdown.h"
 #include "src/trainer/settings_table.h"
+#include "src/trainer/sharding/rank_links.h"
 
 namespace hybrid_trainer {
+
+void Task::write_files(const RunPaths& own, const RunPaths&, const HybridTrainerConfig& config,
+                       bool) const {
+  write_run_config(own, config);
+}
+
+std::vector<NamedText> Task::settings(const HybridTrainerConfig& config, LossModel& model) const {
+  return {{"model", concat(units::grouped(model.parameter_count()), " parameters")},
+          {"batch", concat(config.effective_batch(), " examples a step")}};
+}
+
 namespace {
 
 /// Throws ConfigError where training.steps are less than what a resumed trainer has done.

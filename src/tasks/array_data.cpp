@@ -1,15 +1,15 @@
-#include "src/tasks/array_data.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/images/npy_file.h"
-#include "hybrid_trainer/io/checksum.h"
+#include "src/data/images/npy_file.h"
+#include "src/files/checksum.h"
+#include "src/tasks/network_data.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {

@@ -1,9 +1,6 @@
-#include "hybrid_trainer/tasks/network_data.h"
+#include "src/tasks/network_data.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "src/tasks/picture_data.h"
-#include "src/tasks/series_data.h"
-#include "src/tasks/synthetic_data.h"
 
 namespace hybrid_trainer {
 

@@ -1,12 +1,12 @@
-#include "src/tasks/series_data.h"
-
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/checksum.h"
-#include "hybrid_trainer/series/series_windows.h"
+#include "src/data/series/series.h"
+#include "src/files/checksum.h"
+#include "src/tasks/network_data.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 class SeriesData final : public NetworkData {

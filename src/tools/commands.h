@@ -1,7 +1,10 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
+
+#include "src/tools/command_line.h"
 
 namespace hybrid_trainer {
 
@@ -27,5 +30,18 @@ int transcribe_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 int upcycle_command(const std::vector<std::string>& arguments);
 int watch_command(const std::vector<std::string>& arguments);
+
+/// A sub-command of `hybrid`.
+struct Command {
+  const char* name;
+  int (*run)(const std::vector<std::string>&);
+  const char* summary;
+};
+
+std::span<const Command> command_table();
+
+CommandDescription describe(const Command& command);
+/// One JSON object: the version, and each command with its options.
+std::string description_of_all();
 
 }  // namespace hybrid_trainer

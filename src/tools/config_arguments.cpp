@@ -4,13 +4,13 @@
 #include <boost/json/value.hpp>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/presets.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/files/text_file.h"
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr const char* kDeviceBudget = "memory.device_budget";

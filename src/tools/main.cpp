@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
@@ -12,16 +11,17 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/nearest_name.h"
-#include "hybrid_trainer/core/process_end.h"
-#include "hybrid_trainer/files/terminal_text.h"
-#include "hybrid_trainer/files/utf8.h"
-#include "hybrid_trainer/run_folder/run_files.h"
-#include "src/tools/command_description.h"
-#include "src/tools/command_table.h"
+#include "src/core/messages.h"
+#include "src/core/process.h"
+#include "src/files/escaped_text.h"
+#include "src/files/text.h"
+#include "src/run/run_files.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
 #include "src/tools/waiting_threads.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 void print_help() {
@@ -117,6 +117,7 @@ void keep_standard_streams_apart() {
 }
 
 }  // namespace
+
 }  // namespace hybrid_trainer
 
 int main(int count, char** values) {

@@ -5,12 +5,13 @@
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+#include "src/core/machine.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::int64_t kLongestWindow = 1024;

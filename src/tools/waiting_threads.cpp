@@ -4,12 +4,12 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";

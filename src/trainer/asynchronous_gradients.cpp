@@ -1,14 +1,14 @@
-#include "src/trainer/asynchronous_gradients.h"
-
 #include <cmath>
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/optim/gradient_norm.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "src/trainer/pending_work.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// ‖x − y‖². Blocks.

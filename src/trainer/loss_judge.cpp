@@ -1,11 +1,11 @@
-#include "src/trainer/loss_judge.h"
-
 #include <algorithm>
 #include <utility>
 
-#include "hybrid_trainer/core/narrow.h"
+#include "src/core/narrow.h"
+#include "src/trainer/trainer_checkpoints.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr const char* kBestSteps = "trainer.best.steps";

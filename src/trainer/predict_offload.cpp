@@ -1,11 +1,11 @@
-#include "src/trainer/predict_offload.h"
-
 #include <utility>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr const char* kRoundedState = "optimizer.is_rounded";

@@ -1,17 +1,219 @@
 #include "src/trainer/run_model.h"
 
+#include <algorithm>
 #include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/memory/device_map.h"
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/lora.h"
-#include "src/trainer/frozen_weights.h"
-#include "src/trainer/part_weights.h"
+#include "hybrid_trainer/nn/network.h"
+#include "memory/quantized_weight.h"
+#include "src/core/messages.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 
 namespace hybrid_trainer {
+
 namespace {
+
+std::unique_ptr<QuantizedWeight> quantized(const Tensor& values, const std::string& form,
+                                           const std::vector<FileTensor>& parts,
+                                           const Stream& home) {
+  std::vector<QuantizedRows> quantized;
+  std::int64_t row = 0;
+  for (const FileTensor& part : parts) {
+    quantized.push_back(quantize_rows(values.rows(row, row + part.rows()), form, home));
+    row += part.rows();
+  }
+  return std::make_unique<QuantizedWeight>(values.shape(), std::move(quantized));
+}
+
+/// In the blocks of a GGUF file, or in f32 where the file has none.
+void hold_as_in_file(Parameter& parameter, const FolderWeight& weight, const Stream& home) {
+  if (!weight.is_quantized())
+    return hold_frozen(parameter,
+                       home.device().simulated ? parameter.home_master() : weight.values(), "fp32",
+                       home);
+  const MemoryLabel label(parameter.name());
+  parameter.freeze();
+  parameter.set_storage(
+      std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
+}
+
+}  // namespace
+
+void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
+                 const Stream& home) {
+  const MemoryLabel label(parameter.name());
+  parameter.freeze();
+  if (is_quantized_base(form) && is_matrix(parameter.role()))
+    return parameter.set_storage(quantized(values, form, parameter.in_files(), home));
+  const bool is_short = form != "fp32" && parameter.role() != Role::kVector;
+  parameter.set_storage(
+      std::make_unique<FrozenRealWeight>(values, is_short ? DType::kBF16 : DType::kF32, home));
+}
+
+void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
+                 const std::string& form_of_folder, const Stream& home) {
+  if (form == kFileBase) return hold_as_in_file(parameter, weight, home);
+  const bool are_alike = is_quantized_base(form) && form == form_of_folder;
+  if (!are_alike || !is_matrix(parameter.role()))
+    return hold_frozen(parameter, weight.values(), form, home);
+  if (!weight.is_quantized()) return hold_frozen(parameter, weight.values(), "bf16", home);
+  const MemoryLabel label(parameter.name());
+  parameter.freeze();
+  parameter.set_storage(
+      std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
+}
+
+std::string form_held(const std::filesystem::path& folder, const std::string& asked) {
+  if (asked == kFileBase) {
+    if (is_gguf_file(folder)) return asked;
+    throw UsageError(concat(folder.string(), " is no GGUF file, whose blocks alone weights can be ",
+                            "held in (file); ask for another form, such as nf4 or bf16"));
+  }
+  const std::string held = quantization_of_hugging_face(folder);
+  if (held.empty() || held == asked) return asked;
+  if (!is_quantized_base(asked)) return held;
+  throw DataError(concat(folder.string(), ": its weights are quantised already (", held,
+                         "), so they cannot be held as ", asked, "; ask for ", held,
+                         " or give the folder that they were made from"));
+}
+
+void hold_all_frozen(Network& model, const std::string& form, const Stream& stream) {
+  model.visit_parameters([&](Parameter& parameter) {
+    const Tensor values = wait_for_host(parameter.home_master(), stream);
+    hold_frozen(parameter, values, form, stream);
+  });
+}
+
+namespace {
+
+/// How a model's weights are held and adapted: as `lora` says, and otherwise where `parts` say so.
+class PartWeights {
+ public:
+  explicit PartWeights(const HybridTrainerConfig& config)
+      : lora_(config.lora), parts_(config.parts) {}
+
+  /// The form in which the weight of this name is frozen, a name of lora.base; none: it is trained.
+  std::optional<std::string> form_of(const std::string& weight) const;
+  /// The rank of its adapter if another one than lora.rank.
+  std::optional<std::int64_t> rank_of(const std::string& weight) const;
+  /// All forms that weights may be held in.
+  std::vector<std::string> forms() const;
+
+  /// Throws ConfigError, with all problems, where a pattern matches no weight, or with lora no linear
+  /// map, and where two patterns match one weight.
+  void check(Network& network) const;
+
+ private:
+  const PartConfig* part_of(const std::string& weight) const;
+  LoraConfig lora_;
+  std::vector<PartConfig> parts_;
+};
+
+/// The first of the names, and how many more there are.
+std::string some_of(const std::vector<std::string>& names) {
+  if (names.empty()) return "it has none";
+  return concat("they are called, for example, ", names.front(), " and ", names[names.size() / 2]);
+}
+
+bool concerns_weights(const PartConfig& part) {
+  return part.lora || part.base || part.place || part.has_optimizer();
+}
+
+std::vector<std::string> names_of_weights(Network& network) {
+  std::vector<std::string> names;
+  network.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
+  return names;
+}
+
+std::vector<std::string> names_of_linears(Network& network) {
+  std::vector<std::string> names;
+  network.visit_linears([&](Linear& linear) { names.push_back(linear.weight().name()); });
+  return names;
+}
+
+bool matches_any(const std::vector<std::string>& names, const std::string& pattern) {
+  return std::ranges::any_of(names, [&](auto& name) { return matches_pattern(name, pattern); });
+}
+
+/// The weights that two patterns match: one for each pair.
+void collect_double_matches(const std::vector<PartConfig>& parts,
+                            const std::vector<std::string>& names,
+                            std::vector<std::string>& problems) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t k = i + 1; k < parts.size(); ++k) {
+      const auto both = std::ranges::find_if(names, [&](const std::string& name) {
+        return matches_pattern(name, parts[i].pattern) && matches_pattern(name, parts[k].pattern);
+      });
+      if (both != names.end())
+        problems.push_back(concat("parts: ", parts[i].pattern, " and ", parts[k].pattern,
+                                  " both match ", *both, "; want one pattern for each weight"));
+    }
+  }
+}
+
+const PartConfig* PartWeights::part_of(const std::string& weight) const {
+  const auto part = std::ranges::find_if(
+      parts_, [&](const PartConfig& one) { return matches_pattern(weight, one.pattern); });
+  return part == parts_.end() ? nullptr : &*part;
+}
+
+std::optional<std::string> PartWeights::form_of(const std::string& weight) const {
+  const PartConfig* const part = part_of(weight);
+  if (part != nullptr && part->base) return part->base;
+  const bool is_frozen = lora_.is_on() || (part != nullptr && part->is_adapted());
+  return is_frozen ? std::optional(lora_.base) : std::nullopt;
+}
+
+std::optional<std::int64_t> PartWeights::rank_of(const std::string& weight) const {
+  const PartConfig* const part = part_of(weight);
+  if (part != nullptr && part->lora) return part->lora;
+  return lora_.is_on() ? std::nullopt : std::optional<std::int64_t>(0);
+}
+
+std::vector<std::string> PartWeights::forms() const {
+  std::vector<std::string> forms{lora_.base};
+  for (const PartConfig& part : parts_)
+    if (part.base) forms.push_back(*part.base);
+  return forms;
+}
+
+void PartWeights::check(Network& network) const {
+  if (parts_.empty()) return;
+  const std::vector<std::string> names = names_of_weights(network),
+                                 linears = names_of_linears(network);
+  std::vector<std::string> problems;
+  for (const PartConfig& part : parts_) {
+    if (concerns_weights(part) && !matches_any(names, part.pattern))
+      problems.push_back(concat("parts: ", part.pattern, " matches none of the model's weights; ",
+                                some_of(names)));
+    else if (part.is_adapted() && !matches_any(linears, part.pattern))
+      problems.push_back(concat("parts.", part.pattern, ".lora: got ", *part.lora,
+                                ", but adapters are for linear maps, of which it matches none; ",
+                                some_of(linears)));
+  }
+  collect_double_matches(parts_, names, problems);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+/// Gives the network what `parts` say of how its parts compute. Throws ConfigError.
+void set_parts(Network& network, const std::vector<PartConfig>& parts) {
+  std::vector<PartSettings> settings;
+  for (const PartConfig& part : parts) {
+    if (!part.computes()) continue;
+    PartSettings& own = settings.emplace_back(PartSettings{.pattern = part.pattern});
+    own.recompute = part.recompute;
+    if (part.precision) own.dtype = *part.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  }
+  if (!settings.empty()) network.set_parts(settings);
+}
 
 using HomeOf = std::function<const Stream&(const Parameter& parameter)>;
 

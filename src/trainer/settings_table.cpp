@@ -1,11 +1,12 @@
 #include "src/trainer/settings_table.h"
 
-#include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// "; embedding by sgd, *.bias by adamw".

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/audio/feature_masks.h"
+#include "src/data/audio/log_mel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/audio/log_mel.h"
+#include "src/data/audio/log_mel.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "src/audio/mel_filters.h"
+#include "src/files/safetensors.h"
 
 namespace hybrid_trainer {
 namespace {

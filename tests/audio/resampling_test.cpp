@@ -1,4 +1,4 @@
-#include "hybrid_trainer/audio/resampling.h"
+#include "src/data/audio/sound.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,6 @@
 #include <complex>
 #include <numbers>
 
-#include "hybrid_trainer/audio/speech_reader.h"
-#include "hybrid_trainer/audio/wav_file.h"
 #include "hybrid_trainer/core/error.h"
 #include "tests/data/temporary_folder.h"
 

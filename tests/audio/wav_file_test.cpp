@@ -1,4 +1,4 @@
-#include "hybrid_trainer/audio/wav_file.h"
+#include "src/data/audio/sound.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/audio/word_errors.h"
+#include "src/data/audio/word_errors.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/benchmark/generation_benchmark.h"
+#include "src/run/benchmark.h"
 
 #include <gtest/gtest.h>
 

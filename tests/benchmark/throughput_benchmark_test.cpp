@@ -1,4 +1,4 @@
-#include "hybrid_trainer/benchmark/throughput_benchmark.h"
+#include "src/run/benchmark.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <functional>
 
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/kernels/cross_attention.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "src/core/machine.h"
 
 namespace {
 

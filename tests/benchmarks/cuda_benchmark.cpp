@@ -3,10 +3,10 @@
 #include <boost/json.hpp>
 #include <cstdio>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/cuda_runtime.h"
+#include "src/files/json.h"
 #include "tests/benchmarks/cuda/device_timer.h"
 #include "tests/benchmarks/cuda/paper_timer.h"
 #include "tests/benchmarks/cuda/step_table.h"

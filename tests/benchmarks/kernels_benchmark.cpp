@@ -9,24 +9,22 @@
 #include <functional>
 #include <string>
 
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/attention.h"
-#include "hybrid_trainer/kernels/causal_convolution.h"
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
+#include "hybrid_trainer/kernels/convolution.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/gated_norm.h"
-#include "hybrid_trainer/kernels/grouped_product.h"
+#include "hybrid_trainer/kernels/experts.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/loss.h"
-#include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
-#include "hybrid_trainer/kernels/optimizer_update.h"
-#include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/kernels/state_space_scan.h"
-#include "src/optim/orthogonalizer.h"
+#include "hybrid_trainer/kernels/scans.h"
+#include "kernels/backend/machine.h"
+#include "kernels/quantized/quantization.h"
+#include "kernels/updates/optimizer_update.h"
+#include "src/core/machine.h"
+#include "src/optim/muon.h"
 
 namespace {
 

@@ -3,13 +3,12 @@
 #include <cstdio>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/presets.h"
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/core/units.h"
-#include "hybrid_trainer/files/pretty_json.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/json.h"
 #include "tests/benchmarks/cuda/phase_cycle.h"
 #include "tests/benchmarks/program.h"
 

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/nearest_name.h"
+#include "src/core/messages.h"
 
 namespace hybrid_trainer::benchmarks {
 

@@ -7,12 +7,12 @@
 #include <functional>
 #include <vector>
 
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/kernels/hodlr_solver.h"
-#include "hybrid_trainer/kernels/machine_rates.h"
-#include "hybrid_trainer/kernels/resolvent.h"
-#include "hybrid_trainer/kernels/semiseparable_factors.h"
+#include "hybrid_trainer/kernels/structured.h"
+#include "kernels/backend/machine.h"
+#include "kernels/structured/hodlr.h"
+#include "kernels/structured/semiseparable.h"
+#include "src/core/machine.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/data/chat/chat_template.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,11 +1,11 @@
-#include "hybrid_trainer/chat/chat_template.h"
+#include "src/data/chat/chat_template.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/utf8.h"
+#include "src/files/text.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

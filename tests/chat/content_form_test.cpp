@@ -1,4 +1,4 @@
-#include "hybrid_trainer/chat/content_form.h"
+#include "src/data/chat/chat_template.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <boost/json.hpp>
 #include <ctime>
 
-#include "hybrid_trainer/chat/chat_template.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/data/chat/chat_template.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "src/chat/message_parts.h"
+#include "src/data/chat/evaluation.h"
 
 #include <gtest/gtest.h>
 

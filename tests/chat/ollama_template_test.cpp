@@ -1,9 +1,8 @@
-#include "hybrid_trainer/chat/ollama_template.h"
+#include "src/data/chat/ollama_template.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/chat/go_template.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/compare/comparison_report.h"
+#include "src/compare/comparison.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/compare/comparison_result.h"
+#include "src/compare/comparison_result.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "hybrid_trainer/compare/comparison_spec.h"
-#include "hybrid_trainer/config/presets.h"
+#include "src/compare/comparison_spec.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 #include <gtest/gtest.h>
 

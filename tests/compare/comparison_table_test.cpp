@@ -1,8 +1,8 @@
-#include "hybrid_trainer/compare/comparison_table.h"
+#include "src/compare/comparison.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/compare/comparison_result.h"
+#include "src/compare/comparison_result.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/compare/comparison.h"
+#include "src/compare/comparison.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/files/config_fields.h"
+#include "src/run/run_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -1,12 +1,12 @@
-#include "src/compare/program_run.h"
+#include "src/compare/run_outcome.h"
 
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <thread>
 
-#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/interruption.h"
+#include "src/core/clock.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -4,9 +4,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/checkpoint.h"
+#include "src/files/config_fields.h"
+#include "src/files/output_file.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

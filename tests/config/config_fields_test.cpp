@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/core/machine.h"
+#include "src/files/config_fields.h"
+#include "src/observability/jsonl_sink.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

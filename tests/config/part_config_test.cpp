@@ -1,10 +1,9 @@
-#include "hybrid_trainer/config/part_config.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
 namespace {

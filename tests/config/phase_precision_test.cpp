@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer {
 namespace {

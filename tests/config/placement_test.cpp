@@ -1,4 +1,4 @@
-#include "hybrid_trainer/config/placement.h"
+#include "src/config/placement.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,11 +1,10 @@
-#include "src/config/refusal_checks.h"
+#include "src/config/config_checks.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "hybrid_trainer/config/rank_checks.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 

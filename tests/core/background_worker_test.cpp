@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/background_worker.h"
+#include "src/core/threads.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

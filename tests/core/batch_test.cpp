@@ -4,9 +4,7 @@
 
 #include <numeric>
 
-#include "hybrid_trainer/core/batch_upload.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
 
 namespace hybrid_trainer {
 namespace {

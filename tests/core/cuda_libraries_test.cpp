@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/cuda_libraries.h"
+#include "src/core/libraries.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/core/known_library.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/core/file_ranges.h"
+#include "src/core/block_store.h"
 
 #include <gtest/gtest.h>
 

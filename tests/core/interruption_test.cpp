@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "hybrid_trainer/core/thread_team.h"
+#include "src/core/threads.h"
 
 namespace hybrid_trainer {
 namespace {

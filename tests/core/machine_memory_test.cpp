@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/machine_memory.h"
+#include "src/core/machine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/memory_size.h"
+#include "hybrid_trainer/core/fields.h"
 
 #include <gtest/gtest.h>
 

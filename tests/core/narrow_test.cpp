@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/narrow.h"
+#include "src/core/narrow.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/prefetcher.h"
+#include "src/core/prefetcher.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <vector>
 
-#include "hybrid_trainer/core/staged_tensor.h"
+#include "hybrid_trainer/core/tensor.h"
 #include "support/watched_memory.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/process_end.h"
+#include "src/core/process.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

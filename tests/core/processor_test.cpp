@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/profile.h"
+#include "src/core/profile.h"
 
 #include <gtest/gtest.h>
 

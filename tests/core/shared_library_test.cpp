@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/shared_library.h"
+#include "src/core/libraries.h"
 
 #include <gtest/gtest.h>
 

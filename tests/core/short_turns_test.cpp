@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/short_turns.h"
+#include "src/core/threads.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/staged_tensor.h"
+#include "hybrid_trainer/core/tensor.h"
 
 #include <gtest/gtest.h>
 

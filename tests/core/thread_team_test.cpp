@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/thread_team.h"
+#include "src/core/threads.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer {
 namespace {

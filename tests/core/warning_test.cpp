@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/warning.h"
+#include "src/core/messages.h"
 
 #include <gtest/gtest.h>
 

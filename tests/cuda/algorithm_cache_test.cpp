@@ -1,4 +1,4 @@
-#include "kernels/cuda/algorithm_cache.h"
+#include "kernels/products/algorithm_choice_cuda.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/memory_source.h"
+#include "hybrid_trainer/core/memory_pool.h"
 
 namespace hybrid_trainer {
 

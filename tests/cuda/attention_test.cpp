@@ -1,7 +1,7 @@
 #include "hybrid_trainer/kernels/attention.h"
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "kernels/attention_case.h"
+#include "src/core/cuda_runtime.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,14 +1,13 @@
-#include "hybrid_trainer/generation/batch_decoder.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "hybrid_trainer/core/profile.h"
-#include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/live_weight.h"
+#include "hybrid_trainer/nn/weight.h"
+#include "memory/quantized_weight.h"
+#include "src/core/profile.h"
 #include "support/gradient_check.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/run/tiny_run.h"

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/causal_convolution.h"
+#include "hybrid_trainer/kernels/convolution.h"
 
 #include "tests/cuda/cuda_case.h"
 

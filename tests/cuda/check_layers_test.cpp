@@ -1,13 +1,9 @@
-#include "hybrid_trainer/kernels/clamped_gate.h"
-#include "hybrid_trainer/kernels/cross_attention.h"
-#include "hybrid_trainer/kernels/eight_bit.h"
+#include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/four_bit_linear.h"
-#include "hybrid_trainer/kernels/low_rank.h"
-#include "hybrid_trainer/kernels/micro_scaling.h"
+#include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
-#include "hybrid_trainer/kernels/rotary.h"
-#include "hybrid_trainer/kernels/weight_decomposition.h"
+#include "kernels/products/weight_decomposition.h"
+#include "kernels/quantized/quantization.h"
 #include "tests/cuda/check_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,5 +1,4 @@
-#include "hybrid_trainer/kernels/grouped_product.h"
-#include "hybrid_trainer/kernels/routing.h"
+#include "hybrid_trainer/kernels/experts.h"
 #include "tests/cuda/check_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,7 +1,6 @@
-#include "hybrid_trainer/kernels/causal_convolution.h"
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
-#include "hybrid_trainer/kernels/gated_norm.h"
-#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "hybrid_trainer/kernels/convolution.h"
+#include "hybrid_trainer/kernels/normalization.h"
+#include "hybrid_trainer/kernels/scans.h"
 #include "tests/cuda/check_case.h"
 
 namespace hybrid_trainer::kernels {

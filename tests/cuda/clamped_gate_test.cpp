@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/clamped_gate.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 
 #include "tests/cuda/cuda_case.h"
 

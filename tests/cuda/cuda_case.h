@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "kernels/kernel_case.h"
+#include "kernels/updates/optimizer_update.h"
 #include "tests/cuda/orders.h"
 
 namespace hybrid_trainer {

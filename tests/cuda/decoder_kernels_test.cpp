@@ -1,11 +1,10 @@
 // Kernels of decoders that rotate, gate and norm by the root mean square.
 #include <algorithm>
 
-#include "hybrid_trainer/kernels/columns.h"
+#include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/normalization.h"
-#include "hybrid_trainer/kernels/rotary.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

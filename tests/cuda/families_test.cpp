@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/tasks/network_data.h"
+#include "src/tasks/network_data.h"
 #include "support/test_tensors.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/run/speech_runs.h"

@@ -1,6 +1,6 @@
-#include "src/generation/host_tensors.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer {

@@ -1,8 +1,6 @@
 #include "hybrid_trainer/kernels/loss.h"
 
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/kernels/grid_loss.h"
-#include "hybrid_trainer/kernels/regression_loss.h"
+#include "hybrid_trainer/core/batch.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,10 +1,9 @@
-#include "hybrid_trainer/kernels/low_rank.h"
+#include "hybrid_trainer/kernels/matmul.h"
 
 #include <limits>
 
-#include "hybrid_trainer/kernels/eight_bit.h"
-#include "hybrid_trainer/kernels/four_bit.h"
-#include "hybrid_trainer/kernels/weight_decomposition.h"
+#include "kernels/products/weight_decomposition.h"
+#include "kernels/quantized/quantization.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

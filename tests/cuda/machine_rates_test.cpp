@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/machine_rates.h"
+#include "kernels/backend/machine.h"
 
 #include "tests/cuda/cuda_case.h"
 

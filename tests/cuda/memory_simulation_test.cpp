@@ -1,14 +1,13 @@
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/core/batch.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/presets.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/planning/rank_step_time.h"
 #include "src/trainer/model_trainable.h"
+#include "src/trainer/planning/step_cost.h"
 #include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/micro_scaling.h"
+#include "kernels/quantized/quantization.h"
 
 #include "tests/cuda/cuda_case.h"
 

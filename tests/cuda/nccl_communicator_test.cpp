@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/nccl_communicator.h"
+#include "src/distributed/nccl_communicator.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <future>
 #include <thread>
 
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/distributed/side_stream_communicator.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/distributed/decorated_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/distributed/rank_suite.h"
 #include "tests/distributed/socket_ranks.h"

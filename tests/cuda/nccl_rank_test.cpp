@@ -1,12 +1,12 @@
 // NCCL's own calls by a rank that is alone: they need no peer, so that one device is enough for
 // them.
 
-#include "src/distributed/nccl_rank.h"
+#include "src/distributed/nccl_communicator.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/cuda_runtime.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/distributed/rank_suite.h"
 

@@ -4,9 +4,9 @@
 #include <mutex>
 #include <thread>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/cuda_runtime.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/distributed/rank_suite.h"
 
 namespace hybrid_trainer {

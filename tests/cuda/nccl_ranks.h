@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "hybrid_trainer/distributed/nccl_communicator.h"
+#include "src/distributed/nccl_communicator.h"
 
 namespace hybrid_trainer {
 

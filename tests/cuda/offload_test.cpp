@@ -1,11 +1,11 @@
 #include <chrono>
 #include <thread>
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
-#include "hybrid_trainer/memory/weight_snapshot.h"
+#include "memory/weight_copies.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/trainer/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/optimizer_update.h"
+#include "kernels/updates/optimizer_update.h"
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "tests/cuda/cuda_case.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "hybrid_trainer/core/memory_source.h"
+#include "hybrid_trainer/core/memory_pool.h"
 
 namespace hybrid_trainer {
 

@@ -1,7 +1,7 @@
-#include "hybrid_trainer/kernels/predicted_update.h"
+#include "kernels/updates/predicted_update.h"
 
-#include "hybrid_trainer/kernels/quantization.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "kernels/quantized/quantization.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/preference.h"
+#include "hybrid_trainer/kernels/loss.h"
 
 #include "tests/cuda/cuda_case.h"
 #include "tests/kernels/pairs_case.h"

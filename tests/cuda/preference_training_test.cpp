@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

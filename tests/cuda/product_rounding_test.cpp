@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/product_rounding.h"
+#include "kernels/products/product_rounding.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "tests/cuda/cuda_case.h"

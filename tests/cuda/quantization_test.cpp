@@ -1,8 +1,8 @@
-#include "hybrid_trainer/kernels/quantization.h"
+#include "kernels/quantized/quantization.h"
 
 #include <limits>
 
-#include "hybrid_trainer/kernels/optimizer_update.h"
+#include "kernels/updates/optimizer_update.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

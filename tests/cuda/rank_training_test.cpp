@@ -1,5 +1,5 @@
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/cuda/nccl_rank_peaks.h"
 #include "tests/cuda/orders.h"
 #include "tests/trainer/rank_faults.h"

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/resolvent.h"
+#include "hybrid_trainer/kernels/structured.h"
 
 #include "tests/cuda/cuda_case.h"
 

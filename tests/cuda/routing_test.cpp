@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/routing.h"
+#include "hybrid_trainer/kernels/experts.h"
 
 #include "tests/cuda/cuda_case.h"
 

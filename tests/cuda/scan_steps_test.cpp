@@ -1,10 +1,9 @@
 // What generation needs of the steps of convolution and scans: that they can be recorded, and that a
 // text's bits do not depend on the texts beside it.
 
-#include "hybrid_trainer/core/recording.h"
-#include "hybrid_trainer/kernels/causal_convolution.h"
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
-#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "hybrid_trainer/kernels/convolution.h"
+#include "hybrid_trainer/kernels/scans.h"
+#include "src/core/recording.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,6 +1,5 @@
-#include "hybrid_trainer/kernels/semiseparable.h"
+#include "kernels/structured/semiseparable.h"
 
-#include "hybrid_trainer/kernels/semiseparable_factors.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/shared_moment_update.h"
+#include "kernels/updates/optimizer_update.h"
 
 #include "tests/cuda/cuda_case.h"
 

@@ -1,10 +1,8 @@
 #include <algorithm>
 
-#include "hybrid_trainer/kernels/activation.h"
 #include "hybrid_trainer/kernels/convolution.h"
-#include "hybrid_trainer/kernels/group_norm.h"
-#include "hybrid_trainer/kernels/pooling.h"
-#include "hybrid_trainer/kernels/upsampling.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/normalization.h"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
 
 #include <limits>
 

@@ -6,8 +6,8 @@
 #include "hybrid_trainer/kernels/loss.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/normalization.h"
-#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "kernels/updates/optimizer_update.h"
 #include "tests/cuda/step_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/token_taps.h"
+#include "hybrid_trainer/kernels/structured.h"
 
 #include "tests/cuda/cuda_case.h"
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/weight_blocks.h"
+#include "kernels/quantized/weight_blocks.h"
 
 #include <algorithm>
 #include <cmath>

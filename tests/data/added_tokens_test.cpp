@@ -1,11 +1,11 @@
-#include "src/data/added_tokens.h"
+#include "src/data/text/added_tokens.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/clock.h"
 #include "hybrid_trainer/core/random.h"
+#include "src/core/clock.h"
 
 namespace hybrid_trainer {
 namespace {

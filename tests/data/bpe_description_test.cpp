@@ -1,4 +1,4 @@
-#include "hybrid_trainer/data/bpe_description.h"
+#include "src/data/text/tokenizer_steps.h"
 
 #include <gtest/gtest.h>
 

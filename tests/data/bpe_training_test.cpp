@@ -1,13 +1,13 @@
-#include "hybrid_trainer/data/bpe_training.h"
+#include "src/data/text/bpe_training.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/core/random.h"
-#include "src/data/byte_symbols.h"
+#include "src/core/machine.h"
+#include "src/data/text/token_texts.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,12 +1,11 @@
-#include "hybrid_trainer/data/corpus.h"
+#include "src/data/text/prepare.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/data/segment_reader.h"
-#include "src/data/text_cuts.h"
+#include "src/data/text/word_splitter.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/gguf/gguf_writer.h"
+#include "src/gguf/gguf_writer.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

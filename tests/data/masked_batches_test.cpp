@@ -1,4 +1,4 @@
-#include "hybrid_trainer/data/masked_batches.h"
+#include "hybrid_trainer/data/batch_loader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "hybrid_trainer/data/prepare.h"
-#include "hybrid_trainer/files/output_folder.h"
+#include "src/data/text/prepare.h"
+#include "src/files/output_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -8,9 +8,8 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/files/output_folder.h"
+#include "src/core/machine.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

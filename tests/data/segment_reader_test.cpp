@@ -1,9 +1,9 @@
-#include "hybrid_trainer/data/segment_reader.h"
+#include "src/data/text/prepare.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/data/text_cuts.h"
+#include "src/data/text/word_splitter.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

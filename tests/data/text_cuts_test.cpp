@@ -1,15 +1,14 @@
-#include "src/data/text_cuts.h"
+#include "src/data/text/word_splitter.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/data/bpe_training.h"
-#include "hybrid_trainer/data/segment_reader.h"
-#include "hybrid_trainer/files/utf8.h"
-#include "src/data/unicode_classes.h"
-#include "src/data/word_splitter.h"
+#include "src/data/text/bpe_training.h"
+#include "src/data/text/prepare.h"
+#include "src/data/text/unicode.h"
+#include "src/files/text.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "src/data/text_pipeline.h"
+#include "src/data/text/text_pipeline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/data/token_shards.h"
+#include "hybrid_trainer/data/token_dataset.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

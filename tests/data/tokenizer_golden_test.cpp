@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/files/utf8.h"
+#include "src/files/text.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/data/bpe_training.h"
+#include "src/core/messages.h"
+#include "src/data/text/bpe_training.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -7,8 +7,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/data/bpe_training.h"
-#include "hybrid_trainer/files/utf8.h"
+#include "src/data/text/bpe_training.h"
+#include "src/files/text.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

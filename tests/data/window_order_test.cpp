@@ -1,4 +1,4 @@
-#include "hybrid_trainer/data/window_order.h"
+#include "hybrid_trainer/data/batch_order.h"
 
 #include <gtest/gtest.h>
 

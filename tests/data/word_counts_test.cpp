@@ -1,4 +1,4 @@
-#include "src/data/word_counts.h"
+#include "src/data/text/bpe_training.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "hybrid_trainer/distributed/absent_communicator.h"
+#include "src/distributed/single_communicator.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/distributed/communicator.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 namespace {

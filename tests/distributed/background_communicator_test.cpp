@@ -1,12 +1,11 @@
-#include "hybrid_trainer/distributed/background_communicator.h"
+#include "src/distributed/decorated_communicator.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <thread>
 
-#include "hybrid_trainer/distributed/imitated_link.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/distributed/rank_suite.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/communicator.h"
+#include "src/distributed/communicator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/distributed/hmac.h"
+#include "src/core/sha256.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/job_secret.h"
+#include "src/distributed/job_secret.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/launched_rank.h"
+#include "src/distributed/launched_rank.h"
 
 #include <gtest/gtest.h>
 

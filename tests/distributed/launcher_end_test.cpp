@@ -1,4 +1,4 @@
-#include "src/distributed/launcher_end.h"
+#include "src/distributed/host_ranks.h"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/distributed/ordered_sum.h"
+#include "src/distributed/ordered_sum.h"
 #include "tests/distributed/rank_suite.h"
 
 namespace hybrid_trainer::testing {

@@ -1,10 +1,10 @@
-#include "hybrid_trainer/distributed/link_measurement.h"
+#include "src/distributed/decorated_communicator.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/single_communicator.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
+#include "src/distributed/single_communicator.h"
 #include "tests/distributed/rank_suite.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/lost_rank.h"
+#include "src/distributed/lost_rank.h"
 
 #include <gtest/gtest.h>
 

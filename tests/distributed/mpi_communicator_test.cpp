@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/mpi_communicator.h"
+#include "src/distributed/host_ranks.h"
 
 #include <gtest/gtest.h>
 

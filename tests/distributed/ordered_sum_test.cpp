@@ -1,9 +1,9 @@
-#include "hybrid_trainer/distributed/ordered_sum.h"
+#include "src/distributed/ordered_sum.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/distributed/single_communicator.h"
+#include "src/distributed/single_communicator.h"
 #include "tests/distributed/leaves.h"
 
 namespace hybrid_trainer {

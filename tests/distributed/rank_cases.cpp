@@ -1,10 +1,8 @@
 #include <cstdlib>
 
-#include "hybrid_trainer/distributed/background_communicator.h"
-#include "hybrid_trainer/distributed/imitated_link.h"
-#include "hybrid_trainer/distributed/mpi_communicator.h"
-#include "hybrid_trainer/distributed/single_communicator.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/decorated_communicator.h"
+#include "src/distributed/host_ranks.h"
+#include "src/distributed/single_communicator.h"
 #include "tests/distributed/rank_suite.h"
 #include "tests/distributed/socket_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "src/distributed/rank_gate.h"
+#include "src/distributed/rank_connection.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/distributed/rank_call.h"
 #include "tests/distributed/stranger.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/distributed/communicator.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer::testing {
 

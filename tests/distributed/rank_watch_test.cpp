@@ -1,4 +1,4 @@
-#include "hybrid_trainer/distributed/rank_watch.h"
+#include "src/distributed/rank_watch.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -12,10 +12,8 @@
 #include <optional>
 #include <thread>
 
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "src/distributed/rank_call.h"
-#include "src/distributed/rank_gate.h"
-#include "src/distributed/side_channel.h"
+#include "src/distributed/host_ranks.h"
+#include "src/distributed/rank_connection.h"
 #include "tests/distributed/stranger.h"
 
 namespace hybrid_trainer {

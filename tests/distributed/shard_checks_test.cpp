@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/distributed/communicator.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "hybrid_trainer/distributed/socket_communicator.h"
+#include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer::testing {
 

@@ -8,7 +8,7 @@
 #include <deque>
 #include <limits>
 
-#include "src/distributed/side_channel.h"
+#include "src/distributed/rank_connection.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/kernels/indexing.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/backend/launch.cuh"
+#include "src/core/cuda_runtime.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
 

@@ -1,15 +1,15 @@
 // How products come to their algorithms, with a stand-in for cuBLASLt whose algorithms add in
 // orders of their own and take the time that a test gives them.
 
-#include "kernels/cuda/algorithm_choice.h"
+#include "kernels/products/algorithm_choice_cuda.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
-#include "hybrid_trainer/core/recording.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "src/core/recording.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/run/tiny_run.h"

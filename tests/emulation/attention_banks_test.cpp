@@ -2,7 +2,7 @@
 // twice.
 
 #include "hybrid_trainer/kernels/attention.h"
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/backend/tensor_core.cuh"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,7 +1,7 @@
 // Backward of many heads computes the scores once, of few heads twice to fill the device.
 
 #include "hybrid_trainer/kernels/attention.h"
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/backend/tensor_core.cuh"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

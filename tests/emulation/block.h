@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/backend/launch.cuh"
 
 namespace hybrid_trainer::emulation {
 

@@ -1,9 +1,9 @@
 // What makes the kernels of generation fast: threads of a launch, and how much each of them reads.
 
 #include "hybrid_trainer/kernels/attention.h"
-#include "hybrid_trainer/kernels/four_bit.h"
-#include "hybrid_trainer/memory/quantized_weight.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "kernels/quantized/quantization.h"
+#include "memory/quantized_weight.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/block.h"
 

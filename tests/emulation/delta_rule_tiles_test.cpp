@@ -1,7 +1,7 @@
 // The delta rule's pass keeps a tile of the state in shared memory, as wide as the device has room for.
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
 #include "kernels/delta_rule_case.h"
 #include "support/test_files.h"
 #include "tests/cuda/cuda_case.h"

@@ -1,16 +1,16 @@
 // What a run leaves of a CUDA device's memory, with a library of products that takes 700 MiB of it
 // when it is first used.
 
-#include "hybrid_trainer/planning/device_memory.h"
+#include "src/trainer/planning/device_memory.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/benchmark/throughput_benchmark.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/planning/memory_plan.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "src/run/benchmark.h"
 #include "src/trainer/model_trainable.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/run/tiny_run.h"

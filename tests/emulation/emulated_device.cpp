@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
+#include "src/core/cuda_runtime.h"
 #ifdef HT_POISONED_DEVICE
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/grid.h"
+#include "kernels/backend/launch.h"
 
 struct CUstream_st;
 

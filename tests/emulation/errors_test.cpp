@@ -3,12 +3,12 @@
 #include <cstdlib>
 #include <thread>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/recording.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/recording.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/run/tiny_run.h"
 

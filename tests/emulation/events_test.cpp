@@ -4,7 +4,7 @@
 #include <future>
 #include <thread>
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/stream.h"
 #include "tests/emulation/emulated_device.h"
 

@@ -1,5 +1,5 @@
-#include "hybrid_trainer/kernels/grouped_product.h"
-#include "kernels/cuda/tensor_core.cuh"
+#include "hybrid_trainer/kernels/experts.h"
+#include "kernels/backend/tensor_core.cuh"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <thread>
 
-#include "hybrid_trainer/core/background_worker.h"
-#include "hybrid_trainer/core/cuda_runtime.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/distributed/rank_watch.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/threads.h"
+#include "src/distributed/host_ranks.h"
+#include "src/distributed/rank_watch.h"
 #include "tests/emulation/emulated_device.h"
 
 namespace hybrid_trainer {

@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/run/tiny_run.h"

@@ -2,8 +2,8 @@
 
 #include <future>
 
-#include "hybrid_trainer/core/clock.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/clock.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/distributed/rank_suite.h"
 #include "tests/emulation/tested_nccl.h"

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/optimizer_update.h"
+#include "kernels/updates/optimizer_update.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/run/tiny_run.h"

@@ -1,8 +1,8 @@
-// The products of the tests: what kernels/cuda/product.h promises, by plain loops in the order of
+// The products of the tests: what kernels/products/product_cuda.h promises, by plain loops in the order of
 // the stream. It is linked in place of cuBLASLt, and offers algorithms that add in different
 // orders.
 
-#include "kernels/cuda/product.h"
+#include "kernels/products/product_cuda.h"
 
 #include <cmath>
 #include <map>
@@ -10,9 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
-#include "kernels/cuda/algorithm_choice.h"
-#include "kernels/cuda/sums_apart.h"
+#include "kernels/products/algorithm_choice_cuda.h"
+#include "src/core/cuda_runtime.h"
 
 #include "tests/emulation/emulated_device.h"
 

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <sstream>
 
-#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "src/core/messages.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
 

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/core/cuda_runtime.h"
 #include "tests/emulation/block.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/emulation/stream_queue.h"

@@ -1,6 +1,5 @@
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
-#include "hybrid_trainer/kernels/state_space_scan.h"
-#include "kernels/cuda/tensor_core.cuh"
+#include "hybrid_trainer/kernels/scans.h"
+#include "kernels/backend/tensor_core.cuh"
 #include "tests/cuda/cuda_case.h"
 
 namespace hybrid_trainer::kernels {

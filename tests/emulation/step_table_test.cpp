@@ -2,9 +2,9 @@
 
 #include <map>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/trainer/model_trainable.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"

@@ -1,6 +1,6 @@
 // The sums of a weight gradient's product: together with it, or by a kernel of their own.
 
-#include "kernels/cuda/sums_apart.h"
+#include "kernels/products/algorithm_choice_cuda.h"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/backend/tensor_core.cuh"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // The emulated tensor core against plain loops and the element positions that the PTX ISA gives.
 
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/backend/tensor_core.cuh"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/foreign_keys.h"
+#include "src/files/foreign_files.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "hybrid_trainer/core/warning.h"
+#include "src/core/messages.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/html_text.h"
+#include "src/files/escaped_text.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,7 @@
 #include <cerrno>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/files/output_folder.h"
+#include "src/files/output_file.h"
 #include "tests/files/faulty_files.h"
 #include "tests/files/small_disk.h"
 #include "tests/support/test_files.h"

@@ -1,13 +1,12 @@
-#include "hybrid_trainer/files/output_file.h"
+#include "src/files/output_file.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/progress.h"
-#include "hybrid_trainer/files/folder.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "src/core/process.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

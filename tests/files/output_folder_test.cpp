@@ -1,10 +1,10 @@
-#include "hybrid_trainer/files/output_folder.h"
+#include "src/files/output_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

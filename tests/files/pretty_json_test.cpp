@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/pretty_json.h"
+#include "src/files/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/python_floats.h"
+#include "src/files/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/strict_json.h"
+#include "src/files/json.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,6 @@
 #include <random>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/pretty_json.h"
-#include "hybrid_trainer/files/python_json.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/terminal_text.h"
+#include "src/files/escaped_text.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
-#include "hybrid_trainer/files/text_file.h"
+#include "src/files/text.h"
 
 #include <gtest/gtest.h>
 
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "src/core/messages.h"
+#include "src/files/json.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/files/utf8.h"
+#include "src/files/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/fine_tuning/chat_rows.h"
+#include "src/data/examples/row_tokens.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/fine_tuning/choice_questions.h"
+#include "src/data/examples/choice_questions.h"
 
 #include "hybrid_trainer/core/error.h"
 #include "support/test_files.h"

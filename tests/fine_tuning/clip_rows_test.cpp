@@ -1,13 +1,13 @@
-#include "hybrid_trainer/fine_tuning/clip_rows.h"
+#include "src/data/examples/clip_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <sstream>
 
-#include "hybrid_trainer/audio/wav_file.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
+#include "src/core/messages.h"
+#include "src/data/audio/sound.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

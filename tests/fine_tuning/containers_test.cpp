@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 #include <functional>
 
-#include "hybrid_trainer/fine_tuning/example_rows.h"
+#include "src/data/examples/example_rows.h"
 #include "tests/fine_tuning/rows_fixture.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/fine_tuning/enclosed_text.h"
+#include "src/data/examples/row_tokens.h"
 
 #include <gtest/gtest.h>
 

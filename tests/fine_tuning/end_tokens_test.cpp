@@ -1,4 +1,4 @@
-#include "hybrid_trainer/fine_tuning/end_tokens.h"
+#include "src/data/examples/example_rows.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/fine_tuning/held_out_prompts.h"
+#include "src/data/examples/held_out_prompts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "src/fine_tuning/normal_row.h"
+#include "src/data/examples/normal_row.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/fine_tuning/shaped_row.h"
+#include "src/data/examples/shaped_row.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

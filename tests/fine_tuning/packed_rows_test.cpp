@@ -1,4 +1,4 @@
-#include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "src/data/examples/packed_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,10 +1,10 @@
-#include "src/fine_tuning/pair_row.h"
+#include "src/data/examples/example_rows.h"
 
 #include <boost/json.hpp>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/fine_tuning/packed_rows.h"
+#include "src/data/examples/packed_rows.h"
 #include "support/test_files.h"
 #include "tests/fine_tuning/rows_fixture.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "hybrid_trainer/fine_tuning/example_rows.h"
+#include "src/data/examples/example_rows.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "src/fine_tuning/token_places.h"
+#include "src/data/examples/row_tokens.h"
 
 #include <gtest/gtest.h>
 

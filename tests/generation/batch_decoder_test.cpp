@@ -1,12 +1,11 @@
-#include "hybrid_trainer/generation/batch_decoder.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/machine_memory.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/core/machine.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/beam_search.h"
+#include "src/generation/beam_search.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/context_window.h"
+#include "hybrid_trainer/generation/cached_decoder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/continuation_scores.h"
+#include "src/generation/evaluation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/draft_model.h"
+#include "hybrid_trainer/generation/text_generation.h"
 
 #include <gtest/gtest.h>
 

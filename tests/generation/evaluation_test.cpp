@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/evaluation.h"
+#include "src/generation/evaluation.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/data/token_shards.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "trainer/temporary_folder.h"
 

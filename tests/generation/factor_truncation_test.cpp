@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/factor_truncation.h"
+#include "src/models/factor_truncation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/stop_strings.h"
+#include "src/generation/growing_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/text_batch.h"
+#include "src/generation/text_batch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/generation/writing_rules.h"
+#include "hybrid_trainer/generation/sampling.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/gguf/block_formats.h"
+#include "src/gguf/block_formats.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"
 

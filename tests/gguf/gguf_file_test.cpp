@@ -1,4 +1,4 @@
-#include "hybrid_trainer/gguf/gguf_file.h"
+#include "src/gguf/gguf_file.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/gguf/gguf_writer.h"
+#include "src/gguf/gguf_writer.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"

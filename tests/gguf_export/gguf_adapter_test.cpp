@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/gguf_export/gguf_export.h"
-#include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_export.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"

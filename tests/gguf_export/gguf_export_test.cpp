@@ -1,5 +1,5 @@
-#include "hybrid_trainer/gguf_export/gguf_export.h"
-#include "hybrid_trainer/hugging_face/generation_keys.h"
+#include "src/model_files/gguf/gguf_export.h"
+#include "src/model_files/hugging_face/generation_config.h"
 
 #include <gtest/gtest.h>
 
@@ -7,12 +7,12 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/data/bpe_description.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/gguf/gguf_special_tokens.h"
-#include "hybrid_trainer/hugging_face/gguf_weights.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/core/messages.h"
+#include "src/data/text/tokenizer_steps.h"
+#include "src/gguf/gguf_special_tokens.h"
+#include "src/model_files/gguf/gguf_model.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"

@@ -4,13 +4,12 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/hugging_face/generation_keys.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/hugging_face/token_ids.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/parameters.h"
 #include "trainer/temporary_folder.h"
 

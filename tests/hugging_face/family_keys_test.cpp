@@ -6,15 +6,15 @@
 #include <set>
 #include <sstream>
 
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/files/foreign_keys.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/python_floats.h"
-#include "hybrid_trainer/gguf/gguf_writer.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/models/decoder_spec.h"
-#include "src/hugging_face/hugging_face_files.h"
+#include "hybrid_trainer/models/decoder.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/files/foreign_files.h"
+#include "src/files/json.h"
+#include "src/gguf/gguf_writer.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/test_files.h"
 #include "trainer/temporary_folder.h"
 

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/hugging_face/file_layout.h"
+#include "src/model_files/hugging_face/file_layout.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/hugging_face/quantized_order.h"
+#include "src/model_files/hugging_face/quantized_tensors.h"
 #include "support/test_tensors.h"
 
 namespace hybrid_trainer::testing {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/hugging_face/file_layout.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/network.h"
+#include "src/model_files/hugging_face/file_layout.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {

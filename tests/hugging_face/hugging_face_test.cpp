@@ -1,4 +1,4 @@
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include <gtest/gtest.h>
@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/config_fields.h"
+#include "src/files/safetensors.h"
 #include "support/parameters.h"
 #include "trainer/temporary_folder.h"
 

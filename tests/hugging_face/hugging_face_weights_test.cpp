@@ -1,12 +1,12 @@
-#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
+#include "src/model_files/hugging_face/folder_weights.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "src/tools/inspection.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/tools/models/inspection.h"
 #include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

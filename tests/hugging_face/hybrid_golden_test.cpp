@@ -5,14 +5,14 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/python_floats.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/hugging_face/token_ids.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/files/json.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
 

@@ -4,10 +4,10 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/warning.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "src/hugging_face/hugging_face_files.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "trainer/temporary_folder.h"
 
 // What config.json says of layers that are not attention.

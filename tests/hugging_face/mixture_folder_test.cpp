@@ -5,8 +5,8 @@
 #include <regex>
 
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
 #include "support/test_tensors.h"

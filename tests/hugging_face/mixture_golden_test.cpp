@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/nn/routed_experts.h"
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/parameters.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"

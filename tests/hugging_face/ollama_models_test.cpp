@@ -1,4 +1,4 @@
-#include "hybrid_trainer/hugging_face/ollama_models.h"
+#include "src/model_files/gguf/gguf_model.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/parameters.h"
 #include "tests/support/test_files.h"
 

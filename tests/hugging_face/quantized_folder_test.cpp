@@ -4,10 +4,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/files/output_file.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
 #include "support/test_tensors.h"
 #include "trainer/temporary_folder.h"
 

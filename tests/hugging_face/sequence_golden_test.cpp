@@ -3,11 +3,11 @@
 #include <boost/json.hpp>
 
 #include "hugging_face/golden_step.h"
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/files/config_fields.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "trainer/temporary_folder.h"
 
 // Whisper and BART folders that transformers wrote, against what transformers computes from them

@@ -1,9 +1,8 @@
-#include "hybrid_trainer/hugging_face/token_ids.h"
+#include "src/model_files/hugging_face/generation_config.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/generation_keys.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/hugging_face/upcycling.h"
+#include "src/model_files/hugging_face/upcycling.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/parameters.h"
 #include "tests/support/test_files.h"
 

@@ -3,12 +3,12 @@
 #include <boost/json.hpp>
 
 #include "hugging_face/golden_step.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/io/safetensors.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/module_graph.h"
+#include "src/files/config_fields.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "trainer/temporary_folder.h"
 
 // ViT folders that transformers wrote, against what transformers computes from them

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/images/picture.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/data/images/picture.h"
+#include "src/files/safetensors.h"
 
 namespace hybrid_trainer {
 

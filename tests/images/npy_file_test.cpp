@@ -1,4 +1,4 @@
-#include "hybrid_trainer/images/npy_file.h"
+#include "src/data/images/npy_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/images/picture_file.h"
+#include "src/data/images/picture_file.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/images/exif.h"
+#include "src/data/images/picture_formats.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/images/image_golden.h"
 

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/images/picture_processor.h"
+#include "src/data/images/picture_processor.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/images/picture_file.h"
+#include "src/data/images/picture_file.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/images/image_golden.h"
 

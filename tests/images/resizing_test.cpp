@@ -1,4 +1,4 @@
-#include "hybrid_trainer/images/resizing.h"
+#include "src/data/images/picture.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/io/checkpoint_digest.h"
+#include "src/files/checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hybrid_trainer/io/checkpoint_digest.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "src/io/checkpoint_files.h"
+#include "src/files/checkpoint.h"
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
 #include "tests/files/counted_reads.h"
 #include "tests/files/faulty_files.h"
 #include "tests/io/ranks_in_turn.h"

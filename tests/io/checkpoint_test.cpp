@@ -1,4 +1,4 @@
-#include "hybrid_trainer/io/checkpoint.h"
+#include "src/files/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

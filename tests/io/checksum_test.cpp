@@ -1,4 +1,4 @@
-#include "hybrid_trainer/io/checksum.h"
+#include "src/files/checksum.h"
 
 #include <gtest/gtest.h>
 

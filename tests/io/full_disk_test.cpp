@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "hybrid_trainer/io/checkpoint.h"
+#include "src/files/checkpoint.h"
 #include "tests/files/faulty_files.h"
 #include "tests/files/small_disk.h"
 #include "tests/support/test_files.h"

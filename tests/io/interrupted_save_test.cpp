@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "hybrid_trainer/io/checkpoint.h"
+#include "src/files/checkpoint.h"
 #include "tests/files/faulty_files.h"
 #include "tests/io/ranks_in_turn.h"
 #include "tests/support/test_files.h"

@@ -1,11 +1,11 @@
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json/value.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "src/files/json.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

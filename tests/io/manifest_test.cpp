@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "hybrid_trainer/io/safetensors.h"
-#include "src/io/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

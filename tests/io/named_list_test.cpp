@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
 
 // A list whose elements have names is one JSON object.
 namespace hybrid_trainer {

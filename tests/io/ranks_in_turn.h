@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/io/checkpoint_ranks.h"
+#include "src/files/checkpoint.h"
 
 namespace hybrid_trainer {
 

@@ -1,10 +1,10 @@
-#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/files/run_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
+#include "src/files/output_file.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <cstring>
 #include <random>
 
-#include "src/io/safetensors_header.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/activation.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 
 #include "kernels/kernel_case.h"
 

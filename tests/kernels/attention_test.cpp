@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/attention_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

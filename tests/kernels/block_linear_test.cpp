@@ -1,10 +1,10 @@
-#include "hybrid_trainer/kernels/block_linear.h"
+#include "kernels/quantized/weight_blocks.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/kernel_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,11 +1,9 @@
-#include "hybrid_trainer/kernels/block_pattern.h"
+#include "hybrid_trainer/kernels/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
-
-#include "hybrid_trainer/kernels/attention.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/kernels/causal_convolution.h"
+#include "hybrid_trainer/kernels/convolution.h"
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/kernel_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

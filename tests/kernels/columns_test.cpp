@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/columns.h"
+#include "hybrid_trainer/kernels/indexing.h"
 
 #include <cmath>
 

@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "hybrid_trainer/kernels/cross_attention.h"
+#include "hybrid_trainer/kernels/attention.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

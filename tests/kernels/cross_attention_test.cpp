@@ -1,9 +1,9 @@
-#include "hybrid_trainer/kernels/cross_attention.h"
+#include "hybrid_trainer/kernels/attention.h"
 
 #include <limits>
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/cross_attention_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
 
 #include <limits>
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/delta_rule_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/eight_bit.h"
+#include "kernels/quantized/quantization.h"
 
 #include "kernels/kernel_case.h"
 

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/kernel_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/four_bit.h"
+#include "kernels/quantized/quantization.h"
 
 #include <limits>
 

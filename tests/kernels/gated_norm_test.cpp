@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/gated_norm.h"
+#include "hybrid_trainer/kernels/normalization.h"
 
 #include "kernels/kernel_case.h"
 

@@ -1,7 +1,7 @@
-#include "hybrid_trainer/kernels/group_norm.h"
+#include "hybrid_trainer/kernels/normalization.h"
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/window_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

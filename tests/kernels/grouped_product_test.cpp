@@ -1,7 +1,7 @@
-#include "hybrid_trainer/kernels/grouped_product.h"
+#include "hybrid_trainer/kernels/experts.h"
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/kernel_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,6 +1,5 @@
-#include "hybrid_trainer/kernels/hodlr.h"
+#include "kernels/structured/hodlr.h"
 
-#include "hybrid_trainer/kernels/hodlr_solver.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

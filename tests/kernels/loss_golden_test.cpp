@@ -1,9 +1,7 @@
 #include <fstream>
 
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/kernels/grid_loss.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/loss.h"
-#include "hybrid_trainer/kernels/regression_loss.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/low_rank.h"
+#include "hybrid_trainer/kernels/matmul.h"
 
 #include "kernels/kernel_case.h"
 

@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/kernel_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,8 +1,8 @@
-#include "hybrid_trainer/kernels/optimizer_update.h"
+#include "kernels/updates/optimizer_update.h"
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/kernel_case.h"
-#include "kernels/stochastic_rounding.h"
+#include "kernels/updates/update_step.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "hybrid_trainer/kernels/preference.h"
+#include "hybrid_trainer/kernels/loss.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

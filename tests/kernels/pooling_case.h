@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "hybrid_trainer/kernels/pooling.h"
+#include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/window_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,7 +1,7 @@
-#include "hybrid_trainer/kernels/predicted_update.h"
+#include "kernels/updates/predicted_update.h"
 
-#include "hybrid_trainer/kernels/quantization.h"
 #include "kernels/kernel_case.h"
+#include "kernels/quantized/quantization.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/preference.h"
+#include "hybrid_trainer/kernels/loss.h"
 
 #include <cmath>
 

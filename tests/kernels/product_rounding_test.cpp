@@ -1,9 +1,9 @@
-#include "hybrid_trainer/kernels/product_rounding.h"
+#include "kernels/products/product_rounding.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "kernels/half_float.h"
+#include "kernels/backend/half_float.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

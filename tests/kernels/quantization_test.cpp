@@ -1,10 +1,10 @@
-#include "hybrid_trainer/kernels/quantization.h"
+#include "kernels/quantized/quantization.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "kernels/kernel_case.h"
-#include "kernels/quantization_table.h"
+#include "kernels/quantized/quantization_table.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

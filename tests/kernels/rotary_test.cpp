@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/rotary.h"
+#include "hybrid_trainer/kernels/attention.h"
 
 #include "kernels/kernel_case.h"
 

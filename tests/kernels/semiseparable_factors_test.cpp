@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/semiseparable_factors.h"
+#include "kernels/structured/semiseparable.h"
 
 #include <complex>
 

@@ -1,7 +1,7 @@
-#include "hybrid_trainer/kernels/shared_moment_update.h"
+#include "kernels/updates/optimizer_update.h"
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/kernel_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,7 +1,7 @@
-#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
 
-#include "hybrid_trainer/core/processor.h"
 #include "kernels/state_space_case.h"
+#include "src/core/machine.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/upsampling.h"
+#include "hybrid_trainer/kernels/convolution.h"
 
 #include <algorithm>
 

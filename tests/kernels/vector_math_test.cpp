@@ -1,4 +1,4 @@
-#include "kernels/cpu/vector_math.h"
+#include "kernels/backend/vector_math.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/weight_decomposition.h"
+#include "kernels/products/weight_decomposition.h"
 
 #include "kernels/kernel_case.h"
 

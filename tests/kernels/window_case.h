@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/kernels/window.h"
+#include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/kernel_case.h"
 
 namespace hybrid_trainer::kernels {

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/memory/away_weight.h"
+#include "memory/away_weights.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/prefetcher.h"
+#include "src/core/prefetcher.h"
 #include "support/failing_memory.h"
 #include "support/test_tensors.h"
 

@@ -1,4 +1,4 @@
-#include "memory/compressed_store.h"
+#include "memory/stored_offload.h"
 
 #include <gtest/gtest.h>
 

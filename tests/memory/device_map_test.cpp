@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/device_map.h"
+#include "hybrid_trainer/memory/memory_places.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "hybrid_trainer/memory/eight_bit_quantization.h"
+#include "memory/quantization.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
 #include "support/test_tensors.h"
 
 namespace hybrid_trainer::testing {

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "memory/stored_offload.h"
 #include "tests/memory/content.h"
 

@@ -1,10 +1,9 @@
-#include "hybrid_trainer/memory/four_bit_quantization.h"
+#include "memory/quantization.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/memory_source.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/memory/eight_bit_quantization.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/files/safetensors.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {

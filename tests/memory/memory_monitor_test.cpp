@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/memory_monitor.h"
+#include "memory/memory_monitor.h"
 
 #include <gtest/gtest.h>
 

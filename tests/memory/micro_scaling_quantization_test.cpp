@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/micro_scaling_quantization.h"
+#include "memory/quantization.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/predict_aware_memory_config.h"
+#include "hybrid_trainer/memory/memory_config.h"
 
 #include <gtest/gtest.h>
 

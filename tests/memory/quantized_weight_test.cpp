@@ -1,10 +1,10 @@
-#include "hybrid_trainer/memory/quantized_weight.h"
+#include "memory/quantized_weight.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/stored_tape.h"
+#include "memory/stored_tape.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/memory/weight_snapshot.h"
+#include "memory/weight_copies.h"
 
 #include <gtest/gtest.h>
 

@@ -3,10 +3,10 @@
 
 #include <sstream>
 
-#include "hybrid_trainer/core/warning.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/core/messages.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/gradient_check.h"
 #include "support/test_files.h"
 

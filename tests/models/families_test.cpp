@@ -4,7 +4,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_source.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/test_tensors.h"

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/files/safetensors.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {

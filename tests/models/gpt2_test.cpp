@@ -1,4 +1,4 @@
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 
@@ -7,9 +7,9 @@
 #include <map>
 #include <memory>
 
-#include "hybrid_trainer/core/memory_source.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/decoder.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "support/parameters.h"
 
 namespace hybrid_trainer::testing {

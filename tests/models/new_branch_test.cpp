@@ -2,14 +2,13 @@
 // (decaying_sum.h), and one entry of a registry.
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/generation/batch_decoder.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/hugging_face/hugging_face_weights.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/gradient_check.h"
 #include "support/layers.h"
 #include "support/test_files.h"

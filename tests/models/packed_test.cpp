@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/gradient_check.h"

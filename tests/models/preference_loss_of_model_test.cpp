@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/preference_loss.h"
+#include "hybrid_trainer/nn/network.h"
 #include "support/gradient_check.h"
 #include "support/pairs_batch.h"
 

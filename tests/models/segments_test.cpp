@@ -3,10 +3,10 @@
 
 #include <map>
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/row_states.h"
+#include "hybrid_trainer/nn/segmented_pass.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {

@@ -1,12 +1,11 @@
 // The family whose layers are told by letters, as a decoder and as an encoder.
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/generation/batch_decoder.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/gradient_check.h"
 #include "support/test_files.h"
 

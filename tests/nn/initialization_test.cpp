@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/nn/parameter.h"
 
 #include <gtest/gtest.h>
 

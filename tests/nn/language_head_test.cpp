@@ -1,5 +1,5 @@
 #include "hybrid_trainer/nn/language_head.h"
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include <gtest/gtest.h>

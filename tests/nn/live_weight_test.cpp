@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/live_weight.h"
+#include "hybrid_trainer/nn/weight.h"
 
 #include <gtest/gtest.h>
 

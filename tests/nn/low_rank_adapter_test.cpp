@@ -1,6 +1,5 @@
-#include "hybrid_trainer/nn/low_rank_adapter.h"
-
 #include "hybrid_trainer/nn/linear.h"
+
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "support/gradient_check.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "nn/mixed_network.h"
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/preference_loss.h"
+#include "hybrid_trainer/nn/network.h"
 
 #include <gtest/gtest.h>
 

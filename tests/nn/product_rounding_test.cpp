@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/product_rounding.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 #include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/grouped_linear.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "kernels/products/product_rounding.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {

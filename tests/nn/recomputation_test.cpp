@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/recomputation.h"
+#include "hybrid_trainer/nn/residual_block.h"
 
 #include <gtest/gtest.h>
 

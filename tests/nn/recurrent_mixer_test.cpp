@@ -1,11 +1,9 @@
-#include "hybrid_trainer/nn/recurrent_mixer.h"
+#include "hybrid_trainer/nn/mixers.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "hybrid_trainer/nn/delta_rule_mixer.h"
-#include "hybrid_trainer/nn/state_space_mixer.h"
 #include "support/gradient_check.h"
 
 // Generation by mixers with a recurrence: what they say token by token, and as a whole.

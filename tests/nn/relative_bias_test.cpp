@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/relative_bias.h"
+#include "hybrid_trainer/nn/positional_encoding.h"
 
 #include "hybrid_trainer/nn/attention.h"
 #include "support/parameters.h"

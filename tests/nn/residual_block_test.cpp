@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/nn/hydra_mixer.h"
-#include "hybrid_trainer/nn/resolvent_mixer.h"
-#include "hybrid_trainer/nn/semiseparable_mixer.h"
+#include "hybrid_trainer/nn/mixers.h"
 #include "support/gradient_check.h"
 #include "support/layers.h"
 

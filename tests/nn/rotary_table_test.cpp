@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/rotary_table.h"
+#include "hybrid_trainer/nn/positional_encoding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/rounded_gradients.h"
+#include "hybrid_trainer/nn/gradient_sink.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/nn/semiseparable_mixer.h"
+#include "hybrid_trainer/nn/mixers.h"
 
 #include <gtest/gtest.h>
 

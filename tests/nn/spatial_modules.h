@@ -2,12 +2,8 @@
 
 #include <memory>
 
-#include "hybrid_trainer/nn/activation_function.h"
 #include "hybrid_trainer/nn/convolution.h"
-#include "hybrid_trainer/nn/group_norm.h"
-#include "hybrid_trainer/nn/patch_embedding.h"
-#include "hybrid_trainer/nn/pooling.h"
-#include "hybrid_trainer/nn/upsampling.h"
+#include "hybrid_trainer/nn/norm.h"
 #include "support/gradient_check.h"
 
 namespace hybrid_trainer::testing {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/nn/checkpointed_module.h"
+#include "hybrid_trainer/nn/module.h"
 #include "support/gradient_check.h"
 #include "support/layers.h"
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/console_sink.h"
+#include "src/observability/console_sink.h"
 
 #include <algorithm>
 #include <cmath>

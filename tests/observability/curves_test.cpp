@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/curves.h"
+#include "src/observability/curves.h"
 
 #include <boost/json.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "src/observability/jsonl_sink.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/memory_timeline.h"
+#include "src/observability/memory_reports.h"
 
 #include <boost/json.hpp>
 #include <fstream>

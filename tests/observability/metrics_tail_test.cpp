@@ -1,6 +1,5 @@
-#include "hybrid_trainer/observability/metrics_tail.h"
+#include "src/observability/jsonl_sink.h"
 
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "observability/records.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/reliability.h"
+#include "src/observability/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/report.h"
+#include "src/observability/report.h"
 
 #include <boost/json.hpp>
 #include <regex>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "observability/records.h"
+#include "src/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/observability/tensorboard_sink.h"
+#include "src/observability/tensorboard_sink.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,9 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "observability/event_reader.h"
 #include "observability/records.h"
-#include "src/observability/crc32c.h"
+#include "src/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
 namespace {

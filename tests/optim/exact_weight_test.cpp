@@ -1,4 +1,4 @@
-#include "src/optim/exact_weight.h"
+#include "src/optim/exact_weights.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/optim/gradient_norm.h"
+#include "hybrid_trainer/optim/optimizer.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <map>
 
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer::testing {

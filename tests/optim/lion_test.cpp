@@ -1,4 +1,4 @@
-#include "src/optim/lion.h"
+#include "src/optim/momentum_optimizers.h"
 
 #include <gtest/gtest.h>
 

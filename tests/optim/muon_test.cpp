@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {

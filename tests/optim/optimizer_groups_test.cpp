@@ -1,9 +1,8 @@
-#include "src/optim/optimizer_groups.h"
+#include "src/optim/make_optimizer.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {
@@ -78,7 +78,7 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
   // What an option or a preset of one optimizer is, not what optimizers there are.
   const std::set<std::string> of_one{
       "include/hybrid_trainer/optim/optimizer_config.h", "src/config/hybrid_trainer_config.cpp",
-      "src/tools/fine_tuning_method.cpp", "src/planning/step_rates.cpp",
+      "src/tools/train/fine_tuning_method.cpp", "src/trainer/planning/step_rates.cpp",
       // What does not go with a method.
       "phases/method.cpp", "phases/asynchronous_optimizer/asynchronous_optimizer.cpp"};
   std::string names;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {

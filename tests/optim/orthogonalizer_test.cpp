@@ -1,10 +1,10 @@
-#include "src/optim/orthogonalizer.h"
+#include "src/optim/muon.h"
 
 #include <gtest/gtest.h>
 
 #include <Eigen/Dense>
 
-#include "hybrid_trainer/core/processor.h"
+#include "src/core/machine.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {

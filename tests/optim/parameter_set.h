@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/nn/rounded_gradients.h"
+#include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "support/parameters.h"
 

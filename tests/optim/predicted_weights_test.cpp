@@ -1,11 +1,11 @@
-#include "hybrid_trainer/optim/predicted_weights.h"
+#include "src/optim/predicted_weights.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "tests/optim/late_parameters.h"
 

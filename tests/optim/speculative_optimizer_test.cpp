@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "tests/optim/late_parameters.h"
 
 namespace hybrid_trainer {

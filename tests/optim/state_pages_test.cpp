@@ -1,4 +1,4 @@
-#include "src/optim/state_pages.h"
+#include "src/optim/optimizer_state.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <map>
 
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "support/watched_memory.h"
 #include "tests/optim/parameter_set.h"
 

@@ -1,4 +1,4 @@
-#include "src/parquet/page_codec.h"
+#include "src/data/parquet/encodings.h"
 
 #include <gtest/gtest.h>
 

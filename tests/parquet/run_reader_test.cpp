@@ -1,9 +1,8 @@
-#include "src/parquet/run_reader.h"
+#include "src/data/parquet/encodings.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/parquet/delta_reader.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "phases/skip_backward/direction_trust.h"
+#include "phases/skip_backward/prediction.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/phases/divergence_monitor.h"
+#include "phases/divergence.h"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,8 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/methods.h"
 #include "phases/phase_parts.h"
 #include "phases/quadratic_bowl.h"
-#include "phases/update.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/phases/phase_controller.h"
+#include "phases/method.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "phases/skip_backward/predict_gate.h"
+#include "phases/skip_backward/prediction.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,10 @@
-#include "hybrid_trainer/phases/recovery.h"
+#include "phases/divergence.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "phases/quadratic_bowl.h"
-#include "phases/recovery_effects.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {

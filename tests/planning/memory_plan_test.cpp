@@ -1,13 +1,13 @@
-#include "hybrid_trainer/planning/memory_plan.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "hybrid_trainer/config/presets.h"
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "src/planning/gradient_time.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/files/config_fields.h"
+#include "src/trainer/planning/step_cost.h"
 
 namespace hybrid_trainer {
 namespace {

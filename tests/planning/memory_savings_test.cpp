@@ -1,9 +1,9 @@
-#include "hybrid_trainer/planning/memory_savings.h"
-#include "hybrid_trainer/config/presets.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "src/trainer/planning/memory_breakdown.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/clock.h"
+#include "src/core/clock.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

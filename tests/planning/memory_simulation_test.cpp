@@ -1,10 +1,10 @@
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/config/presets.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "src/trainer/run_model.h"

@@ -1,10 +1,10 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
 #include "hybrid_trainer/data/token_dataset.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/core/machine.h"
+#include "src/run/run_files.h"
 #include "tests/run/run_over_ranks.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/planning/rank_peaks.h"
 
 namespace hybrid_trainer {

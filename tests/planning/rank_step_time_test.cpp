@@ -1,4 +1,4 @@
-#include "hybrid_trainer/planning/rank_step_time.h"
+#include "src/trainer/planning/step_cost.h"
 
 #include <gtest/gtest.h>
 

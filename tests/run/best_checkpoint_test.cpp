@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/files/checkpoint.h"
+#include "src/generation/evaluation.h"
+#include "src/run/run_files.h"
 #include "support/test_files.h"
 #include "tests/run/run_over_ranks.h"
 

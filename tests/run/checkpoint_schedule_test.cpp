@@ -1,4 +1,4 @@
-#include "src/run/checkpoint_schedule.h"
+#include "src/run/training_loop.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

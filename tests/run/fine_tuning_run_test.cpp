@@ -4,10 +4,10 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/observability/model_texts.h"
-#include "hybrid_trainer/run/example_data.h"
+#include "src/distributed/host_ranks.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/language_data.h"
 #include "tests/run/tiny_run.h"
 
 // Runs on files of examples.

@@ -1,11 +1,11 @@
-#include "hybrid_trainer/run/folder_writing.h"
+#include "src/run/language_data.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,8 +1,8 @@
-#include "src/run/inert_keys.h"
+#include "src/run/run_settings.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -1,5 +1,5 @@
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/run/run_files.h"
 #include "tests/run/run_over_ranks.h"
 
 namespace hybrid_trainer {

@@ -5,11 +5,11 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_export.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/distributed/host_ranks.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_export.h"
+#include "src/run/run_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -6,10 +6,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/run/example_data.h"
-#include "hybrid_trainer/run_folder/run_export.h"
+#include "src/distributed/host_ranks.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/language_data.h"
+#include "src/run/run_export.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"
 

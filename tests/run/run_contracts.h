@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

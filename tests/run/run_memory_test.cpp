@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/files/config_fields.h"
+#include "src/observability/jsonl_sink.h"
+#include "src/run/run_files.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

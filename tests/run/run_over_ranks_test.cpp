@@ -3,8 +3,8 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/core/machine.h"
+#include "src/run/run_files.h"
 #include "src/run/run_ranks.h"
 #include "tests/files/faulty_files.h"
 #include "tests/run/run_over_ranks.h"

@@ -7,12 +7,11 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/data/token_shards.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "src/run/rank_agreement.h"
-#include "src/sharding/rank_links.h"
+#include "src/core/machine.h"
+#include "src/distributed/host_ranks.h"
+#include "src/trainer/sharding/rank_links.h"
 #include "tests/run/tiny_run.h"
 #include "tests/trainer/temporary_folder.h"
 

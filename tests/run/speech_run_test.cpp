@@ -1,13 +1,13 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_export.h"
-#include "hybrid_trainer/run_folder/run_files.h"
-#include "hybrid_trainer/speech/clip_features.h"
-#include "hybrid_trainer/speech/transcription.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/distributed/host_ranks.h"
+#include "src/run/run_export.h"
+#include "src/run/run_files.h"
+#include "src/run/speech/clips.h"
+#include "src/run/speech/transcription.h"
 #include "tests/run/speech_runs.h"
 
 namespace hybrid_trainer {

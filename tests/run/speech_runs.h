@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "hybrid_trainer/audio/wav_file.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/data/audio/sound.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/run/run_contracts.h"
 
 namespace hybrid_trainer {

@@ -13,14 +13,13 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/files/output_folder.h"
-#include "hybrid_trainer/io/checkpoint.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/files/checkpoint.h"
+#include "src/files/output_file.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

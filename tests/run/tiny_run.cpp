@@ -5,9 +5,9 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/data/prepare.h"
-#include "hybrid_trainer/io/checkpoint_digest.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "src/data/text/prepare.h"
+#include "src/files/checkpoint.h"
+#include "src/observability/jsonl_sink.h"
 
 namespace hybrid_trainer {
 

@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/files/checkpoint.h"
+#include "src/observability/jsonl_sink.h"
 #include "tests/files/faulty_files.h"
 #include "tests/run/tiny_run.h"
 

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/generation/evaluation.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/files/checkpoint.h"
+#include "src/generation/evaluation.h"
+#include "src/observability/jsonl_sink.h"
+#include "src/run/run_files.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"

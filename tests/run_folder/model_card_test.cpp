@@ -1,4 +1,4 @@
-#include "hybrid_trainer/run_folder/model_card.h"
+#include "src/run/model_card.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/run/run_files.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/io/safetensors.h"
+#include "src/files/safetensors.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
 #include "tests/trainer/temporary_folder.h"
 
 // Folders whose matrices lie in a scratch file while they are read.

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/series/series_windows.h"
+#include "src/data/series/series.h"
+#include "src/files/output_file.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

@@ -1,9 +1,9 @@
-#include "src/sharding/late_sum.h"
+#include "src/trainer/sharding/late_sum.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/distributed/background_communicator.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/decorated_communicator.h"
+#include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/sharding/low_bit_sum.h"
+#include "src/trainer/sharding/late_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,8 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "src/sharding/late_sum.h"
+#include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,11 +1,11 @@
-#include "src/sharding/rank_links.h"
+#include "src/trainer/sharding/rank_links.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <thread>
 
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer {
 namespace {

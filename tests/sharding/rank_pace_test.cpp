@@ -1,4 +1,4 @@
-#include "src/sharding/rank_pace.h"
+#include "src/trainer/sharding/rank_links.h"
 
 #include <gtest/gtest.h>
 

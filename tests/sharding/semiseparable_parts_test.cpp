@@ -1,4 +1,4 @@
-#include "src/sharding/semiseparable_parts.h"
+#include "src/trainer/sharding/semiseparable_parts.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/kernels/semiseparable_factors.h"
+#include "kernels/structured/semiseparable.h"
+#include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,8 +1,8 @@
-#include "src/sharding/state_parts.h"
+#include "src/trainer/trainer_checkpoints.h"
 
 #include <filesystem>
 
-#include "hybrid_trainer/io/checkpoint_digest.h"
+#include "src/files/checkpoint.h"
 #include "tests/files/counted_reads.h"
 #include "tests/trainer/rank_outcome.h"
 

@@ -1,4 +1,4 @@
-#include "src/sharding/weight_arrivals.h"
+#include "src/trainer/sharding/weight_parts.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,8 @@
 #include <cstring>
 #include <thread>
 
-#include "hybrid_trainer/distributed/background_communicator.h"
-#include "hybrid_trainer/distributed/imitated_link.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "src/sharding/weight_parts.h"
+#include "src/distributed/decorated_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/sharding/some_weights.h"
 
 namespace hybrid_trainer {

@@ -1,9 +1,9 @@
-#include "src/sharding/weight_gathers.h"
+#include "src/trainer/sharding/weight_parts.h"
 
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/distributed/decorated_communicator.h"
-#include "hybrid_trainer/distributed/single_communicator.h"
+#include "src/distributed/decorated_communicator.h"
+#include "src/distributed/single_communicator.h"
 
 namespace hybrid_trainer {
 namespace {

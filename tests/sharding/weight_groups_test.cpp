@@ -1,4 +1,4 @@
-#include "src/sharding/weight_groups.h"
+#include "src/trainer/sharding/weight_parts.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/sharding/some_weights.h"
 
 namespace hybrid_trainer {

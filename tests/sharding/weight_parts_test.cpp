@@ -1,12 +1,12 @@
-#include "src/sharding/weight_parts.h"
+#include "src/trainer/sharding/weight_parts.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "hybrid_trainer/distributed/thread_communicator.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/distributed/host_ranks.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/sharding/some_weights.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/speech/clip_examples.h"
+#include "src/run/speech/clips.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/speech/timestamp_rules.h"
+#include "src/run/speech/transcription.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/strict_json.h"
+#include "src/files/json.h"
 
 namespace hybrid_trainer {
 namespace {

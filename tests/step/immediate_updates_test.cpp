@@ -1,11 +1,11 @@
-#include "src/step/immediate_updates.h"
+#include "src/trainer/step/micro_batches.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/observability/jsonl_sink.h"
+#include "src/optim/make_optimizer.h"
 #include "support/parameters.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"

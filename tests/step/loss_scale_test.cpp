@@ -1,4 +1,4 @@
-#include "src/step/loss_scale.h"
+#include "src/trainer/step/step_scales.h"
 
 #include <gtest/gtest.h>
 

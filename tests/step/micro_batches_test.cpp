@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

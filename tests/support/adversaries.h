@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "src/trainer/model_trainable.h"

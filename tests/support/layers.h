@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "hybrid_trainer/nn/attention.h"
-#include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/feed_forward.h"
+#include "hybrid_trainer/nn/module.h"
 #include "hybrid_trainer/nn/residual_block.h"
 
 namespace hybrid_trainer::testing {

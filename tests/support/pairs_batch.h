@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "support/test_tensors.h"
 
 namespace hybrid_trainer::testing {

@@ -6,7 +6,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/core/memory_source.h"
 
 namespace hybrid_trainer::testing {
 

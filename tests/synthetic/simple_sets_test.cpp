@@ -1,4 +1,4 @@
-#include "hybrid_trainer/synthetic/simple_sets.h"
+#include "src/data/synthetic/simple_sets.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "hybrid_trainer/synthetic/cooling_curve.h"
-#include "hybrid_trainer/synthetic/label_noise.h"
+#include "src/data/synthetic/synthetic_set.h"
+#include "src/data/synthetic/trident_set.h"
 #include "tests/synthetic/measured_loss.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/synthetic/trident_set.h"
+#include "src/data/synthetic/trident_set.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,8 @@
 #include <numbers>
 #include <span>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/synthetic/cooling_curve.h"
 #include "tests/synthetic/measured_loss.h"
 
 // What each sensor shows is read from its tensor by arithmetic, as the best model would, and predicts what

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/tables/column_names.h"
+#include "src/data/tables/table_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/tables/csv_rows.h"
+#include "src/data/tables/row_formats.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/tables/parquet_rows.h"
+#include "src/data/tables/row_formats.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/tables/allocations.h"
 

@@ -1,4 +1,4 @@
-#include "src/tables/parquet_rows.h"
+#include "src/data/tables/row_formats.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <random>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/strict_json.h"
-#include "hybrid_trainer/tables/table_reader.h"
+#include "src/data/tables/table_reader.h"
+#include "src/files/json.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/tables/allocations.h"
 

@@ -1,12 +1,11 @@
-#include "hybrid_trainer/tables/table_reader.h"
+#include "src/data/tables/table_reader.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/tables/file_in_row.h"
-#include "hybrid_trainer/tables/row_files.h"
+#include "src/data/tables/row_files.h"
 #include "tests/data/temporary_folder.h"
 
 namespace hybrid_trainer {

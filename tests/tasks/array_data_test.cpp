@@ -2,8 +2,8 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/tasks/network_data.h"
+#include "src/files/output_file.h"
+#include "src/tasks/network_data.h"
 #include "tests/tasks/trident_runs.h"
 
 namespace hybrid_trainer {

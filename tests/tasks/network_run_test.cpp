@@ -7,14 +7,14 @@
 #include <cmath>
 #include <thread>
 
-#include "hybrid_trainer/config/presets.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/memory/quantized_weight.h"
-#include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/tasks/network_task.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "memory/quantized_weight.h"
+#include "src/distributed/host_ranks.h"
+#include "src/files/config_fields.h"
+#include "src/tasks/network_task.h"
 #include "tests/run/run_contracts.h"
 #include "tests/tasks/sensor_network.h"
 

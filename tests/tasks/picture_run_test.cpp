@@ -7,13 +7,13 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/images/picture.h"
 #include "hybrid_trainer/nn/module_graph.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_export.h"
-#include "hybrid_trainer/tasks/network_task.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/data/images/picture.h"
+#include "src/distributed/host_ranks.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_export.h"
+#include "src/tasks/network_task.h"
 #include "tests/run/run_contracts.h"
 
 namespace hybrid_trainer {

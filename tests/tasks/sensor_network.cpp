@@ -5,14 +5,14 @@
 #include <optional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/name_pattern.h"
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/nn/checkpointed_module.h"
 #include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/initialization.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/linear.h"
+#include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/tasks/network_data.h"
+#include "src/tasks/network_data.h"
 
 namespace hybrid_trainer::testing {
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <sstream>
 
-#include "hybrid_trainer/config/presets.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/tasks/network_task.h"
+#include "src/files/output_file.h"
+#include "src/tasks/network_task.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -3,8 +3,8 @@
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/module_graph.h"
-#include "hybrid_trainer/synthetic/simple_sets.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "src/data/synthetic/simple_sets.h"
 
 namespace hybrid_trainer {
 namespace {

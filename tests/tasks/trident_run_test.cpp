@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
-#include "hybrid_trainer/synthetic/trident_set.h"
-#include "hybrid_trainer/tasks/network_data.h"
+#include "src/data/synthetic/trident_set.h"
+#include "src/distributed/host_ranks.h"
+#include "src/tasks/network_data.h"
 #include "tests/tasks/trident_runs.h"
 
 namespace hybrid_trainer {

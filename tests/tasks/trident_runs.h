@@ -4,8 +4,8 @@
 
 #include <sstream>
 
-#include "hybrid_trainer/config/presets.h"
-#include "hybrid_trainer/tasks/network_task.h"
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "src/tasks/network_task.h"
 #include "tests/run/run_contracts.h"
 
 namespace hybrid_trainer {

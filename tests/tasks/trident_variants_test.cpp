@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/planning/memory_plan.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/tasks/trident_runs.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/tools/finetune_fixture.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "src/tools/inspection.h"
+#include "src/tools/models/inspection.h"
 
 #include <gtest/gtest.h>
 
@@ -6,16 +6,16 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/data/bpe_training.h"
-#include "hybrid_trainer/data/prepare.h"
-#include "hybrid_trainer/data/token_shards.h"
-#include "hybrid_trainer/files/output_file.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/io/run_directory.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/observability/memory_shortage_json.h"
+#include "hybrid_trainer/data/token_dataset.h"
+#include "hybrid_trainer/files/run_directory.h"
+#include "src/data/text/bpe_training.h"
+#include "src/data/text/prepare.h"
+#include "src/files/checkpoint.h"
+#include "src/files/config_fields.h"
+#include "src/files/output_file.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/observability/jsonl_sink.h"
+#include "src/observability/memory_reports.h"
 #include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

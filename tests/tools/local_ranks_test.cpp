@@ -1,11 +1,11 @@
-#include "src/tools/local_ranks.h"
+#include "src/tools/train/local_ranks.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "hybrid_trainer/core/clock.h"
+#include "src/core/clock.h"
 #include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {

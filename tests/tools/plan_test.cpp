@@ -4,7 +4,7 @@
 #include <fstream>
 #include <map>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
+#include "src/core/cuda_runtime.h"
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
 

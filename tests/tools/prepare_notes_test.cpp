@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/data/bpe_training.h"
 #include "hybrid_trainer/data/token_dataset.h"
+#include "src/data/text/bpe_training.h"
 #include "tests/tools/hybrid_process.h"
 #include "tests/trainer/temporary_folder.h"
 

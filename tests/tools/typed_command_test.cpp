@@ -1,12 +1,12 @@
-#include "src/tools/typed_command.h"
+#include "src/tools/train/typed_command.h"
 
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/shell_word.h"
 #include "hybrid_trainer/data/token_dataset.h"
-#include "hybrid_trainer/files/text_file.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
+#include "src/core/messages.h"
+#include "src/files/text.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "support/test_files.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "src/trainer/asynchronous_gradients.h"
+#include "src/trainer/pending_work.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/distributed/decorated_communicator.h"
+#include "src/distributed/decorated_communicator.h"
 #include "tests/trainer/late_ranks.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,10 @@
-#include "src/trainer/expert_watch.h"
+#include "src/trainer/expert_routing.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "support/parameters.h"
 #include "support/test_tensors.h"

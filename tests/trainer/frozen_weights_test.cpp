@@ -1,12 +1,12 @@
-#include "src/trainer/frozen_weights.h"
+#include "src/trainer/run_model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/memory/quantized_weight.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "memory/quantized_weight.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
 #include "support/parameters.h"
 #include "trainer/temporary_folder.h"
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "tests/files/faulty_files.h"
 #include "tests/run/tiny_run.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "hybrid_trainer/core/interruption.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "src/distributed/host_ranks.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

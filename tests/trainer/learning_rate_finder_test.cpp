@@ -3,8 +3,8 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/observability/jsonl_sink.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"
 

@@ -1,4 +1,4 @@
-#include "src/trainer/local_sgd.h"
+#include "src/trainer/pending_work.h"
 
 #include <algorithm>
 #include <array>

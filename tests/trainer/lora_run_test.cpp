@@ -7,14 +7,14 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/gguf_export/gguf_export.h"
-#include "hybrid_trainer/hugging_face/adapter_files.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/io/safetensors.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_export.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/files/checkpoint.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_export.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_export.h"
+#include "src/run/run_files.h"
 #include "support/parameters.h"
 #include "tests/run/tiny_run.h"
 

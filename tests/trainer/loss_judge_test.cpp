@@ -1,4 +1,4 @@
-#include "src/trainer/loss_judge.h"
+#include "src/trainer/trainer_checkpoints.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // elsewhere.
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/io/json_fields.h"
+#include "src/files/config_fields.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/core/pools.h"
-#include "hybrid_trainer/core/token_batch.h"
-#include "hybrid_trainer/distributed/single_communicator.h"
-#include "hybrid_trainer/distributed/thread_communicator.h"
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "src/sharding/rank_links.h"
+#include "src/distributed/host_ranks.h"
+#include "src/distributed/single_communicator.h"
+#include "src/trainer/sharding/rank_links.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

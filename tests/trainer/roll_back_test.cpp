@@ -10,8 +10,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
-#include "hybrid_trainer/io/json_fields.h"
-#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "src/files/config_fields.h"
+#include "src/observability/jsonl_sink.h"
 #include "tests/run/tiny_run.h"
 
 namespace hybrid_trainer {

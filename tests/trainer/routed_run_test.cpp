@@ -4,10 +4,10 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
-#include "hybrid_trainer/io/checkpoint.h"
-#include "hybrid_trainer/nn/routed_experts.h"
-#include "hybrid_trainer/run_folder/run_files.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
+#include "src/files/checkpoint.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
 #include "support/test_tensors.h"
 #include "tests/run/tiny_run.h"
 

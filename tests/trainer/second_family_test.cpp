@@ -2,19 +2,18 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/presets.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/generation/text_generation.h"
-#include "hybrid_trainer/hugging_face/hugging_face.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
-#include "hybrid_trainer/run_folder/run_files.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
 #include "support/parameters.h"
 #include "tests/run/tiny_run.h"
 

@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/processor.h"
-#include "hybrid_trainer/planning/memory_simulation.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/core/machine.h"
 #include "support/test_files.h"
 #include "tests/run/tiny_run.h"
 

@@ -2,7 +2,7 @@
 #include <execinfo.h>
 #include <gtest/gtest.h>
 
-#include "hybrid_trainer/core/token_batch.h"
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "tests/run/tiny_run.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/trainer/model_trainable.h"
 #include "tests/run/tiny_run.h"

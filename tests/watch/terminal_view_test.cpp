@@ -1,4 +1,4 @@
-#include "hybrid_trainer/watch/terminal_view.h"
+#include "src/observability/watch/terminal_view.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,8 +6,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/watch/braille_plot.h"
-#include "src/watch/text_columns.h"
+#include "src/observability/watch/terminal_drawing.h"
 #include "tests/watch/watched_folders.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "hybrid_trainer/watch/watch_server.h"
+#include "src/observability/watch/watch_server.h"
 
 #include <boost/json.hpp>
 #include <memory>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/html_text.h"
-#include "hybrid_trainer/files/utf8.h"
-#include "src/watch/run_feed.h"
+#include "src/files/escaped_text.h"
+#include "src/files/text.h"
+#include "src/observability/watch/run_feed.h"
 #include "tests/watch/http_client.h"
 #include "tests/watch/watched_folders.h"
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <string>
 
-#include "hybrid_trainer/observability/jsonl_sink.h"
+#include "src/observability/jsonl_sink.h"
 #include "tests/observability/records.h"
 
 namespace hybrid_trainer::testing {

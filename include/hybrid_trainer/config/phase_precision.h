@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/precision.h"
 #include "hybrid_trainer/core/state.h"
 
 namespace hybrid_trainer {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 
 namespace hybrid_trainer {
 
@@ -58,6 +61,38 @@ struct DTypeOf<std::int8_t> {
 template <>
 struct DTypeOf<std::uint8_t> {
   static constexpr DType value = DType::kU8;
+};
+
+/// The numbers that linear maps multiply. Sums are f32 in all of them.
+enum class ProductForm {
+  kAsStored,  // those of the activations' dtype
+  kFp16,      // operands and results rounded to IEEE half
+  kFp8,       // operands rounded: E4M3 in forward, E5M2 for gradients
+};
+
+/// How a phase computes.
+struct Precision {
+  DType dtype = DType::kF32;  // of activations and of the copies of weights: f32 or bf16
+  ProductForm products = ProductForm::kAsStored;
+  bool operator==(const Precision&) const = default;
+};
+
+/// Up to five dimensions, such as those of a batch of videos, row-major, held without heap memory.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 5;
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> dimensions);
+  int rank() const { return rank_; }
+  std::int64_t operator[](int i) const { return dimensions_[static_cast<std::size_t>(i)]; }
+  std::int64_t elements() const;
+  bool operator==(const Shape&) const = default;
+  std::string text() const;  // "(8, 64)"
+  void append(std::int64_t dimension);
+
+ private:
+  std::array<std::int64_t, kMaxRank> dimensions_{};
+  int rank_ = 0;
 };
 
 }  // namespace hybrid_trainer

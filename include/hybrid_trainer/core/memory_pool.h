@@ -6,13 +6,102 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "hybrid_trainer/core/memory_block.h"
-#include "hybrid_trainer/core/memory_source.h"
+#include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/dtype.h"
 
 namespace hybrid_trainer {
+
+/// Purpose of bytes; every allocation is accounted under one kind.
+enum class MemoryKind {
+  kParameters,
+  kGradients,
+  kOptimizerState,
+  kActivations,
+  kPredictor,
+  kSnapshot,
+  kWorkspace,
+  kData,
+  kMasterWeights,  // f32, where bf16 copies of them compute as kParameters
+  kLogits,
+};
+inline constexpr std::size_t kMemoryKinds = 10;
+const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_state", ...
+
+/// The tensor that a block is for; of rank 0 where it is for none.
+struct BlockContent {
+  DType dtype = DType::kU8;
+  Shape shape{};
+};
+
+/// A live block of a pool, or one that was asked for.
+struct MemoryBlock {
+  static constexpr std::size_t kMostLabel = 47;
+  std::size_t bytes = 0;  // with what rounding up adds
+  MemoryKind kind = MemoryKind::kWorkspace;
+  BlockContent content{};
+  std::array<char, kMostLabel + 1> label{};  // of the MemoryLabel then; its end, if it is longer
+  std::string text() const;  // "h.0.attn.c_attn.weight f32 (192, 64)", "activations bf16 (8, 64)"
+};
+
+/// Names what the calling thread allocates while it lives, such as a weight or a part of the model,
+/// so that reports say where memory went. The innermost label counts.
+class MemoryLabel {
+ public:
+  /// `name` must outlive it.
+  explicit MemoryLabel(std::string_view name);
+  ~MemoryLabel();
+  MemoryLabel(const MemoryLabel&) = delete;
+  MemoryLabel& operator=(const MemoryLabel&) = delete;
+  static std::string_view current();  // "" without one
+
+ private:
+  std::string_view outer_;
+};
+
+inline constexpr std::size_t kCacheLine = 64;
+
+/// Source of a MemoryPool's bytes.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// At least `bytes`, aligned to kCacheLine (4 KiB from 4 KiB on, 2 MiB from 2 MiB on) on the host and to 256 on a
+  /// device; nullptr if out of memory.
+  virtual void* take(std::size_t bytes) noexcept = 0;
+  virtual void give(void* data, std::size_t bytes) noexcept = 0;
+  /// The device that the memory is on.
+  virtual Device device() const = 0;
+  /// True if a CUDA device can copy to and from it directly, overlapping other work.
+  virtual bool pinned() const { return false; }
+  /// Copies from its memory to other host memory, or there from other, without the system's page
+  /// cache between; false, and nothing done, where that is no use: then plain copies serve. In any
+  /// thread. Throws IoError.
+  virtual bool copy_out(void*, const void* /*own*/, std::size_t) { return false; }
+  virtual bool copy_in(void* /*own*/, const void*, std::size_t) { return false; }
+  /// True if taking is slow or blocks the device, so that pools should take much at once.
+  virtual bool prefers_slabs() const { return false; }
+  /// True if each block must be taken separately, in exactly the size asked for, and given back at
+  /// once, so that a memory checker finds accesses past its end or after its lifetime.
+  virtual bool keeps_blocks_apart() const { return false; }
+};
+
+/// The process's memory; blocks from 2 MiB on are mappings of their own.
+std::unique_ptr<MemorySource> system_memory();
+/// Mapped pieces of an unnamed file in `folder`, which disappears with the process in any case. The
+/// disk's space is taken with each block; copies from 1 MiB on go past the page cache where the file
+/// system has a way. Throws CannotCreate, which names `key`, the config's key that chose the folder.
+std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
+/// Page-locked memory of the process, at most `limit_bytes` of it. Throws DeviceError where there
+/// is no CUDA.
+std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);
+/// Addresses without memory behind them, in the blocks that the device's own memory would give;
+/// `pinned`: as the memory of a host beside a CUDA device.
+std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned = false);
+/// Plain memory of a CUDA device. Throws DeviceError where there is none.
+std::unique_ptr<MemorySource> cuda_memory(Device device);
 
 struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
@@ -140,5 +229,20 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::unique_ptr<MemorySource> source_;
   std::unique_ptr<Blocks> blocks_;
 };
+
+/// The pool "device" on a device, for tensors used in computation. Throws DeviceError.
+std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
+                                             std::optional<std::size_t> budget_bytes = {});
+
+/// The pool "host" for what is kept out of device memory, and for batches to be uploaded: plain
+/// memory beside a processor, pinned memory beside a CUDA device, at most half of what the system
+/// has available.
+std::shared_ptr<MemoryPool> make_host_pool(Device device = {},
+                                           std::optional<std::size_t> budget_bytes = {});
+
+/// A pool whose blocks lie in an unnamed file in the folder that the config's `key` names; beside a
+/// simulated device there is none. Throws CannotCreate.
+std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,
+                                           const char* key);
 
 }  // namespace hybrid_trainer

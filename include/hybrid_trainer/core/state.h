@@ -27,4 +27,8 @@ struct State {
   const Tensor& tensor(const std::string& name) const;
 };
 
+/// Names of the batches in a run's state begin with it and a dot: a prediction that waits for its decision
+/// has them. They are the same on all ranks.
+inline constexpr const char* kSavedBatches = "phases.batch";
+
 }  // namespace hybrid_trainer

@@ -39,7 +39,7 @@ class Stream {
   /// 4 KiB of pinned memory for small copies to and from the host; nullptr except on CUDA.
   void* mailbox() const { return mailbox_; }
   static constexpr std::size_t kMailboxBytes = 4096;
-  /// Times what runs on the stream from now on, see core/profile.h; nullptr stops that. The profile
+  /// Times what runs on the stream from now on, see src/core/profile.h; nullptr stops that. The profile
   /// must outlive what it times.
   void set_profile(Profile* profile) { profile_ = profile; }
   Profile* profile() const { return profile_; }

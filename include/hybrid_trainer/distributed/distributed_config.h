@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/core/memory_size.h"
 
 namespace hybrid_trainer {
 

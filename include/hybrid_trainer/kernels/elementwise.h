@@ -69,4 +69,32 @@ struct DropoutNumbers {
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 
+enum class ActivationKind {
+  kRelu,
+  kSilu,  // x/(1 + e^(−x))
+  kGelu,  // x·Φ(x), to within 3e-7; the tanh form is gelu_forward
+};
+
+/// y = f(x), element by element. f32 or bf16, of one shape and dtype; y may be x.
+void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
+                        const Stream& stream);
+/// dx = dy·f'(x); dx may be dy or x.
+void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
+                         const Stream& stream);
+
+/// A gate of bounded values, as gpt-oss has it: y = (up' + 1)·gate'·σ(sharpness·gate'), gate' =
+/// min(gate, limit), up' = up cut to ±limit. Source: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model
+/// card", and its reference program.
+struct ClampedGate {
+  float limit = 7;
+  float sharpness = 1.702f;
+};
+
+/// x: (N, 2·F), a row's gates before its ups; y: (N, F); f32 or bf16. NaN stays NaN.
+void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
+                          const Stream& stream);
+/// dx = the gradient of x, 0 of what was cut; may alias x.
+void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
+                           const ClampedGate& gate, const Stream& stream);
+
 }  // namespace hybrid_trainer::kernels

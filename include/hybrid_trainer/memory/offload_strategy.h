@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/memory/memory_config.h"
 #include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/memory/predict_aware_memory_config.h"
 
 namespace hybrid_trainer {
 

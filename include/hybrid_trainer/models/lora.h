@@ -1,9 +1,84 @@
 #pragma once
 
-#include "hybrid_trainer/models/lora_config.h"
+#include <cstdint>
+#include <string>
+
+#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
+
+/// The value of lora.targets that names every linear map.
+inline constexpr const char* kAllLinear = "all-linear";
+
+/// The name in lora.targets of all experts' linear maps.
+inline constexpr const char* kExpertTargets = "experts";
+
+/// The value of lora.base that keeps a GGUF file's own blocks.
+inline constexpr const char* kFileBase = "file";
+
+/// Of lora.base.
+const std::vector<std::string>& frozen_base_names();
+/// Whether it holds products in fewer than 16 bits.
+bool is_quantized_base(const std::string& name);
+
+/// Trains adapters of low rank beside frozen weights.
+struct LoraConfig {
+  std::int64_t rank = 0;
+  std::int64_t expert_rank = 0;
+  double alpha = 16;
+  double dropout = 0;
+  std::string targets = kAllLinear;
+  std::string variant = "lora";
+  std::string base = "fp32";
+  /// No key: the GGUF file whose blocks are meant where base is file. Whoever opens it says so, so that
+  /// memory can be planned with the bytes of its types.
+  std::string file{};
+  /// No key: a folder of PEFT brings token table and head, of another number of tokens than the base's.
+  bool replaces_tables = false;
+
+  bool is_on() const { return rank > 0; }
+  /// On B·A of an adapter of this rank.
+  double scale_of(std::int64_t of_rank) const;
+  /// Of each expert, where tokens choose so many of all.
+  std::int64_t rank_of_experts(std::int64_t chosen, std::int64_t count) const;
+  std::vector<std::string> target_names() const;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"rank", self.rank,
+                "Rank r of the adapters B·A that are trained beside frozen weights; 0 trains the "
+                "weights themselves.",
+                Range::between(0, 4096)});
+    visit(Field{"expert_rank", self.expert_rank,
+                "Rank of the adapters of each expert; 0: rank times the share of experts that a "
+                "token goes to, rounded up.",
+                Range::between(0, 4096)});
+    visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
+                Range::above(0)});
+    visit(Field{"dropout", self.dropout,
+                "Share of an adapter's inputs that is dropped in training.", Range::fraction()});
+    visit(Field{"targets", self.targets,
+                "Modules that get an adapter: their names in a Hugging Face folder or the ends of "
+                "these, separated by commas, such as q_proj,v_proj; experts are all products of "
+                "experts. all-linear is every product except the head and routers."});
+    visit(Field{"variant",
+                self.variant,
+                "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "
+                "trains magnitudes of the rows and computes the whole matrix again for each "
+                "product; or rsdora, both.",
+                Range{},
+                {"lora", "rslora", "dora", "rsdora"}});
+    visit(Field{"base", self.base,
+                "How the frozen weights are stored. fp32; bf16, rounded once; or quantized as "
+                "bitsandbytes does: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with "
+                "double quantization; or mxfp4, 4 bits in blocks of 32. When quantized so, "
+                "embedding and head are in bf16. file, of a model that is a GGUF file: all "
+                "weights stay in the file's own blocks. A product in "
+                "another precision converts the weights it needs.",
+                Range{}, frozen_base_names()});
+  }
+};
 
 /// Of a lora.variant: whether B·A is multiplied by alpha/√r, and whether magnitudes are trained.
 bool has_root_scale(const std::string& variant);

@@ -6,17 +6,225 @@
 #include <vector>
 
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/models/block_pattern_config.h"
-#include "hybrid_trainer/models/encoder_config.h"
-#include "hybrid_trainer/models/expert_config.h"
-#include "hybrid_trainer/models/semiseparable_config.h"
-#include "hybrid_trainer/models/series_config.h"
-#include "hybrid_trainer/models/state_space_config.h"
-#include "hybrid_trainer/models/trident_config.h"
-#include "hybrid_trainer/models/vision_config.h"
-#include "hybrid_trainer/nn/rotary_table.h"
+#include "hybrid_trainer/models/network_config.h"
+#include "hybrid_trainer/nn/positional_encoding.h"
 
 namespace hybrid_trainer {
+
+/// The values of ExpertConfig::rule.
+inline constexpr const char* kSoftmaxRule = "softmax";
+inline constexpr const char* kSoftmaxOfChosenRule = "softmax_of_chosen";
+inline constexpr const char* kSigmoidRule = "sigmoid";
+
+/// A mixture of experts in place of the feed-forward branch.
+struct ExpertConfig {
+  std::int64_t count = 0;
+  std::int64_t chosen = 0;
+  std::int64_t inner_width = 0;
+  std::string rule{};
+  std::string layers{};
+  std::int64_t shared_width = 0;
+  double gate_limit = 0;
+  double balance_loss = 0;
+  double bias_rate = 0;
+  double z_loss = 0;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"count", self.count,
+                "Experts of a layer; 0: the family's number, which is none where it has dense "
+                "models too.",
+                Range::between(0, 1024)});
+    visit(Field{"chosen", self.chosen, "Experts that each token goes to; 0: the family's number.",
+                Range::between(0, 64)});
+    visit(
+        Field{"inner_width", self.inner_width,
+              "Channels between the two products of an expert; 0: 8/3 of the width, divided by the "
+              "chosen experts and rounded up to a multiple of 32.",
+              Range::between(0, 1 << 20)});
+    visit(Field{"rule",
+                self.rule,
+                "How the router's logits become the weights of the chosen experts: softmax over "
+                "all experts, softmax_of_chosen over the chosen ones, or sigmoid, divided by the "
+                "sum of the chosen ones. Empty uses the family's.",
+                Range{},
+                {"", kSoftmaxRule, kSoftmaxOfChosenRule, kSigmoidRule}});
+    visit(Field{"layers", self.layers,
+                "Which layers have experts, one letter per layer, repeated: e with experts, f with "
+                "a feed-forward branch. Empty: all have (qwen2_moe, qwen3_moe)."});
+    visit(Field{"shared_width", self.shared_width,
+                "Inner width of an expert that all tokens go to besides; 0: there is none "
+                "(qwen2_moe).",
+                Range::between(0, 1 << 20)});
+    visit(Field{
+        "gate_limit", self.gate_limit,
+        "What the gates and ups of an expert are cut to, the ups on both sides; 0: the family's "
+        "(gpt_oss).",
+        Range::at_least(0)});
+    visit(Field{"balance_loss", self.balance_loss,
+                "Factor α of the loss that spreads tokens over experts: α·E·Σ f·P, f the share of "
+                "tokens that an expert gets and P its mean probability, a mean over the layers. "
+                "Even loads give α·chosen. 0: off.",
+                Range::at_least(0)});
+    visit(
+        Field{"bias_rate", self.bias_rate,
+              "Spreads tokens without a loss: an expert is chosen by its score plus a bias, which "
+              "after each step grows by this number where it got fewer tokens than the mean and "
+              "shrinks where it got more, such as 0.001. Such a model has no Hugging Face folder. "
+              "0: off.",
+              Range::at_least(0)});
+    visit(Field{"z_loss", self.z_loss,
+                "Factor of the mean of the squared log-sum-exp of the router's logits, which keeps "
+                "them small, a mean over the layers. 0: off.",
+                Range::at_least(0)});
+  }
+};
+
+/// Warns of routers that no loss trains; "" if some loss does. `experts` has no family defaults left.
+inline std::string untrained_router_warning(const ExpertConfig& experts) {
+  const bool is_always_one = experts.count > 1 && experts.chosen == 1 &&
+                             (experts.rule == kSoftmaxOfChosenRule || experts.rule == kSigmoidRule);
+  if (!is_always_one || experts.balance_loss > 0 || experts.z_loss > 0) return "";
+  return "each token goes to one expert, whose weight is always 1, so no loss trains the routers; "
+         "choose 2 experts or more, or train with --set model.experts.balance_loss=0.01";
+}
+
+/// Whether a layer has experts, by ExpertConfig::layers.
+inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
+  const std::string& layers = experts.layers;
+  return experts.count > 0 &&
+         (layers.empty() || layers[static_cast<std::size_t>(layer) % layers.size()] == 'e');
+}
+
+/// A pattern of blocks that attention keeps to; see kernels::BlockPattern.
+struct BlockPatternConfig {
+  std::int64_t block = 64;
+  std::int64_t local_blocks = 0;
+  std::int64_t global_blocks = 0;
+  std::int64_t random_blocks = 0;
+  std::int64_t seed = 0;
+
+  bool is_on() const { return local_blocks > 0; }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"block", self.block,
+                "Positions of a block. Fastest are multiples of 64; others work, too.",
+                Range::between(1, 65536)});
+    visit(Field{"local_blocks", self.local_blocks,
+                "Blocks of keys up to its own one that a block of queries sees; 0: no pattern, a "
+                "query sees all keys before it.",
+                Range::between(0, 65536)});
+    visit(Field{"global_blocks", self.global_blocks, "First blocks, which all queries see, too.",
+                Range::between(0, 65536)});
+    visit(Field{"random_blocks", self.random_blocks,
+                "Blocks between the first and the local ones that a block of queries sees, too: as "
+                "many, spread evenly, drawn for each layer, head and block.",
+                Range::between(0, 1024)});
+    visit(Field{"seed", self.seed, "Seed of the random blocks.", Range::between(0, 1 << 30)});
+  }
+};
+
+/// The sizes of state-space mixers, Mamba-2's and Gated DeltaNet's.
+struct StateSpaceConfig {
+  std::int64_t heads = 0;
+  std::int64_t head_size = 0;
+  std::int64_t groups = 1;
+  std::int64_t state_size = 128;
+  std::int64_t taps = 4;
+  bool biases = false;
+  bool convolution_bias = true;
+  double least_step = 0;
+  double most_step = 0;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"heads", self.heads,
+                "Heads of a state-space mixer (Gated DeltaNet: of values); 0: as many as make "
+                "2·width channels.",
+                Range::between(0, 4096)});
+    visit(Field{"head_size", self.head_size,
+                "Channels of each of them; 0: 64, or 32 where the width is less than 512.",
+                Range::between(0, 1024)});
+    visit(Field{"groups", self.groups,
+                "Groups of heads that share keys B and queries C (Gated DeltaNet: heads of queries "
+                "and keys); must divide heads.",
+                Range::between(1, 4096)});
+    visit(Field{"state_size", self.state_size,
+                "Numbers N of each key and query: a head keeps head_size·N of a text.",
+                Range::between(1, 1024)});
+    visit(Field{"taps", self.taps, "Tokens that the convolution before the scan reads.",
+                Range::between(1, 16)});
+    visit(Field{"biases", self.biases, "The mixer's products have biases (Mamba-2, Hydra)."});
+    visit(Field{"convolution_bias", self.convolution_bias,
+                "Its convolution has a bias (Mamba-2, Hydra)."});
+    visit(Field{"least_step", self.least_step, "Least step Δ of a token (Mamba-2).",
+                Range::at_least(0)});
+    visit(Field{"most_step", self.most_step, "Largest step Δ of a token (Mamba-2); 0: no limit.",
+                Range::at_least(0)});
+  }
+};
+
+/// The sizes of the mixers T + U·Vᵀ and BK core.
+struct SemiseparableConfig {
+  std::int64_t rank = 8;
+  std::int64_t potentials = 8;
+  double imaginary = 1;
+  double limit = 3;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"rank", self.rank,
+                "Columns of U and V of each head's matrix T + U·Vᵀ; at most the context.",
+                Range::between(1, 1024)});
+    visit(Field{"potentials", self.potentials,
+                "Matrices T of a BK core: each token gives each of them one number and gets two.",
+                Range::between(1, 4096)});
+    visit(Field{"imaginary", self.imaginary,
+                "Imaginary part of z in (T − z·I)⁻¹ of a BK core: the smaller, the further a token "
+                "reaches; with 0 the matrix may be singular.",
+                Range::between(1e-6, 1e6)});
+    visit(Field{"limit", self.limit, "A BK core's potentials are cut to [−limit, limit].",
+                Range::above(0)});
+  }
+};
+
+/// The sizes of an encoder whose output a decoder reads by cross attention; its width is the decoder's.
+struct EncoderConfig {
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t inner_width = 0;
+  std::int64_t context = 0;
+  std::int64_t features = 0;
+  std::int64_t source_length = 0;
+
+  /// Whether it reads tokens; else sound, or there is none.
+  bool reads_tokens() const { return context > 0 && features == 0; }
+  /// Places of a source in a batch.
+  std::int64_t source_places() const { return source_length > 0 ? source_length : context; }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"layers", self.layers, "Blocks of the encoder; 0: as many as the decoder's.",
+                Range::between(0, 1000)});
+    visit(Field{"heads", self.heads, "Attention heads of each; 0: as many as the decoder's.",
+                Range::between(0, 1024)});
+    visit(Field{"inner_width", self.inner_width,
+                "Channels between the products of its feed-forward branch; 0: the decoder's.",
+                Range::between(0, 1 << 20)});
+    visit(Field{"context", self.context,
+                "Places that the encoder knows (whisper: half as many as a clip has frames of 10 "
+                "ms; bart: tokens); 0: 1500, which is 30 s, and in bart the decoder's context.",
+                Range::between(0, 1 << 20)});
+    visit(Field{"features", self.features, "Mel bands of a frame of sound; 0: 80.",
+                Range::between(0, 1024)});
+    visit(Field{"source_length", self.source_length,
+                "Tokens of a source in training (bart): shorter ones are padded, longer ones lose "
+                "their end. `hybrid finetune` sets that of the longest source; 0: the encoder's "
+                "context.",
+                Range::between(0, 1 << 20)});
+  }
+};
 
 /// What is built: a family and its shape. A family may lack some of the keys (see ModelFamily).
 struct ModelConfig {

@@ -3,10 +3,26 @@
 #include <optional>
 
 #include "hybrid_trainer/kernels/convolution.h"
+#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/linear.h"
 #include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
+
+/// f of each number. Has no parameters.
+class ActivationFunction final : public Module, public Rebuilder {
+ public:
+  explicit ActivationFunction(kernels::ActivationKind kind) : kind_(kind) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  /// y from x.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+
+ private:
+  kernels::ActivationKind kind_;
+};
 
 /// Convolution over one to three dimensions of space, channels last: (B, D1..Dn, inputs) to (B, O1..On,
 /// outputs). weight: (outputs, taps·inputs/groups), a row's taps outermost, in files as PyTorch's
@@ -50,6 +66,111 @@ class Convolution final : public Module {
   Spec spec_;
   Parameter weight_;
   std::optional<Parameter> bias_;
+};
+
+// Modules without parameters over one to three dimensions of space, channels last.
+
+/// The mean of each window: (B, D1..Dn, C) to (B, O1..On, C).
+class MeanPooling final : public Module {
+ public:
+  explicit MeanPooling(const kernels::Window& window,
+                       kernels::Divisor divisor = kernels::Divisor::kWindow)
+      : window_(window), divisor_(divisor) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+
+ private:
+  kernels::Window window_;
+  kernels::Divisor divisor_;
+};
+
+/// The largest of each window, whose place is kept for backward, an i32 for each number of y.
+class MaxPooling final : public Module {
+ public:
+  explicit MaxPooling(const kernels::Window& window) : window_(window) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+
+ private:
+  kernels::Window window_;
+};
+
+/// The mean over all places: (B, D1..Dn, C) to (B, C).
+class MeanOfPlaces final : public Module {
+ public:
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+};
+
+/// (B, D1..Dn, C) with whole factors as many places in each dimension. Has no parameters.
+class Upsampling final : public Module {
+ public:
+  explicit Upsampling(const kernels::SpatialSizes& factors,
+                      kernels::Interpolation interpolation = kernels::Interpolation::kNearest)
+      : factors_(factors), interpolation_(interpolation) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+
+ private:
+  kernels::SpatialSizes factors_;
+  kernels::Interpolation interpolation_;
+};
+
+/// Images (B, H, W, C) or videos (B, T, H, W, C), cut into patches or tubelets, as tokens (B, tokens,
+/// width): a convolution whose kernel is its stride, "<name>.weight|bias". Throws ShapeMismatch where
+/// patches do not divide a size.
+class PatchEmbedding final : public Module {
+ public:
+  struct Spec {
+    int rank = 2;  // dimensions of space and time
+    std::int64_t channels = 3, width = 0;
+    kernels::SpatialSizes patch{1, 1, 1};
+    bool bias = true;
+  };
+
+  PatchEmbedding(const ModuleName& name, const Spec& spec, const Stream& stream);
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    projection_.visit_parameters(visit);
+  }
+  Convolution& projection() { return projection_; }
+  /// Tokens of an example of this input.
+  std::int64_t tokens(const Shape& x) const;
+
+ private:
+  kernels::SpatialSizes patch_;
+  Convolution projection_;
+};
+
+/// What Whisper's encoder begins with: two convolutions over three frames, each with a GELU, of which the
+/// second takes every other place, and positions. Positions are sines and cosines, which are not trained.
+/// Parameters: "encoder.conv1", "encoder.conv2", "encoder.wpe.weight". Source: Radford et al. 2022, "Robust
+/// Speech Recognition via Large-Scale Weak Supervision", section 2.2.
+class SpeechStem final : public Module {
+ public:
+  /// `features`: numbers of a frame, `places`: half as many as there are frames, `width`: even.
+  SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width, const Stream& stream);
+  /// (B, 2·places, features) f32 to (B, places, width) in the pass's dtype.
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  /// Returns nothing: nobody asks for the gradient of sound.
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  /// Of one clip.
+  TokenFlops flops() const;
+
+ private:
+  void add_positions(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  std::int64_t features_, places_;
+  Convolution first_, second_;
+  ActivationFunction gelu_{kernels::ActivationKind::kGelu};
+  Parameter positions_;
 };
 
 }  // namespace hybrid_trainer

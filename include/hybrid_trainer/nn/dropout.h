@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/activation_tape.h"
-#include "hybrid_trainer/nn/segment_carry.h"
+#include "hybrid_trainer/nn/segmented_pass.h"
 
 namespace hybrid_trainer {
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/kernels/activation.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -26,7 +27,7 @@ class GradientSink {
   /// That contribution is enqueued on `stream`.
   virtual void contributed(const Parameter&, const Stream&) {}
   /// Told once per step and parameter that got a gradient, when its last contribution of the last
-  /// micro-batch is enqueued on `stream`; of a recorded step (core/recording.h) while it is
+  /// micro-batch is enqueued on `stream`; of a recorded step (src/core/recording.h) while it is
   /// recorded. From then on this backward pass does not read the weight, which may change.
   virtual void ready(const Parameter&, const Stream&) {}
 };
@@ -75,5 +76,31 @@ void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& si
                      std::int64_t micro_batches);
 /// Ends it: tells the sink of parameters that not all of their modules contributed to.
 void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream);
+
+/// Gradients that the device keeps in bf16, from allocate to free; those of vectors in f32. What
+/// each product or other contribution adds is summed in f32, on top of what is there, and rounded to
+/// nearest even.
+class RoundedGradients final : public GradientSink {
+ public:
+  /// `wait_until_read` is called before what was kept in bf16 is overwritten.
+  explicit RoundedGradients(std::function<void()> wait_until_read)
+      : wait_until_read_(std::move(wait_until_read)) {}
+  /// Keeps the memory of parameters that have it. Throws OutOfMemory.
+  void allocate(const std::vector<Parameter*>& parameters, const Stream& stream);
+  void free();
+  /// bf16, or f32 of a vector.
+  Tensor gradient(const Parameter& parameter) const override;
+  Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
+                    const Stream& stream) override;
+  void contributed(const Parameter& parameter, const Stream& stream) override;
+
+ private:
+  struct Gradient {
+    Tensor kept;
+    Tensor wide{};  // f32, while a contribution to it is written
+  };
+  std::function<void()> wait_until_read_;
+  std::unordered_map<const Parameter*, Gradient> gradients_;
+};
 
 }  // namespace hybrid_trainer

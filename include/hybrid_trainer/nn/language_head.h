@@ -1,8 +1,8 @@
 #pragma once
 
 #include "hybrid_trainer/nn/activation_tape.h"
+#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "hybrid_trainer/nn/preference_loss.h"
 
 namespace hybrid_trainer {
 

@@ -2,12 +2,110 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "hybrid_trainer/kernels/matmul.h"
+#include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
-#include "hybrid_trainer/nn/low_rank_adapter.h"
 #include "hybrid_trainer/nn/module.h"
+#include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
+
+/// Consecutive outputs of a linear map that have an adapter of their own.
+struct AdapterPart {
+  std::string name;  // of the module in a Hugging Face folder: "model.layers.0.self_attn.q_proj"
+  std::int64_t first_row = 0, rows = 0;
+  bool transposed = false;  // the weight lies as (inputs, outputs) there
+  RowGroups order{};        // of the outputs there
+  /// The module is that of so many experts together, of which this is one.
+  std::int64_t expert = 0, experts = 1;
+};
+
+struct AdapterSpec {
+  std::int64_t rank = 0;
+  double scale = 1;
+  double dropout = 0;
+  bool decomposed = false;  // rows have magnitudes of their own (DoRA)
+  std::uint64_t site = 0;   // of the dropout's random numbers
+};
+
+/// Low-rank change of a linear map: y += scale·B·A·dropout(x), in each part with its own A (r,
+/// inputs) and B (rows, r). They are one weight each, the parts' one under the other:
+/// "<name>.lora_A" (parts·r, inputs) and "<name>.lora_B" (rows of all parts, r). The parts share
+/// the dropped x. Nothing is kept for backward: A·x is computed again. Decomposed, the sum is then
+/// multiplied by m/n, where n is the norm of the row of W + scale·B·A, a constant to the gradients,
+/// and m, at first W's, "<name>.lora_magnitude_vector" (rows of all parts). Sources: Hu et al.
+/// 2022, "LoRA: low-rank adaptation of large language models"; Liu et al. 2024, "DoRA:
+/// weight-decomposed low-rank adaptation".
+class LowRankAdapter {
+ public:
+  /// Zeros. At most DiagonalBlocks::kMost parts, in the order of their rows.
+  LowRankAdapter(const std::string& name, std::int64_t inputs, std::int64_t outputs,
+                 std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
+  /// y (N, outputs) += scale·B·A·dropout(x), x (N, inputs).
+  void add_to(const Tensor& y, const Tensor& x, const Pass& pass, const Stream& stream);
+  /// w (outputs, inputs) f32 += scale·B·A; decomposed, its rows then get their magnitudes.
+  void merge_into(const Tensor& w, const Stream& stream);
+  bool decomposes() const { return magnitude_.has_value(); }
+  /// Magnitudes are the norms of the weight's rows from now on.
+  void start_magnitudes(const Parameter& weight, const Stream& stream);
+  /// m/n and n of each output; 1 for m/n where there is no adapter. W is made in f32 for it.
+  struct RowFactors {
+    Tensor factors, norms;
+  };
+  RowFactors row_factors(const Parameter& weight, const Stream& stream) const;
+  /// Contributes the magnitudes' gradient: z (N, outputs) is what was multiplied, and is overwritten.
+  void contribute_magnitudes(const Tensor& z, const Tensor& dy, const RowFactors& rows,
+                             const Stream& stream);
+  void visit_parameters(const ParameterVisitor& visit);
+
+  /// x, of which in training a share is dropped.
+  Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream,
+                 const TokenRows& rows = {}) const;
+  /// scale·B as the (outputs, parts·r) that the parts' products side by side are multiplied with.
+  Tensor wide_b(DType dtype, const Stream& stream) const;
+  const kernels::DiagonalBlocks& blocks() const { return blocks_; }
+
+  const std::vector<AdapterPart>& parts() const { return parts_; }
+  const AdapterSpec& spec() const { return spec_; }
+  Parameter& a() { return a_; }
+  Parameter& b() { return b_; }
+  /// Null where the adapter is not decomposed.
+  Parameter* magnitude() { return magnitude_ ? &*magnitude_ : nullptr; }
+
+ private:
+  friend class AdapterGradients;
+  Tensor reduced(const Tensor& x, const Stream& stream) const;
+  void add_product(const Tensor& w, const Stream& stream) const;
+  RowFactors row_factors(const Tensor& merged, const Stream& stream) const;
+  std::int64_t outputs_;
+  std::vector<AdapterPart> parts_;
+  AdapterSpec spec_;
+  kernels::DiagonalBlocks blocks_;
+  Parameter a_, b_;
+  std::optional<Parameter> magnitude_;
+};
+
+/// The gradients of A and B alone: written when this is made, complete when it is destroyed.
+class AdapterGradients {
+ public:
+  AdapterGradients(LowRankAdapter& adapter, const Tensor& dy, const Tensor& x, const Pass& pass,
+                   const Stream& stream);
+  /// dx += what the adapter contributes.
+  void add_input_gradient(const Tensor& dx) const;
+
+ private:
+  LowRankAdapter& adapter_;
+  const Pass& pass_;
+  const Stream& stream_;
+  GradientContribution da_, db_;
+  Tensor dreduced_;  // (N, parts·r)
+};
+
+/// Whether a weight is part of an adapter, by its name.
+bool is_of_adapter(const Parameter& parameter);
 
 /// Floating-point operations for a token.
 struct TokenFlops {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,10 +11,31 @@
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
-#include "hybrid_trainer/nn/row_groups.h"
 #include "hybrid_trainer/nn/weight.h"
 
 namespace hybrid_trainer {
+
+/// Order of a matrix's rows in a file where that is another one: there group by group, each of which
+/// has some rows of every part; here part by part.
+struct RowGroups {
+  std::int64_t groups = 1;
+  std::vector<std::int64_t> rows{};  // of each part in one group; none: one order here and there
+
+  bool are_alike() const { return groups == 1 || rows.size() < 2; }
+  std::int64_t rows_of_group() const {
+    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  }
+  /// Calls visit(row here, row there, count) for rows that lie together in both orders.
+  template <class Visit>
+  void for_each_run(const Visit& visit) const {
+    std::int64_t here = 0, of_group = 0;
+    for (const std::int64_t count : rows) {
+      for (std::int64_t group = 0; group < groups; ++group, here += count)
+        visit(here, group * rows_of_group() + of_group, count);
+      of_group += count;
+    }
+  }
+};
 
 /// The name of a module or parameter, here and in a Hugging Face folder.
 struct ModuleName {
@@ -160,5 +183,31 @@ class Parameter {
 };
 
 using ParameterVisitor = std::function<void(Parameter&)>;
+
+/// Standard deviations of a model's first weights.
+struct FirstDeviations {
+  double embedding = 0.02;
+  double matrix = 0.02;
+  double projection = 0.02;  // of the products that end the branches
+};
+
+/// Fills the parameter with normally distributed values of the given standard deviation, drawn from
+/// (seed, parameter's name).
+void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
+                       const Stream& stream);
+/// Uniform in [-bound, bound).
+void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
+                        const Stream& stream);
+/// The logarithms of rates of decay that are uniform in [1, 16), as Mamba-2's "A_log".
+void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream& stream);
+/// Biases b with softplus(b) log-uniform in [0.001, 0.1), as Mamba-2's "dt_bias".
+void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream);
+/// Positions of a table (places, width): sines in a row's first half, cosines in its second, with
+/// wavelengths from 2π to 10,000·2π. Throws ShapeMismatch where the width is odd.
+void initialize_sinusoids(Parameter& parameter, const Stream& stream);
+void initialize_constant(Parameter& parameter, float value, const Stream& stream);
+
+/// FNV-1a: a name's hash is the same in every run and build.
+std::uint64_t hash_of_name(const std::string& name);
 
 }  // namespace hybrid_trainer

@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hybrid_trainer/core/precision.h"
+#include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/module.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/residual_branch.h"
@@ -83,6 +86,54 @@ class ResidualBlock final : public Module {
   std::string name_;
   ResidualSpec residual_;
   std::vector<Part> parts_;
+};
+
+/// What the blocks of a stack go without so that `share` of what all of them would save by keeping
+/// their inputs alone is saved: first the activation function's outputs, then the norms', then
+/// attention's, last whole blocks; each from the first block on, as what the later ones keep is free
+/// again when backward comes to those.
+class Recomputation {
+ public:
+  Recomputation(std::span<const BlockKept> blocks, double share);
+  Rebuild rebuild(std::size_t block) const;
+  /// The block keeps its input alone (CheckpointedModule).
+  bool whole(std::size_t block) const { return block < counts_.back(); }
+
+ private:
+  static constexpr std::size_t kLevels = kRebuilds + 1;  // the last: whole blocks
+  std::array<std::size_t, kLevels> counts_{};  // by level, the first blocks that are at least there
+};
+
+/// Residual blocks one after the other. What they keep for backward, Pass::recompute says: see
+/// Recomputation.
+class BlockStack {
+ public:
+  explicit BlockStack(std::vector<std::unique_ptr<ResidualBlock>> blocks);
+  Tensor forward(Tensor x, ActivationTape& tape, const Stream& stream);
+  /// Overwrites dy.
+  Tensor backward(Tensor dy, ActivationTape& tape, const Stream& stream);
+  /// `states`: of make_states. See ResidualBlock.
+  Tensor decode(Tensor x, const DecodeTexts& texts, std::span<const ResidualBlock::State> states,
+                const Pass& pass, const Stream& stream);
+  std::vector<ResidualBlock::State> make_states(TextRoom room, DType dtype,
+                                                const Stream& stream) const;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  bool goes_in_segments() const;  // all blocks
+  bool carries_state() const;     // any block
+  /// Of a token of sequences of `time`.
+  TokenFlops flops(std::int64_t time) const;
+  double recomputed_flops(std::int64_t time, double share) const;
+  std::vector<std::string> names() const;
+  void visit_parameters(const ParameterVisitor& visit);
+  void visit_routings(const RoutingVisitor& visit);
+  void visit_linears(const LinearVisitor& visit);
+
+ private:
+  Recomputation recomputation(const ActivationTape& tape) const {
+    return {kept_, tape.keeps() ? tape.pass().recompute : 0};
+  }
+  std::vector<std::unique_ptr<ResidualBlock>> blocks_;
+  std::vector<BlockKept> kept_;  // by block
 };
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,11 +9,27 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/nn/initialization.h"
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/experts.h"
 #include "hybrid_trainer/nn/linear.h"
-#include "hybrid_trainer/nn/routing_count.h"
+#include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
+
+/// Where a router has sent its tokens since the sums were last cleared.
+struct RoutingCount {
+  std::string layer{};  // "h.0.mlp"
+  std::int64_t experts = 0, chosen = 0;
+  kernels::RoutingLosses losses{};
+  Tensor sums{};   // see kernels::routing_statistics; undefined where nothing was counted
+  Tensor flips{};  // see kernels::routing_flips; undefined where nothing was counted
+  void add(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
+  void add_flips(const kernels::Routing& routing, const kernels::Routing& before,
+                 const Stream& stream);
+};
+
+class RoutedExperts;
+using RoutingVisitor = std::function<void(RoutedExperts&)>;
 
 /// What a branch keeps between tokens while texts are generated.
 struct BranchState {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "hybrid_trainer/kernels/causal_convolution.h"
+#include "hybrid_trainer/kernels/convolution.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 
 namespace hybrid_trainer {

@@ -17,7 +17,7 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // L, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
-  /// 16: gradients are given in bf16 (nn/rounded_gradients.h), and pending data between the two
+  /// 16: gradients are given in bf16 (nn/gradient_sink.h), and pending data between the two
   /// sides is in bf16 and lies with the exact state. Then L is 1 and device_side anticipated or
   /// none.
   std::int64_t gradient_bits = 32;

@@ -5,12 +5,232 @@
 #include <vector>
 
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/phases/asynchronous_gradients_config.h"
-#include "hybrid_trainer/phases/asynchronous_optimizer_config.h"
-#include "hybrid_trainer/phases/local_sgd_config.h"
-#include "hybrid_trainer/phases/skip_backward_config.h"
 
 namespace hybrid_trainer {
+
+/// Names that SkipBackwardConfig::predictor may hold: "momentum", "linear",
+/// "two_timescale", "merged", "random", "zero".
+const std::vector<std::string>& predictor_names();
+
+/// Who chooses how far a prediction goes: "measured" or "dreamt".
+const std::vector<std::string>& horizon_names();
+
+/// What a prediction may be made with. JSON list `phases.skip_backward.arms`.
+struct PredictionArm {
+  std::string predictor = "momentum";
+  std::int64_t steps = 4;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"predictor", self.predictor, "See phases.skip_backward.predictor.", Range{},
+                predictor_names()});
+    visit(Field{"steps", self.steps,
+                "Length of its Predict phase, at most phases.max_predict_steps.",
+                Range::at_least(1)});
+  }
+};
+
+/// Skip-backward prediction: in Predict, weights move along a predicted direction, on forward passes
+/// alone. Costs are in Full steps.
+struct SkipBackwardConfig {
+  double confidence_threshold = 0.60;
+  std::int64_t confidence_window = 8;
+  std::string predictor = "momentum";
+  std::vector<PredictionArm> arms{};
+  std::string horizon = "measured";
+  std::int64_t residual_store = 32;
+  double decay = 0.9;
+  std::int64_t history_interval = 3;
+  std::int64_t slow_steps = 50;
+  double slow_share = 0.5;
+  std::int64_t correction_interval = 0;
+  std::int64_t probe_batches = 2;
+  std::int64_t max_shrinks = 2;
+  double trial_share = 0.005;
+  std::int64_t trial_steps = 2;
+  double evidence_sigmas = 2.0;
+  double aim_cost = 0.3;
+  double dream_cost = 32;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"confidence_threshold", self.confidence_threshold,
+                "Least probability that the predicted direction lowers the loss. The first probe, "
+                "and probes within half of trial_share, do not need it.",
+                Range::fraction()});
+    visit(Field{"confidence_window", self.confidence_window,
+                "Gradients that the confidence is estimated from.", Range::at_least(2)});
+    visit(
+        Field{"predictor", self.predictor,
+              "Source of the predicted weight change. momentum continues the optimizer's state; "
+              "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
+              "merged goes from one mean of the weights to the next; random and zero are controls.",
+              Range{}, predictor_names()});
+    visit(Field{
+        "arms", self.arms,
+        "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
+        "prediction takes the one whose predictions lowered the loss most for their cost, or that "
+        "was tried too seldom. Empty: predictor is used, and its horizon grows from trial_steps."});
+    visit(Field{"horizon", self.horizon,
+                "Who chooses the number of predicted steps and their length. measured: the result "
+                "of the last prediction. dreamt: small recurrent models that learn the run's loss "
+                "as it goes. They choose at most the steps that the gate allows, and also give the "
+                "confidence of a prediction.",
+                Range{}, horizon_names()});
+    visit(Field{
+        "residual_store", self.residual_store,
+        "With horizon dreamt: predictions whose real and simulated drop of the loss are kept. The "
+        "three most similar ones lengthen or shorten the next prediction. 0 keeps none.",
+        Range::between(0, 4096)});
+    visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
+                Range{0, 1, true, false}});
+    visit(Field{"history_interval", self.history_interval,
+                "Updates between two samples of the weights, for linear, two_timescale and merged.",
+                Range::at_least(1)});
+    visit(Field{"slow_steps", self.slow_steps,
+                "Updates that the slow predictors look back on: time constant of two_timescale's "
+                "mean of weight changes, and length of each window whose mean merged takes.",
+                Range::at_least(1)});
+    visit(Field{"slow_share", self.slow_share,
+                "Share of the slow mean in two_timescale's direction; the rest is the optimizer's "
+                "own momentum.",
+                Range::between(0, 1)});
+    visit(Field{"correction_interval", self.correction_interval,
+                "Predicted steps between two micro-corrections by a true gradient; 0 makes none.",
+                Range::at_least(0)});
+    visit(Field{"probe_batches", self.probe_batches,
+                "Batches of Predict on which Correct compares the losses before and after.",
+                Range::at_least(1)});
+    visit(Field{"max_shrinks", self.max_shrinks,
+                "Shorter predictions that Correct tries before it reverts.", Range::at_least(0)});
+    visit(Field{"trial_share", self.trial_share,
+                "Share of steps for probes of Predict while it is behind Full. The extra cost of "
+                "probes stays within twice this share. 0 makes only the first one.",
+                Range::between(0, 1)});
+    visit(Field{"trial_steps", self.trial_steps,
+                "Length of the first probe; accepted ones double it.", Range::at_least(1)});
+    visit(Field{"evidence_sigmas", self.evidence_sigmas,
+                "Standard errors by which Predict's measured gain must exceed zero to count.",
+                Range::at_least(0)});
+    visit(Field{"aim_cost", self.aim_cost,
+                "Cost of computing a direction, in Full steps. The default is Muon's, whose "
+                "direction needs an orthogonalization of its own.",
+                Range::at_least(0)});
+    visit(
+        Field{"dream_cost", self.dream_cost,
+              "Cost of an operation of the models behind horizon dreamt, in operations of a Full "
+              "step. Their matrices are so small that each operation takes longer. They learn from "
+              "an update only while their cost stays within a quarter of trial_share of the steps.",
+              Range::at_least(0)});
+  }
+};
+
+/// What stands in on the device for an exact update that has not arrived: "anticipated", "sketch",
+/// "selective", "none", and with asynchronous gradients also "shared" and "momentum".
+const std::vector<std::string>& device_side_names();
+/// Where exact state may be: "host", "file".
+const std::vector<std::string>& exact_state_names();
+
+/// The asynchronous optimizer: masters and optimizer state are off the device in every phase. In
+/// Predict they are updated beside the computation, and the device predicts the pending updates.
+struct AsynchronousOptimizerConfig {
+  std::int64_t delay = 1;
+  std::string device_side = "anticipated";
+  std::string exact_state = "host";
+  std::int64_t worker_threads = 1;
+  double prediction_error_limit = 1.0;
+
+  /// Whether a bad prediction of an update means that something is wrong.
+  bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"delay", self.delay, "Delay of an exact update in steps.", Range::between(1, 8)});
+    visit(
+        Field{"device_side", self.device_side,
+              "How pending updates are predicted. anticipated: weights arrive with the momentum's "
+              "part of the update, and the device adds the gradient's part. sketch: the device has "
+              "the momentum in 8 bits and follows the optimizer's rule. selective, a control "
+              "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
+              "updated at once on the device, the others by the mean of `delay` steps, `delay` "
+              "steps late. none, a control: no prediction. shared and momentum are refused.",
+              Range{}, device_side_names()});
+    visit(Field{"exact_state", self.exact_state,
+                "Where masters and optimizer state are: host, or file in memory.folder.", Range{},
+                exact_state_names()});
+    visit(
+        Field{"worker_threads", self.worker_threads,
+              "Threads of the worker that makes asynchronous updates, beside those of the device. "
+              "Another number changes the last bits of Muon's exact weights and AdamW's forecasts.",
+              Range::at_least(1)});
+    visit(Field{"prediction_error_limit", self.prediction_error_limit,
+                "Error of predicted updates, as a share of the exact ones' size, above which "
+                "Predict ends early; 0 never ends it.",
+                Range::at_least(0)});
+  }
+};
+
+/// Asynchronous gradients: in Predict, each rank goes on with its own gradient and a prediction of
+/// what the others will send.
+struct AsynchronousGradientsConfig {
+  std::int64_t delay = 1;
+  std::string device_side = "anticipated";
+  double prediction_error_limit = 1.0;
+
+  /// Whether a bad prediction of an update means that something is wrong.
+  bool forecasts_updates() const { return device_side == "anticipated"; }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"delay", self.delay,
+                "Delay in steps of the ranks' summed gradient and the exact update by it.",
+                Range::between(1, 8)});
+    visit(Field{"device_side", self.device_side,
+                "How pending updates are predicted. anticipated: by the momentum, with this rank's "
+                "own gradient for that of all ranks. shared, a control: the own gradient for its "
+                "share and the momentum for the rest. momentum, a control: the momentum alone. "
+                "none, a control: no prediction. sketch and selective are refused.",
+                Range{}, device_side_names()});
+    visit(Field{"prediction_error_limit", self.prediction_error_limit,
+                "Error of predicted updates, as a share of the exact ones' size, above which "
+                "Predict ends early; 0 never ends it.",
+                Range::at_least(0)});
+  }
+};
+
+/// Local SGD: in Predict, each rank trains by itself, and the ranks exchange how far they came.
+struct LocalSgdConfig {
+  std::int64_t steps = 0;
+  std::int64_t delay = 1;
+  std::int64_t fragments = 1;
+  std::int64_t exchange_bits = 32;
+  double outer_learning_rate = 0.7;
+  double outer_momentum = 0.9;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"steps", self.steps,
+                "Steps that each rank trains by itself between two exchanges of weights. Must be "
+                "given; 0 is no choice.",
+                Range::between(0, 100000)});
+    visit(Field{"delay", self.delay, "Steps between the start of an exchange and its arrival.",
+                Range::between(1, 8)});
+    visit(Field{"fragments", self.fragments,
+                "Equal parts of the weights. Each is exchanged by itself, every `steps` at steps "
+                "of its own, so that the link carries one part at a time.",
+                Range::between(1, 100000)});
+    visit(Field{"exchange_bits", self.exchange_bits,
+                "Bits that an exchange sends of each weight's movement: 32, 8 or 4. 8 and 4 are in "
+                "blocks with a scale each, and the next exchange makes up for the rounding.",
+                Range::between(4, 32)});
+    visit(Field{"outer_learning_rate", self.outer_learning_rate,
+                "Share of the ranks' mean movement by which an exchange moves the common weights.",
+                Range::between(0, 2)});
+    visit(Field{"outer_momentum", self.outer_momentum,
+                "Nesterov momentum of these movements, from exchange to exchange.",
+                Range::fraction()});
+  }
+};
 
 /// What Predict may do: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" or
 /// "local_sgd". Each has a group of this name in PhaseConfig, and a row in the table of methods.
@@ -78,6 +298,43 @@ struct PhaseConfig {
     visit(Field{"asynchronous_gradients", self.asynchronous_gradients,
                 "Settings of the method asynchronous_gradients."});
     visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."});
+  }
+};
+
+/// "off" or "warmup".
+const std::vector<std::string>& finder_mode_names();
+
+/// Whether Warmup raises a learning rate that is far too low, by probing on along the last update.
+struct LearningRateFinderConfig {
+  std::string mode = "off";
+  std::int64_t interval = 12;
+  double largest_factor = 4.0;
+  double batch_share = 0.25;
+  std::int64_t refusals = 2;
+
+  bool is_on() const { return mode != "off"; }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{
+        "mode", self.mode,
+        "off, or warmup: in Warmup, once the schedule is at its highest rate, losses further along "
+        "the last update show whether the rate is too low, and raise it for the rest of the run. "
+        "It rescues a constant rate that is far too low. Under a schedule that decays, the rate "
+        "found may be 2.6 to 4 times too low. It makes no run faster than the right rate does.",
+        Range{}, finder_mode_names()});
+    visit(Field{"interval", self.interval,
+                "Updates between two probes. A probe goes further along their sum. Sums of fewer "
+                "updates are noisier, and the rate found is too high more often.",
+                Range::at_least(1)});
+    visit(Field{"largest_factor", self.largest_factor,
+                "Largest factor by which one probe raises the learning rate.", Range::above(1)});
+    visit(Field{"batch_share", self.batch_share,
+                "Share of the next step's batch on which a probe takes losses.",
+                Range{0, 1, true, false}});
+    visit(Field{"refusals", self.refusals,
+                "Probes in a row that find nothing lower, after which probing ends.",
+                Range::at_least(1)});
   }
 };
 

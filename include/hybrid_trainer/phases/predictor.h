@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/phases/skip_backward_config.h"
+#include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/trainable.h"
 
 namespace hybrid_trainer {

@@ -9,10 +9,10 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/batch_loader.h"
-#include "hybrid_trainer/io/run_directory.h"
+#include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/model_texts.h"
 
 namespace hybrid_trainer {

@@ -7,9 +7,9 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/data/window_order.h"
+#include "hybrid_trainer/data/batch_order.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
-#include "hybrid_trainer/nn/loss_model.h"
+#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
@@ -149,7 +149,7 @@ class HybridTrainer {
   void settle();
   /// The step of the last checkpoint to go back to; 0 if there is none.
   std::int64_t last_return_point() const;
-  /// Commits a checkpoint below `folder` (see io/checkpoint.h); returns its path. roll_back knows only
+  /// Commits a checkpoint below `folder` (see src/files/checkpoint.h); returns its path. roll_back knows only
   /// those that were saved for it, so that it does not depend on when a run was stopped; where a run
   /// may go back, the newest checkpoint.keep of them stay beside the newest of all. Old ones that
   /// could not be removed are a mishap. Throws IoError; training may go on. Of several ranks each

@@ -1,9 +1,10 @@
 #include <cuda_runtime_api.h>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
+#include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 std::string version_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }

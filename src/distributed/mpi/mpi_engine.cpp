@@ -1,10 +1,10 @@
 #include "src/distributed/mpi/mpi_engine.h"
 
 #include <mpi.h>
-
 #include <cstring>
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr int kTag = 13;
@@ -63,6 +63,7 @@ int finish_mpi() { return MPI_Finalize(); }
 void abort_mpi(int exit_code) { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
 }  // namespace
+
 }  // namespace hybrid_trainer
 
 extern "C" const hybrid_trainer::MpiEngine* hybrid_trainer_mpi_engine() {

@@ -4,6 +4,7 @@
 #include "src/models/families/families.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::int64_t kGpt2Vocabulary = 50257;

@@ -4,15 +4,12 @@
 #include <cmath>
 
 #include "hybrid_trainer/nn/attention.h"
-#include "hybrid_trainer/nn/delta_rule_mixer.h"
 #include "hybrid_trainer/nn/feed_forward.h"
-#include "hybrid_trainer/nn/hydra_mixer.h"
-#include "hybrid_trainer/nn/resolvent_mixer.h"
-#include "hybrid_trainer/nn/semiseparable_mixer.h"
-#include "hybrid_trainer/nn/state_space_mixer.h"
+#include "hybrid_trainer/nn/mixers.h"
 #include "src/models/families/family_experts.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 bool attends(const std::string& letters) {

@@ -1,6 +1,7 @@
-#include "src/models/families/hybrid_layouts.h"
+#include "src/models/families/hybrid_decoder.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 using Fixed = HuggingFaceLayout::Fixed;

@@ -2,6 +2,7 @@
 #include "src/models/families/rotary_decoder.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 ExpertMixture::Files mixtral_files() {

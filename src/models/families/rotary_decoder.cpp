@@ -6,6 +6,7 @@
 #include "src/models/families/family_experts.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 using Fixed = HuggingFaceLayout::Fixed;

@@ -5,6 +5,7 @@
 #include "src/models/families/families.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 /// A temporal convolution over the window, a transformer, and one number of what it makes on average.

@@ -3,6 +3,7 @@
 #include "src/models/families/families.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::int64_t kEventKinds = TridentConfig::kEventKinds,

@@ -1,12 +1,13 @@
 #include <algorithm>
 
-#include "hybrid_trainer/models/decoder_spec.h"
+#include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "src/models/families/families.h"
 
 namespace hybrid_trainer {
+
 namespace {
 
 constexpr std::int64_t kImageSize = 224, kPatchSize = 16, kImageColors = 3;

@@ -1,9 +1,61 @@
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/nn/convolution.h"
 #include "src/models/families/families.h"
-#include "src/models/families/sequence_layers.h"
-#include "src/models/speech_encoder.h"
+#include "src/models/sequence_to_sequence.h"
 
 namespace hybrid_trainer {
+
 namespace {
+
+/// Whisper's encoder of sound: its stem, blocks of residual branches, and a norm. Its batches have
+/// "features", (B, 2·context, bands) f32.
+class SpeechEncoder final : public BlockEncoder {
+ public:
+  SpeechEncoder(const Spec& spec, const Stream& stream);
+
+  std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override;
+
+ private:
+  Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
+                      const Stream& stream) override;
+  void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
+                        const Stream& stream) override {
+    stem_.initialize(deviations, seed, stream);
+  }
+  TokenFlops flops_of_begin() const override { return stem_.flops(); }
+  void visit_parameters_of_begin(const ParameterVisitor& visit) override {
+    stem_.visit_parameters(visit);
+  }
+  std::vector<std::string> parts_of_begin() const override {
+    return {"encoder.conv*", "encoder.wpe.*"};
+  }
+  SpeechStem stem_;
+};
+
+SpeechEncoder::SpeechEncoder(const Spec& spec, const Stream& stream)
+    : BlockEncoder(spec, stream),
+      stem_(spec.sizes.features, spec.sizes.context, spec.residual.width, stream) {
+  set_final_norm(make_norm({"encoder.ln_f", "encoder.layer_norm"}, spec.residual.width,
+                           spec.residual.norm, stream));
+}
+
+Tensor SpeechEncoder::begin(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  return stem_.forward(batch.at("features"), tape, stream);
+}
+
+void SpeechEncoder::begin_backward(const Batch&, const Tensor& dx, ActivationTape& tape,
+                                   const Stream& stream) {
+  stem_.backward(dx, tape, stream);
+}
+
+std::vector<NamedTensor> SpeechEncoder::empty_sources(std::int64_t count,
+                                                      const Stream& stream) const {
+  return {{"features", Tensor::zeros({count, 2 * sizes().context, sizes().features}, DType::kF32,
+                                     MemoryKind::kData, stream)}};
+}
 
 constexpr std::int64_t kWhisperVocabulary = 51865;
 

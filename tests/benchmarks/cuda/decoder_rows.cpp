@@ -1,7 +1,7 @@
 // Row kernels of models that norm by the root mean square, rotate and gate, at the sizes of GPT-2's.
+#include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/normalization.h"
-#include "hybrid_trainer/kernels/rotary.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 
 namespace hybrid_trainer::benchmarks {

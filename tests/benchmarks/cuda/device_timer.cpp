@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/machine_rates.h"
 #include "hybrid_trainer/kernels/matmul.h"
+#include "kernels/backend/machine.h"
+#include "src/core/cuda_runtime.h"
 #include "tests/benchmarks/program.h"
 
 namespace hybrid_trainer::benchmarks {
@@ -75,7 +75,7 @@ double DeviceTimer::measure_memcpy_rate() const {
   return work.amount / best;
 }
 
-/// Those of kernels/machine_rates.h; at the small scale, whose numbers mean nothing, of one tiny
+/// Those of kernels/backend/machine.h; at the small scale, whose numbers mean nothing, of one tiny
 /// copy and product.
 void DeviceTimer::measure_rates() {
   rates_.memcpy = measure_memcpy_rate();

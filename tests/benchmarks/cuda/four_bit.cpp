@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/four_bit_linear.h"
+#include "kernels/quantized/quantization.h"
 
 #include "tests/benchmarks/cuda/kernel_timing.h"
 

@@ -2,8 +2,7 @@
 // columns, eight for each token.
 #include <algorithm>
 
-#include "hybrid_trainer/kernels/grouped_product.h"
-#include "hybrid_trainer/kernels/routing.h"
+#include "hybrid_trainer/kernels/experts.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 
 namespace hybrid_trainer::benchmarks {

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <thread>
 
+#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/pools.h"
+#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/core/token_batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "tests/benchmarks/program.h"
 

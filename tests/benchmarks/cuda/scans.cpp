@@ -1,9 +1,8 @@
 // Kernels of state-space and delta-rule layers, at the width of GPT-2's: Mamba-2 of twice as many
 // channels in heads of 64 with a state of 128, and heads of 128 keys and values.
-#include "hybrid_trainer/kernels/causal_convolution.h"
-#include "hybrid_trainer/kernels/delta_rule_scan.h"
-#include "hybrid_trainer/kernels/gated_norm.h"
-#include "hybrid_trainer/kernels/state_space_scan.h"
+#include "hybrid_trainer/kernels/scans.h"
+#include "hybrid_trainer/kernels/convolution.h"
+#include "hybrid_trainer/kernels/normalization.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 
 namespace hybrid_trainer::benchmarks {

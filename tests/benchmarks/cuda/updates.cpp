@@ -1,8 +1,8 @@
 #include <array>
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/optimizer_update.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "kernels/updates/optimizer_update.h"
 #include "tests/benchmarks/cuda/kernel_timing.h"
 
 namespace hybrid_trainer::benchmarks {

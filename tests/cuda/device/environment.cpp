@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "hybrid_trainer/core/cuda_runtime.h"
+#include "src/core/cuda_runtime.h"
 #include "tests/cuda/apart_memory.h"
 #include "tests/cuda/nccl_ranks.h"
 #include "tests/cuda/orders.h"

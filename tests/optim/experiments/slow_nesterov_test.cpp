@@ -1,6 +1,6 @@
 #include "src/optim/experiments/slow_nesterov.h"
 
-#include "hybrid_trainer/optim/make_optimizer.h"
+#include "src/optim/make_optimizer.h"
 #include "tests/optim/parameter_set.h"
 
 namespace hybrid_trainer {

@@ -1,4 +1,4 @@
-#include "phases/experiments/latent_dynamics.h"
+#include "phases/experiments/jump_planner.h"
 
 #include <gtest/gtest.h>
 

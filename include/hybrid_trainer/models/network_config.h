@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// The sizes of what trident's sensors give, and of the parts that read them. The model's width, heads
+/// and inner_width are those of all its transformers; its layers and context those of the event decoder.
+struct TridentConfig {
+  static constexpr std::int64_t kEventKinds = 8, kPlumeKinds = 2;
+  std::int64_t frames = 8;
+  std::int64_t fragment_frames = 4;
+  std::int64_t video_size = 16;
+  std::int64_t video_channels = 1;
+  std::int64_t video_stages = 2;
+  std::int64_t video_width = 16;
+  std::int64_t image_size = 32;
+  std::int64_t visible_channels = 3;
+  std::int64_t patch = 8;
+  std::int64_t vision_layers = 1;
+  std::int64_t grid = 4;
+  std::int64_t plume_width = 16;
+  std::int64_t kinematic_steps = 32;
+  std::int64_t kinematic_channels = 4;
+  std::int64_t kinematic_layers = 1;
+  std::int64_t cooling_samples = 16;
+  std::int64_t geo_numbers = 4;
+  std::int64_t fusion_layers = 1;
+  std::int64_t held_out = 4096;
+  double plume_weight = 1;
+  double cooling_weight = 1;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"frames", self.frames, "Frames of a video.", Range::between(2, 4096)});
+    visit(Field{"fragment_frames", self.fragment_frames,
+                "Frames of each of the fragments into which a video is cut; must divide frames.",
+                Range::between(1, 4096)});
+    visit(Field{"video_size", self.video_size, "Pixels of both sides of a frame.",
+                Range::between(8, 4096)});
+    visit(Field{"video_channels", self.video_channels, "Channels of a frame.",
+                Range::between(1, 64)});
+    visit(Field{"video_stages", self.video_stages,
+                "Stages of the 3-D convolutions. Each halves all sizes, and all but the first "
+                "double the channels.",
+                Range::between(1, 10)});
+    visit(Field{"video_width", self.video_width, "Channels of the first of those stages.",
+                Range::between(1, 65536)});
+    visit(Field{"image_size", self.image_size,
+                "Pixels of both sides of the visible and the infrared image.",
+                Range::between(8, 8192)});
+    visit(Field{"visible_channels", self.visible_channels, "Channels of the visible image.",
+                Range::between(1, 64)});
+    visit(Field{"patch", self.patch,
+                "Pixels of both sides of the patches that the vision transformers read; must "
+                "divide image_size.",
+                Range::between(1, 1024)});
+    visit(Field{"vision_layers", self.vision_layers, "Blocks of each of both vision transformers.",
+                Range::between(1, 1000)});
+    visit(Field{"grid", self.grid,
+                "Cells of both sides of the grid in which plumes are detected; image_size must be "
+                "this times a power of two.",
+                Range::between(1, 1024)});
+    visit(Field{"plume_width", self.plume_width,
+                "Channels of the detector's first convolution. Each halves both sides and doubles "
+                "the channels, up to 16 times as many.",
+                Range::between(1, 65536)});
+    visit(Field{"kinematic_steps", self.kinematic_steps, "Moments of the kinematics.",
+                Range::between(16, 1 << 20)});
+    visit(Field{"kinematic_channels", self.kinematic_channels, "Measurements of each moment.",
+                Range::between(1, 4096)});
+    visit(Field{"kinematic_layers", self.kinematic_layers,
+                "Blocks of the transformer behind the temporal convolution.",
+                Range::between(1, 1000)});
+    visit(Field{"cooling_samples", self.cooling_samples, "Samples of a cooling curve.",
+                Range::between(3, 65536)});
+    visit(Field{"geo_numbers", self.geo_numbers, "Numbers of a place.", Range::between(2, 4096)});
+    visit(Field{"fusion_layers", self.fusion_layers,
+                "Blocks in which the video's tokens attend to those of all other sensors.",
+                Range::between(1, 1000)});
+    visit(Field{"held_out", self.held_out, "Drawn scenes of validation.",
+                Range::between(1, 1 << 24)});
+    visit(Field{"plume_weight", self.plume_weight,
+                "Factor of the plume detector's loss in the sum; that of events has 1.",
+                Range::above(0)});
+    visit(Field{"cooling_weight", self.cooling_weight,
+                "Factor of the loss of the cooling constant in the sum.", Range::above(0)});
+  }
+};
+
+/// What a network of series knows of its table.
+struct SeriesConfig {
+  std::int64_t channels = 0;
+  std::string scale{};
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"channels", self.channels,
+                "Columns of measurements; 0: as many as data.columns names.",
+                Range::between(0, 65536)});
+    visit(Field{"scale", self.scale,
+                "Mean and deviation of each column, then of the target, such as 8/5.4,3/1, by "
+                "which numbers are scaled. Empty takes those of the training rows, and the run "
+                "keeps them."});
+  }
+};
+
+/// A class that pictures may be of. JSON list `model.vision.labels`.
+struct ClassLabel {
+  std::string name{};
+  bool operator==(const ClassLabel&) const = default;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"name", self.name, "What people call the class."});
+  }
+};
+
+/// What a model of pictures sees, and what it tells apart.
+struct VisionConfig {
+  std::int64_t image_size = 0;
+  std::int64_t patch_size = 0;
+  std::vector<ClassLabel> labels{};
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"image_size", self.image_size,
+                "Rows and columns of pixels of a picture as the model sees it; 0: 224.",
+                Range::between(0, 1 << 14)});
+    visit(Field{"patch_size", self.patch_size,
+                "Rows and columns of a patch, which becomes a token; 0: 16.",
+                Range::between(0, 1 << 14)});
+    visit(Field{"labels", self.labels,
+                "The classes, in the order of the logits. Left out: those of the data."});
+  }
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,316 @@
+#pragma once
+
+#include "hybrid_trainer/kernels/normalization.h"
+#include "hybrid_trainer/kernels/scans.h"
+#include "hybrid_trainer/kernels/structured.h"
+#include "hybrid_trainer/nn/residual_branch.h"
+#include "hybrid_trainer/nn/segmented_pass.h"
+#include "hybrid_trainer/nn/token_convolution.h"
+
+namespace hybrid_trainer {
+
+/// FLOPs of a token of a scan in chunks of 64: the two products within a chunk, of which half is used,
+/// and the two with the state.
+inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
+  constexpr double kChunk = 64;
+  const auto values = static_cast<double>(scan.values()),
+             state = static_cast<double>(scan.state_size);
+  return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
+}
+
+/// A mixer that goes over the tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)),
+/// where p, the gate z and what else the scan reads are columns of c_in(x). A text's state has one
+/// size whatever its length. What the scan makes is kept for backward, or computed again (Rebuild::
+/// kAttended); convolution and norm always are.
+class RecurrentMixer : public TwoProductBranch, public Rebuilder {
+ public:
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream) final;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) final;
+  /// What the scan made, from the first product.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) final;
+  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state.
+  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                BranchState* state, const Pass& pass, const Stream& stream) final;
+  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+                                          const Stream& stream) const final;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  bool goes_in_segments() const override { return true; }
+  bool carries_state() const final { return true; }
+  TokenFlops flops(std::int64_t time) const final;
+  KeptNumbers kept() const final;
+  void visit_parameters(const ParameterVisitor& visit) override;
+
+ protected:
+  /// `gate`: first column of z. `gain`: the norm's numbers.
+  RecurrentMixer(const ModuleName& name, Linear first, Linear projection,
+                 const TokenConvolution::Spec& convolution, const kernels::GatedNormSpec& norm,
+                 std::int64_t gate, std::int64_t gain, const Stream& stream);
+
+ private:
+  /// What a scan begins and ends with, as StateSpaceInput::first_state; undefined: zeros, not wanted.
+  struct States {
+    Tensor first{}, last{};
+  };
+  /// What a scan began with, and the gradients of its states; undefined as in StateSpaceGradients.
+  struct StateGradients {
+    Tensor first{}, dlast{}, dfirst{};
+  };
+  virtual Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
+                      const Pass& pass, const Stream& stream) = 0;
+  /// Writes its columns of dproduct and the gradients of its parameters. Returns dconvolved.
+  virtual Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
+                               const Tensor& product, const StateGradients& states,
+                               const Pass& pass, const Stream& stream) = 0;
+  /// Of one token of each text, with rows (N, any).
+  virtual Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
+                           const Tensor& texts, const Stream& stream) = 0;
+  virtual Shape scan_state(std::int64_t texts) const = 0;
+  /// For a token of a long sequence.
+  virtual double scan_flops() const = 0;
+  friend class StateSpaceMixer;
+  friend class DeltaRuleMixer;
+  friend class HydraMixer;
+
+  /// What the pass's carry hands over; nothing where there is none.
+  SegmentCarry::Slot* slot(const Pass& pass) const;
+  void fill_last(SegmentCarry::Slot& slot, const Tensor& product, const Stream& stream) const;
+  void scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
+                                     const Tensor& product, const Pass& pass, const Stream& stream);
+  Tensor normed(const Tensor& y, const Tensor& product, const Stream& stream);
+  Tensor begin_text(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                    const Pass& pass, const Stream& stream);
+  Tensor go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
+                       const Pass& pass, const Stream& stream);
+  Tensor go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+               const Pass& pass, const Stream& stream);
+  std::int64_t inner() const { return projection_.weight().shape()[1]; }
+  TokenConvolution convolution_;
+  kernels::GatedNormSpec norm_;
+  std::int64_t gate_;
+  Parameter gain_;
+};
+
+/// The mixer of Mamba-2: y = residual + c_proj(norm(scan(conv(x B C), dt) ⊙ silu(z))). The rows of
+/// c_in are z, x, B, C and dt, in this order. Its vectors: "<name>.conv.weight" (channels, taps)
+/// and "conv.bias", "A_log", "D", "dt_bias" (heads), "norm.weight". Source: Dao & Gu 2024, figure 6.
+class StateSpaceMixer final : public RecurrentMixer {
+ public:
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    kernels::StateSpaceSpec scan{};
+    std::int64_t taps = 4;  // K of the convolution
+    bool biases = false;    // of both products
+    bool convolution_bias = true;
+    float norm_epsilon = 1e-5f;
+    ProductFiles files{};
+  };
+
+  StateSpaceMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+
+ private:
+  Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
+              const Pass& pass, const Stream& stream) override;
+  Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
+                       const Tensor& product, const StateGradients& states, const Pass& pass,
+                       const Stream& stream) override;
+  Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
+                   const Tensor& texts, const Stream& stream) override;
+  Shape scan_state(std::int64_t texts) const override;
+  double scan_flops() const override;
+  kernels::StateSpaceSpec scan_;
+  Parameter log_rate_, skip_, step_bias_;
+};
+
+/// Mamba-2 both ways, for encoders. The mixer's matrix has a decaying lower and upper triangle, and D
+/// on its diagonal. Each triangle is a scan that leaves out the token itself. y = residual +
+/// c_proj(norm(scans(conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)). The rows of c_in are z, x, B, C, B′, C′,
+/// dt′ and dt, in this order. The convolution reads a token, taps/2 after it and the others before it. It cannot generate. Its vectors are
+/// those of StateSpaceMixer, "A_log" and "dt_bias" for both ways. Source: Hwang et al. 2024, "Hydra",
+/// whose D also depends on the token.
+class HydraMixer final : public RecurrentMixer {
+ public:
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    kernels::StateSpaceSpec scan{};
+    std::int64_t taps = 7;
+    bool biases = false;  // of both products
+    bool convolution_bias = true;
+    float norm_epsilon = 1e-5f;
+    ProductFiles files{};
+  };
+
+  HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
+  bool goes_in_segments() const override { return false; }
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+
+ private:
+  /// What one of the scans reads.
+  struct Way {
+    kernels::StateSpaceSpec spec;
+    Tensor values, steps;
+  };
+  Way forwards(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
+  Way backwards(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
+  Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
+              const Pass& pass, const Stream& stream) override;
+  Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
+                       const Tensor& product, const StateGradients& states, const Pass& pass,
+                       const Stream& stream) override;
+  Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
+                   const Tensor& texts, const Stream& stream) override;
+  Shape scan_state(std::int64_t texts) const override;
+  double scan_flops() const override;
+  std::int64_t keys() const { return scan_.columns() - scan_.values(); }  // of B and C
+  kernels::StateSpaceSpec scan_;
+  Parameter log_rate_, skip_, step_bias_;
+};
+
+/// The mixer of Gated DeltaNet: y = residual + c_proj(norm(scan(conv(q k v), b, a)) ⊙ silu(z)). The
+/// rows of c_in are q, k, v, z, b and a, in this order. The norm is of each head. Its vectors:
+/// "<name>.conv.weight" (channels, taps), "A_log", "dt_bias" (heads), "norm.weight" (head size).
+/// Source: Yang et al. 2024, "Gated Delta Networks", figure 1.
+class DeltaRuleMixer final : public RecurrentMixer {
+ public:
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    kernels::DeltaRuleSpec scan{};
+    std::int64_t taps = 4;  // K of the convolution
+    float norm_epsilon = 1e-6f;
+    ProductFiles files{};  // the parts: q k v together, z, b, a
+  };
+
+  DeltaRuleMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+
+ private:
+  Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
+              const Pass& pass, const Stream& stream) override;
+  Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
+                       const Tensor& product, const StateGradients& states, const Pass& pass,
+                       const Stream& stream) override;
+  Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
+                   const Tensor& texts, const Stream& stream) override;
+  Shape scan_state(std::int64_t texts) const override;
+  double scan_flops() const override;
+  kernels::DeltaRuleSpec scan_;
+  Parameter log_rate_, step_bias_;
+};
+
+/// The BK core as a mixer of an encoder: y = residual + c_proj(norm(g ⊙ silu(z))). Each token gives M
+/// potentials v and a gate z, the rows of c_in in this order; g are the real and imaginary parts of
+/// the diagonals of (T − z·I)⁻¹, T the second difference along the tokens with v on its diagonal. So
+/// tokens know of each other through 2·M numbers, and of later ones as of earlier ones: it cannot
+/// generate. Its gain is "<name>.norm.weight" (2·M).
+class ResolventMixer final : public TwoProductBranch, public Rebuilder {
+ public:
+  struct Spec {
+    std::int64_t width = 0;       // C of the residual stream
+    std::int64_t potentials = 8;  // M
+    double imaginary = 1;         // of z, above 0: the smaller, the further a token reaches
+    double limit = 3;             // v is cut to [−limit, limit]
+    bool biases = true;
+    float norm_epsilon = 1e-5f;
+    ProductFiles files{};
+  };
+
+  /// Throws Error where `imaginary` is not above 0.
+  ResolventMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  /// The diagonals, from the first product.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  /// Throws Error: later tokens would change what was said.
+  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                BranchState* state, const Pass& pass, const Stream& stream) override;
+  TokenFlops flops(std::int64_t time) const override;
+  KeptNumbers kept() const override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+
+ private:
+  Tensor normed(const Tensor& diagonals, const Tensor& product, const Stream& stream);
+  std::int64_t potentials_;
+  kernels::ResolventSpec resolvent_;
+  kernels::GatedNormSpec norm_;
+  Parameter gain_;
+};
+
+/// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual + c_proj((T +
+/// D⁻¹·U·Vᵀ)·x). U and V have `rank` columns, D the tokens that a row sums over. Causal, it is the
+/// lower triangle, and T has taps of a token and the one before; two-way, of the one after too, and it
+/// cannot generate. With `positions` = 0 values x, V, U and taps are the rows of c_in, in this order;
+/// else those of the tables "<name>.factors.weight" (positions, 2·heads·rank), V before U, and
+/// "<name>.taps.weight" (positions, heads·taps), the same for all texts. O(T·rank).
+class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
+ public:
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    std::int64_t heads = 1;
+    std::int64_t head_size = 0;
+    std::int64_t rank = 8;
+    bool two_way = false;
+    std::int64_t positions = 0;  // most tokens of a document where U, V and T go by position
+    bool biases = false;         // of both products
+    ProductFiles files{};
+  };
+
+  SemiseparableMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  /// The matrices' product with x, from the first product.
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state. Throws Error where it
+  /// is two-way.
+  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                BranchState* state, const Pass& pass, const Stream& stream) override;
+  /// Null where it is two-way.
+  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+                                          const Stream& stream) const override;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  TokenFlops flops(std::int64_t time) const override;
+  KeptNumbers kept() const override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+
+ private:
+  struct Tables {
+    Parameter factors, taps;
+  };
+  /// What the matrices are made of, for rows of tokens.
+  struct Parts {
+    Tensor values;  // (B, T, scan_.columns()): x, V, U
+    kernels::Columns taps;
+  };
+  Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
+  /// What goes before and behind the tokens, in generation. Undefined: nothing, not wanted.
+  struct Ends {
+    Tensor first_state{}, last_state{};  // of the scan
+    Tensor value{};                      // (1, 1, H·P), x before the first token
+  };
+  Tensor multiplied(const Parts& parts, const Ends& ends, const Pass& pass, const Stream& stream);
+  kernels::TokenTapsInput taps_input(const Parts& parts, const Pass& pass) const;
+  Tensor dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass, const Stream& stream);
+  void remember_value(const Tensor& kept, const Parts& parts, const Stream& stream) const;
+  Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
+  Tensor decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
+  std::int64_t table_columns() const { return scan_.columns() - scan_.values(); }
+  std::int64_t tap_columns() const { return taps_.heads * taps_.taps(); }
+
+  kernels::StateSpaceSpec scan_, back_;  // forwards, and backwards without the token itself
+  kernels::TokenTapsSpec taps_;
+  std::optional<Tables> tables_;
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/attention.h"
+#include "hybrid_trainer/nn/parameter.h"
+
+namespace hybrid_trainer {
+
+/// How angles are changed for contexts longer than the one that a model was first trained in; the
+/// kinds and names are those of transformers.
+struct RotaryScaling {
+  std::string type = "default";
+  double factor = 1;
+  std::int64_t original_context = 0;
+  double low_frequency = 1;
+  double high_frequency = 4;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double attention_factor = 0;
+  double mscale = 0;
+  double mscale_all_dim = 0;
+  bool truncate = true;
+
+  /// With what the kind leaves open filled in, of a model of so many positions.
+  RotaryScaling resolved(std::int64_t context) const;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{
+        "type",
+        self.type,
+        "How angles are made for longer contexts. default changes nothing; linear divides all "
+        "angles; llama3 and yarn divide the slow ones; dynamic raises the base with the length.",
+        {},
+        {"default", "linear", "dynamic", "llama3", "yarn"}});
+    visit(Field{"factor", self.factor,
+                "Factor by which the context is longer than the original one.",
+                Range::between(1, 1e6)});
+    visit(
+        Field{"original_context", self.original_context,
+              "Positions of the first training, for dynamic, llama3 and yarn; 0 takes the context.",
+              Range::between(0, 1 << 24)});
+    visit(Field{"low_frequency", self.low_frequency,
+                "llama3: frequencies with fewer turns in the original context are divided.",
+                Range::above(0)});
+    visit(Field{"high_frequency", self.high_frequency,
+                "llama3: frequencies with more turns in the original context stay.",
+                Range::above(0)});
+    visit(Field{"beta_fast", self.beta_fast, "yarn: frequencies with more turns stay.",
+                Range::above(0)});
+    visit(Field{"beta_slow", self.beta_slow, "yarn: frequencies with fewer turns are divided.",
+                Range::above(0)});
+    visit(Field{"attention_factor", self.attention_factor,
+                "yarn: factor of queries and keys; 0 computes it from factor and the two mscales.",
+                Range::at_least(0)});
+    visit(Field{"mscale", self.mscale, "yarn: see attention_factor.", Range::at_least(0)});
+    visit(Field{"mscale_all_dim", self.mscale_all_dim, "yarn: see attention_factor.",
+                Range::at_least(0)});
+    visit(Field{"truncate", self.truncate,
+                "yarn: round the bounds between frequencies to whole numbers."});
+  }
+};
+
+/// The angles by which attention turns queries and keys: position·θ^(−2j/D) for j < D/2 of heads of D
+/// channels, scaled. Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN";
+/// the rest as in transformers' modeling_rope_utils. A table has as many rows as are asked for.
+class RotaryTable {
+ public:
+  RotaryTable(double theta, const RotaryScaling& scaling, std::int64_t context,
+              std::int64_t head_size)
+      : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
+
+  /// Whether the angle between two tokens depends on their distance alone, not on the length.
+  bool is_relative() const { return !is_dynamic(); }
+
+  /// Rows (any, D) f32: cosines, then sines.
+  struct Angles {
+    Tensor table;
+    bool by_token = false;  // row i is of token i of the batch, else of position i
+  };
+  /// Reads the lengths of the documents of a batch (B, T), where angles depend on them: where the
+  /// scaling is dynamic, and T is longer than the original context. Waits for the positions there.
+  void read_documents(const Tensor& positions, const Stream& stream);
+  /// Angles of sequences of `length` positions; where these hold several documents, whose positions
+  /// were given to read_documents last, each is turned as if it were alone.
+  Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
+  /// Angles of texts that come token by token: row t, below `positions`, is of a sequence of t + 1.
+  Angles by_step(std::int64_t positions, const Stream& stream);
+
+ private:
+  using LengthAt = std::function<std::int64_t(std::int64_t position)>;
+  bool is_dynamic() const { return scaling_.type == "dynamic"; }
+  bool depends_on_documents(std::int64_t length) const;
+  std::int64_t original_context() const;
+  void make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
+            const Stream& stream) const;
+  void write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream);
+  std::vector<float> frequencies(std::int64_t length) const;
+  void write_row(float* row, std::int64_t position, const std::vector<float>& turns) const;
+  double amplitude() const;
+  double theta_;
+  RotaryScaling scaling_;
+  std::int64_t context_, head_size_;
+  std::int64_t length_ = 0;  // of the sequences that table_ is of, where it depends on that
+  Tensor table_, step_table_, document_table_;
+  std::vector<std::int64_t> documents_;  // lengths that document_table_ is of, in order
+};
+
+/// T5's buckets of distances between tokens: small distances have one each, larger ones share them by
+/// their logarithms, and from `most` on all are in the last. Two ways, keys behind a query have the
+/// second half; else all of these are in bucket 0. Source: Raffel et al. 2020, section 2.1.
+struct RelativeBuckets {
+  std::int64_t count = 32;
+  std::int64_t most = 128;
+  bool two_way = false;
+  /// Of a key so many tokens behind its query; before it, of a negative number.
+  std::int64_t of(std::int64_t distance) const;
+};
+
+/// What attention adds to its scores by how far a key is from its query (Raffel et al. 2020, "T5"): a
+/// learnt number for each head and bucket of distances, "<name>.weight" (heads, buckets), 0 at first.
+/// All layers that hold it in common add the same numbers, and their gradients are summed.
+class RelativeBias {
+ public:
+  struct Spec {
+    std::int64_t heads = 1;  // of queries
+    RelativeBuckets buckets{};
+  };
+  /// Throws ConfigError where the buckets are too few, or more than the distances.
+  RelativeBias(const ModuleName& name, const Spec& spec, const Stream& stream);
+
+  /// One more layer, with so many heads, adds it. Throws ConfigError where it has other ones.
+  void join(std::int64_t heads);
+  /// kernels::AttentionSpec::bias of sequences of `time` tokens or fewer, (heads, any) f32.
+  Tensor values(std::int64_t time, const Stream& stream);
+  /// What kernels::attention_bias_backward reads of a layer's pass.
+  struct Attended {
+    const Tensor &dy, &y, &log_sum_exp, &qkv, &positions;
+  };
+  /// Contributes a layer's gradient. `spec`: of the layer's attention, with these values.
+  void backward(const Attended& attended, const kernels::AttentionSpec& spec, const Stream& stream);
+  void visit_parameters(const ParameterVisitor& visit) { visit(table_); }
+
+ private:
+  /// The place in the table of each element of the bias of sequences of `time` tokens.
+  const Tensor& places(std::int64_t time, const Stream& stream);
+  std::vector<std::int32_t> places_of(std::int64_t time) const;
+  RelativeBuckets buckets_;
+  Parameter table_;
+  std::int64_t layers_ = 0;
+  Tensor places_;  // (1, heads·(2·time − 1)) i32
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,248 @@
+// What the attention kernels share, and their two families: with tensor cores for usual shapes in
+// bf16, without for any.
+
+#pragma once
+
+#include <cmath>
+
+#include "hybrid_trainer/kernels/attention.h"
+#include "kernels/backend/elements.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+
+/// What the streaming softmax of a query ends with, from its highest score, the sum of e^(score −
+/// highest) and the sink, -∞ for none: the logarithm of the sum of e^score, and what the sum of
+/// e^(score − highest)·value is to be multiplied by.
+struct SoftmaxEnd {
+  __device__ SoftmaxEnd(float highest, float total, float sink) {
+    const float most = fmaxf(highest, sink), share = expf(highest - most);
+    const float all = total * share + expf(sink - most);
+    log_sum_exp = most + logf(all);
+    factor = share / all;
+  }
+  float log_sum_exp, factor;
+};
+
+/// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
+/// queries of a sequence; those that share keys and values lie side by side.
+struct AttentionSizes {
+  AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
+      : items(qkv.size(0) * spec.queries),
+        length(qkv.size(1)),
+        heads(spec.queries),
+        group(spec.group()),
+        stride(qkv.size(2)),
+        head_size(stride / spec.all()),
+        channels(heads * head_size),
+        key_channels(spec.keys * head_size),
+        window(spec.window < length ? spec.window : 0),
+        positions(places ? places.data<std::int32_t>() : nullptr),
+        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
+        scale(score_scale(spec, head_size)),
+        cap(spec.cap),
+        two_way(spec.two_way),
+        pattern(spec.pattern) {}
+  std::int64_t items;
+  std::int64_t length;
+  std::int64_t heads;  // of queries
+  std::int64_t group;  // queries that share keys and values
+  std::int64_t stride;
+  std::int64_t head_size;
+  std::int64_t channels;          // of y
+  std::int64_t key_channels;      // of all keys: how much further on values are
+  std::int64_t window;            // 0: all
+  const std::int32_t* positions;  // (B, T), or null
+  const float* sinks;             // (H), or null
+  float scale;
+  float cap;
+  bool two_way;
+  BlockPattern pattern;
+
+  /// Whether queries see all keys before them and no later ones, in scores that are not capped.
+  bool plain() const {
+    return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
+  }
+  /// The first key that a query of an item sees. It never falls from one query to the next.
+  __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
+    if (query >= length) query = length - 1;
+    std::int64_t first = window > 0 ? query - window + 1 : 0;
+    if (positions != nullptr) {
+      const std::int64_t start = query - positions[item / heads * length + query];
+      if (start > first) first = start;
+    }
+    return first > 0 ? first : 0;
+  }
+  /// Whether a query sees a key: one before it that is not below `first`, its first_key; or, two ways,
+  /// one behind it whose query sees this one's key.
+  __device__ bool sees(std::int64_t item, std::int64_t query, std::int64_t first,
+                       std::int64_t key) const {
+    if (key <= query) return key >= first;
+    return two_way && key < length && first_key(item, key) <= query;
+  }
+
+  __device__ int head_of(std::int64_t item) const {
+    return static_cast<int>(static_cast<unsigned int>(item) % static_cast<unsigned int>(heads));
+  }
+  /// The first key of [key, end) in a block of the pattern, if there is one, that one of `queries`
+  /// from `query` on sees; `end` where there is none.
+  __device__ int next_key(int head, int query, int queries, int key, int end) const {
+    if (!pattern.is_on()) return key;
+    const int rows = static_cast<int>(length);
+    const int last = query + queries < rows ? query + queries - 1 : rows - 1;
+    int next = (end - 1) / pattern.block + 1;
+#pragma unroll 1
+    for (int i = query / pattern.block; i <= last / pattern.block; ++i) {
+      const int seen = pattern.next_seen(head, i, key / pattern.block);
+      if (seen < next) next = seen;
+    }
+    const int found = next * pattern.block;
+    return found < key ? key : found < end ? found : end;
+  }
+  /// Whether the pattern lets a query see a key, for tiles that lie within its blocks.
+  __device__ bool sees_tile(unsigned int item, int query, int key) const {
+    if (!pattern.is_on()) return true;
+    return pattern.sees(head_of(item), query / pattern.block, key / pattern.block);
+  }
+  /// Whether the pattern hides all of a tile of kRows queries and keys.
+  template <int kRows>
+  __device__ bool hides_tile(std::int64_t item, std::int64_t first_query,
+                             std::int64_t first_key) const {
+    if (!pattern.is_on()) return false;
+    const int key = static_cast<int>(first_key), end = key + kRows;
+    return next_key(head_of(item), static_cast<int>(first_query), kRows, key, end) == end;
+  }
+  __device__ float sink_of(unsigned int item) const {
+    return sinks == nullptr ? -INFINITY : sinks[item % static_cast<unsigned int>(heads)];
+  }
+
+  /// Row 0 of an item's queries in qkv and dqkv, and of its keys.
+  __device__ std::int64_t queries_at(std::int64_t item) const {
+    return item / heads * length * stride + item % heads * head_size;
+  }
+  __device__ std::int64_t keys_at(std::int64_t item) const {
+    return item / heads * length * stride + channels + item % heads / group * head_size;
+  }
+  /// Of its row 0 in y and dy.
+  __device__ std::int64_t y_at(std::int64_t item) const {
+    return item / heads * length * channels + item % heads * head_size;
+  }
+  __host__ __device__ std::int64_t blocks(std::int64_t rows) const {
+    return (length + rows - 1) / rows;
+  }
+};
+
+/// Those of rows of queries, and of keys with their values behind them, which of self-attention are
+/// both qkv; and a bias of scores. Apart from AttentionSizes, whose layout tensor cores' kernels have
+/// no register to spare for.
+struct OperandSizes : AttentionSizes {
+  OperandSizes(const AttentionSizes& own, const AttentionSpec& spec)
+      : AttentionSizes(own),
+        key_length(length),
+        key_stride(stride),
+        bias(spec.bias ? spec.bias.data<float>() : nullptr),
+        distances(spec.bias ? spec.bias.size(1) : 0) {}
+  /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
+  OperandSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
+      : AttentionSizes(q, Tensor(), spec),
+        key_length(kv.size(1)),
+        key_stride(kv.size(2)),
+        lengths(counts ? counts.data<std::int32_t>() : nullptr),
+        across(true) {
+    head_size = stride / heads;
+    channels = stride;
+    key_channels = spec.keys * head_size;
+    scale = score_scale(spec, head_size);
+    two_way = false;
+  }
+  std::int64_t key_length, key_stride;
+  const std::int32_t* lengths = nullptr;  // (B) of keys, or null
+  const float* bias = nullptr;            // (H, distances), or null
+  std::int64_t distances = 0;
+  bool across = false;  // on keys of another sequence
+
+  /// Keys of an item across sequences.
+  __device__ int count_of_keys(std::int64_t item) const {
+    return lengths == nullptr ? static_cast<int>(key_length) : lengths[item / heads];
+  }
+  /// Row 0 of its keys in kv and dkv.
+  __device__ std::int64_t keys_across_at(std::int64_t item) const {
+    return item / heads * key_length * key_stride + item % heads / group * head_size;
+  }
+  /// At whose element key − query the bias of a score of an item stands, where there is a bias.
+  __device__ const float* bias_of(std::int64_t item) const {
+    return bias + head_of(item) * distances + distances / 2;
+  }
+  std::int64_t key_blocks(std::int64_t rows) const { return (key_length + rows - 1) / rows; }
+};
+
+/// Throws Error if the head is larger than these kernels support.
+void check_head_size(const char* kernel, std::int64_t head_size);
+
+/// What backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
+/// weight·(dweight − correction), and the first key that it sees, so that no score has to ask for
+/// it. Arrays (items, padded length); queries from `length` on get weight 0.
+struct QueryTerms {
+  /// Those of a head's queries.
+  __device__ QueryTerms of(std::int64_t item) const {
+    const std::int64_t at = item * padded;
+    return {exponents + at, corrections + at, first_keys == nullptr ? nullptr : first_keys + at,
+            padded};
+  }
+  float* exponents;
+  float* corrections;
+  std::int32_t* first_keys;  // null where the attention is plain
+  std::int64_t padded;
+};
+
+/// Query terms in a workspace.
+class QueryTermsSpace {
+ public:
+  /// `has_bias`: of scores, in which case the attention is not plain.
+  QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, const Stream& stream);
+  /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
+  QueryTerms compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                     const AttentionSizes& sizes, const Stream& stream) const;
+
+ private:
+  Tensor workspace_;
+  QueryTerms terms_;
+};
+
+/// One head's rows, `stride` elements apart.
+template <class T>
+struct HeadRows {
+  T* begin;
+  std::int64_t stride;
+};
+
+/// Rows of queries, and of keys with their values: of self-attention qkv twice. Or their gradients.
+struct AttentionOperands {
+  const Tensor &queries, &keys;
+};
+
+/// Any head size up to 256.
+void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
+                               const AttentionOperands& from, const OperandSizes& sizes,
+                               const Stream& stream);
+void general_attention_backward(const AttentionOperands& gradients, const Tensor& dy,
+                                const QueryTerms& terms, const AttentionOperands& from,
+                                const OperandSizes& sizes, const Stream& stream);
+
+/// bf16, head size 64, 128 or 256, all tensors 16-byte aligned.
+void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
+                                   const AttentionSizes& sizes, const Stream& stream);
+void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                                    const Tensor& qkv, const AttentionSizes& sizes,
+                                    const Stream& stream);
+
+/// Blocks of the kernel that computes all gradients in one pass, or 0 where the two kernels of
+/// tensor_core_attention_backward suit better. It has 5 products instead of 7, but one block for
+/// all queries and keys of a head of keys, so there must be enough of these: head size 64, blocks
+/// that occupy the device for at least 3/4 of the time, and a workspace of 256 MiB at most. Depends
+/// on sizes and the device's multiprocessors alone, and both ways give the same bits.
+std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream);
+void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
+                              const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,
+                              const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,526 @@
+// Tiles of a head in f32 in shared memory and their products without tensor cores. A block is 16 x
+// 16 threads; thread (v, u) owns rows v·kR to v·kR + kR − 1 of a tile of 16·kR rows. Tiles are
+// kHead wide, a head's columns padded with zeros; rows are padded by 4 elements, so that 16-byte
+// reads of neighbouring rows use different banks.
+
+#include "kernels/attention/attention.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+
+namespace {
+
+/// Which keys a query sees: all before it; those that masks leave, or with other scores; these with a
+/// bias; all of another sequence.
+enum class Sight { kPlain, kMasked, kBiased, kAcross };
+constexpr bool is_masked(Sight sight) { return sight == Sight::kMasked || sight == Sight::kBiased; }
+
+constexpr int kSide = 16;
+constexpr unsigned int kGeneralThreads = kSide * kSide;
+constexpr int kUnit = 4;  // elements of one access
+
+template <int kWidth>
+constexpr int kPitch = kWidth + kUnit;
+
+/// Thread (v, u) of the block.
+__device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
+__device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
+
+/// An item's keys in `rows`.
+template <Sight kSight, class T>
+__device__ HeadRows<T> key_rows(T* rows, std::int64_t item, const OperandSizes& sizes) {
+  if (kSight == Sight::kAcross) return {rows + sizes.keys_across_at(item), sizes.key_stride};
+  return {rows + sizes.keys_at(item), sizes.stride};
+}
+
+/// Loads rows [first, first + kRows) of a head into a tile; zeros beyond its `count` rows. `units`:
+/// the rows can be read four elements at a time.
+template <int kRows, int kHead, class T>
+__device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std::int64_t count,
+                          const OperandSizes& sizes, bool units) {
+  const int head_size = static_cast<int>(sizes.head_size);
+  for (int i = static_cast<int>(threadIdx.x) * kUnit; i < kRows * kHead;
+       i += static_cast<int>(kGeneralThreads) * kUnit) {
+    const int row = i / kHead, column = i % kHead;
+    const T* const from = rows.begin + (first + row) * rows.stride + column;
+    float values[kUnit] = {};
+    if (first + row < count && column < head_size) {
+      if (units) {
+        load_pack(values, from);
+      } else {
+        for (int j = 0; j < kUnit; ++j) values[j] = column + j < head_size ? load(from + j) : 0.0f;
+      }
+    }
+    store_pack(tile + row * kPitch<kHead> + column, values);
+  }
+}
+
+/// Writes the thread's rows of `values` times `factors`: columns 64 g + 4 u + j.
+template <int kR, int kHead, class T>
+__device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / kSide],
+                           const float (&factors)[kR], std::int64_t first, std::int64_t count,
+                           const OperandSizes& sizes, bool units) {
+  const int head_size = static_cast<int>(sizes.head_size);
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+    const std::int64_t row = first + thread_v() * kR + i;
+    if (row >= count) return;
+#pragma unroll
+    for (int g = 0; g < kHead / (kSide * kUnit); ++g) {
+      const int column = (g * kSide + thread_u()) * kUnit;
+      float scaled[kUnit];
+      for (int j = 0; j < kUnit; ++j) scaled[j] = values[i][g * kUnit + j] * factors[i];
+      T* const to = rows.begin + row * rows.stride + column;
+      if (units) {
+        if (column < head_size) store_pack(to, scaled);
+      } else {
+        for (int j = 0; j < kUnit; ++j) {
+          if (column + j < head_size) store(to + j, scaled[j]);
+        }
+      }
+    }
+  }
+}
+
+/// sums[i][j] = the product over the head of the left tile's row v·kR + i and the right one's row
+/// u + 16 j.
+template <int kR, int kHead>
+__device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const float* right,
+                              const OperandSizes& sizes) {
+  left += thread_v() * kR * kPitch<kHead>;
+  right += thread_u() * kPitch<kHead>;
+  for (auto& row : sums) {
+    for (float& sum : row) sum = 0;
+  }
+#pragma unroll 1
+  for (int k = 0; k < static_cast<int>(sizes.head_size); k += kUnit) {
+    float x[kR][kUnit], z[kR][kUnit];
+#pragma unroll
+    for (int i = 0; i < kR; ++i) {
+      load_pack(x[i], left + i * kPitch<kHead> + k);
+      load_pack(z[i], right + i * kSide * kPitch<kHead> + k);
+    }
+#pragma unroll
+    for (int i = 0; i < kR; ++i) {
+#pragma unroll
+      for (int j = 0; j < kR; ++j) {
+#pragma unroll
+        for (int l = 0; l < kUnit; ++l) sums[i][j] += x[i][l] * z[j][l];
+      }
+    }
+  }
+}
+
+/// Writes the thread's weights to their places in a tile of 16·kR columns: rows v·kR + i, columns u
+/// + 16 j.
+template <int kR>
+__device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+    float* const row = tile + (thread_v() * kR + i) * kPitch<kSide * kR>;
+#pragma unroll
+    for (int j = 0; j < kR; ++j) row[thread_u() + kSide * j] = weights[i][j];
+  }
+}
+
+/// Bit kR·i + j is set where the pattern hides the pair of the thread's row v·kR + i of queries, or of
+/// keys where kKeys, and column u + 16 j of the others. None in tiles that lie within its blocks.
+template <bool kKeys, int kR>
+__device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
+                                     std::int64_t first_column, const OperandSizes& sizes) {
+  const BlockPattern& pattern = sizes.pattern;
+  unsigned int pairs = 0;
+  if (!pattern.is_on() || pattern.block % (kSide * kR) == 0) return pairs;
+  const int head = sizes.head_of(item);
+#pragma unroll 1
+  for (int pair = 0; pair < kR * kR; ++pair) {
+    const int row = static_cast<int>(first_row) + thread_v() * kR + pair / kR;
+    const int column = static_cast<int>(first_column) + thread_u() + kSide * (pair % kR);
+    const int query = kKeys ? column : row, key = kKeys ? row : column;
+    if (!pattern.sees(head, query / pattern.block, key / pattern.block)) pairs |= 1u << pair;
+  }
+  return pairs;
+}
+
+/// sums[i][4 g + j] += the product of the weights' row v·kR + i and column 64 g + 4 u + j of the
+/// right tile.
+template <int kR, int kHead>
+__device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weights,
+                             const float* right) {
+  weights += thread_v() * kR * kPitch<kSide * kR>;
+  right += thread_u() * kUnit;
+#pragma unroll 1
+  for (int k = 0; k < kSide * kR; k += kUnit) {
+    float w[kR][kUnit];
+#pragma unroll
+    for (int i = 0; i < kR; ++i) load_pack(w[i], weights + i * kPitch<kSide * kR> + k);
+#pragma unroll
+    for (int l = 0; l < kUnit; ++l) {
+#pragma unroll
+      for (int g = 0; g < kHead / (kSide * kUnit); ++g) {
+        float z[kUnit];
+        load_pack(z, right + (k + l) * kPitch<kHead> + g * kSide * kUnit);
+#pragma unroll
+        for (int i = 0; i < kR; ++i) {
+#pragma unroll
+          for (int j = 0; j < kUnit; ++j) sums[i][g * kUnit + j] += w[i][l] * z[j];
+        }
+      }
+    }
+  }
+}
+
+template <Sight kSight>
+using SightOf = std::integral_constant<Sight, kSight>;
+
+/// Calls `function` with the width of the tiles of a head, and with what queries see, as constants.
+template <class Function>
+void visit_kernel(const OperandSizes& sizes, Function&& function) {
+  const auto of_width = [&](auto width) {
+    if (sizes.across) return function(width, SightOf<Sight::kAcross>{});
+    if (sizes.bias != nullptr) return function(width, SightOf<Sight::kBiased>{});
+    if (sizes.plain()) return function(width, SightOf<Sight::kPlain>{});
+    function(width, SightOf<Sight::kMasked>{});
+  };
+  if (sizes.head_size <= 64) return of_width(std::integral_constant<int, 64>{});
+  if (sizes.head_size <= 128) return of_width(std::integral_constant<int, 128>{});
+  of_width(std::integral_constant<int, 256>{});
+}
+
+/// True if the rows of all heads can be read four elements at a time.
+template <class... Pointers>
+bool units_fit(const OperandSizes& sizes, Pointers... begins) {
+  return packs_fit<float>(sizes.head_size, begins...);
+}
+
+/// Rows v·kR + i of a tile that a thread owns.
+template <int kHead>
+constexpr int kForwardRows = kHead <= 128 ? 4 : 2;
+
+template <int kHead>
+constexpr std::size_t kForwardShared =
+    sizeof(float) * kSide* kForwardRows<kHead>*(2 * kPitch<kHead> +
+                                                kPitch<kSide * kForwardRows<kHead>>);
+
+/// Running softmax of the thread's queries, shared by its 16 neighbours in u.
+template <int kR>
+struct Softmax {
+  float highest[kR];  // in units of log2
+  float total[kR];    // over the thread's own keys
+};
+
+/// Scores become weights 2^(score − highest), 0 for keys that the query does not see; rescales earlier
+/// sums.
+template <Sight kSight, int kR, int kColumns>
+__device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
+                      std::int64_t item, std::int64_t first_query, std::int64_t first_key,
+                      const OperandSizes& sizes) {
+  constexpr bool kPlain = kSight == Sight::kPlain, kMasked = is_masked(kSight);
+  const float scale = sizes.scale * kLog2E;
+  const unsigned int hidden =
+      kMasked ? hidden_pairs<false, kR>(item, first_query, first_key, sizes) : 0;
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+    const std::int64_t query = first_query + thread_v() * kR + i;
+    const std::int64_t begin = kMasked ? sizes.first_key(item, query) : 0;
+    float highest = softmax.highest[i];
+#pragma unroll
+    for (int j = 0; j < kR; ++j) {
+      const std::int64_t key = first_key + thread_u() + kSide * j;
+      const bool visible = (kPlain    ? key <= query
+                            : kMasked ? sizes.sees(item, query, begin, key)
+                                      : key < sizes.count_of_keys(item)) &&
+                           (hidden >> (kR * i + j)) % 2 == 0;
+      if (kSight == Sight::kBiased && visible && query < sizes.length)
+        scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
+      if (!kPlain && sizes.cap > 0) {
+        scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
+      }
+      scores[i][j] = visible ? scores[i][j] * scale : -INFINITY;
+      highest = fmaxf(highest, scores[i][j]);
+    }
+#pragma unroll
+    for (int distance = kSide / 2; distance > 0; distance /= 2) {
+      highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, distance));
+    }
+    const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;  // none seen yet
+    const float factor = exp2f(softmax.highest[i] - shift);
+    softmax.highest[i] = highest;
+    softmax.total[i] *= factor;
+#pragma unroll
+    for (int j = 0; j < kR; ++j) {
+      scores[i][j] = exp2f(scores[i][j] - shift);
+      softmax.total[i] += scores[i][j];
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) output[i][j] *= factor;
+  }
+}
+
+template <class T, int kHead, Sight kSight>
+__global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
+    general_forward_kernel(T* y, float* log_sum_exp, const T* from_queries, const T* from_keys,
+                           OperandSizes sizes, unsigned int blocks, bool units) {
+  constexpr bool kMasked = is_masked(kSight), kAcross = kSight == Sight::kAcross;
+  constexpr int kR = kForwardRows<kHead>, kRows = kSide * kR;
+  float* const query = dynamic_shared<float>();
+  float* const key_value = query + kRows * kPitch<kHead>;
+  float* const weights = key_value + kRows * kPitch<kHead>;
+  const std::int64_t item = blockIdx.x / blocks;
+  const std::int64_t first_query =
+      static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kRows;  // long ones first
+  const HeadRows<const T> rows{from_queries + sizes.queries_at(item), sizes.stride};
+  const HeadRows<const T> keys = key_rows<kSight>(from_keys, item, sizes);
+  const HeadRows<const T> values{keys.begin + sizes.key_channels, keys.stride};
+  const std::int64_t count = kAcross ? sizes.count_of_keys(item) : sizes.length;  // of keys
+
+  load_tile<kRows, kHead>(query, rows, first_query, sizes.length, sizes, units);
+  float output[kR][kHead / kSide] = {};
+  Softmax<kR> softmax;
+  for (int i = 0; i < kR; ++i) {
+    softmax.highest[i] = -INFINITY;
+    softmax.total[i] = 0;
+  }
+  const std::int64_t begin = kMasked ? sizes.first_key(item, first_query) / kRows * kRows : 0;
+  const std::int64_t last = kAcross || (kMasked && sizes.two_way) ? count - 1 : first_query;
+  for (std::int64_t first_key = begin; first_key <= last; first_key += kRows) {
+    if (kMasked && first_key > first_query &&
+        sizes.first_key(item, first_key) >= first_query + kRows)
+      break;
+    if (kMasked && sizes.hides_tile<kRows>(item, first_query, first_key)) continue;
+    __syncthreads();  // the values of the last round have been read
+    load_tile<kRows, kHead>(key_value, keys, first_key, count, sizes, units);
+    __syncthreads();
+    float scores[kR][kR];
+    multiply_rows<kR, kHead>(scores, query, key_value, sizes);
+    weigh<kSight>(scores, softmax, output, item, first_query, first_key, sizes);
+    store_weights(weights, scores);
+    __syncthreads();
+    load_tile<kRows, kHead>(key_value, values, first_key, count, sizes, units);
+    __syncthreads();
+    add_weighted<kR, kHead>(output, weights, key_value);
+  }
+
+  float factors[kR];
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+    float total = softmax.total[i];
+#pragma unroll
+    for (int distance = kSide / 2; distance > 0; distance /= 2) {
+      total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
+    }
+    SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
+    if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it sees no key
+    factors[i] = end.factor;
+    const std::int64_t at = first_query + thread_v() * kR + i;
+    if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
+      log_sum_exp[item * sizes.length + at] = end.log_sum_exp;
+    }
+  }
+  store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,
+                        first_query, sizes.length, sizes, units);
+}
+
+}  // namespace
+
+void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
+                               const AttentionOperands& from, const OperandSizes& sizes,
+                               const Stream& stream) {
+  const bool units = units_fit(sizes, y.raw(), from.queries.raw(), from.keys.raw());
+  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_kernel(sizes, [&](auto width, auto sight) {
+      constexpr int kHead = decltype(width)::value;
+      const std::int64_t blocks = sizes.blocks(kSide * kForwardRows<kHead>);
+      const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
+                      .threads = kGeneralThreads,
+                      .shared_bytes = kForwardShared<kHead>};
+      launch(stream, "attention_forward", general_forward_kernel<T, kHead, sight>, grid,
+             y.data<T>(), sums, from.queries.data<T>(), from.keys.data<T>(), sizes,
+             static_cast<unsigned int>(blocks), units);
+    });
+  });
+}
+
+namespace {
+
+// One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
+// other: it owns keys and values and sums dkey and dvalue over the queries, or it owns queries and
+// dy and sums dquery over the keys. Keys see the queries of all heads that share them. Either way
+//   scores = own[0] · passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
+//   gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
+enum class Owns { kKeys, kQueries };
+
+template <int kHead>
+constexpr int kBackwardRows = kHead == 64    ? 4
+                              : kHead == 128 ? 2
+                                             : 1;
+
+template <int kHead>
+constexpr std::size_t kBackwardShared =
+    sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
+                                                 kPitch<kSide * kBackwardRows<kHead>>);
+
+/// AttentionSizes::sees, from the terms.
+template <Sight kSight>
+__device__ bool sees(int query, int key, const QueryTerms& terms, const OperandSizes& sizes) {
+  if (kSight == Sight::kPlain) return key <= query;
+  if (kSight == Sight::kAcross) return true;
+  if (key <= query) return key >= terms.first_keys[query];
+  return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
+}
+
+/// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
+/// Across sequences such keys are rows of zeros, to which any finite weight adds nothing.
+template <Owns kOwns, Sight kSight, int kR>
+__device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
+                              const QueryTerms& terms, int first_own, int first_passing,
+                              unsigned int hidden, std::int64_t item, const OperandSizes& sizes) {
+  constexpr bool kPlain = kSight == Sight::kPlain;
+  const float scale = sizes.scale * kLog2E;
+#pragma unroll
+  for (int i = 0; i < kR; ++i) {
+#pragma unroll
+    for (int j = 0; j < kR; ++j) {
+      const int own = first_own + thread_v() * kR + i;
+      const int passing = first_passing + thread_u() + kSide * j;
+      const int query = kOwns == Owns::kKeys ? passing : own;
+      const int key = kOwns == Owns::kKeys ? own : passing;
+      const bool visible =
+          sees<kSight>(query, key, terms, sizes) && (hidden >> (kR * i + j)) % 2 == 0;
+      if (kSight == Sight::kBiased && visible && query < sizes.length)
+        scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
+      float slope = 1;
+      if (!kPlain && sizes.cap > 0) {
+        const float tangent = tanhf(scores[i][j] * sizes.scale / sizes.cap);
+        scores[i][j] = sizes.cap / sizes.scale * tangent;
+        slope = 1.0f - tangent * tangent;
+      }
+      float weight = visible ? exp2f(scores[i][j] * scale - terms.exponents[query]) : 0.0f;
+      if (kSight == Sight::kAcross) weight = weight > 1 ? 1 : weight;
+      scores[i][j] = weight;
+      dweights[i][j] = weight * (dweights[i][j] - terms.corrections[query]);
+      if constexpr (!kPlain) dweights[i][j] *= slope;
+    }
+  }
+}
+
+template <Owns kOwns, class T, int kHead, Sight kSight>
+__global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 : 2)
+    general_backward_kernel(T* gradients, const T* dy, QueryTerms all_terms, const T* from_queries,
+                            const T* from_keys, OperandSizes sizes, unsigned int blocks,
+                            bool units) {
+  constexpr bool kMasked = is_masked(kSight), kAcross = kSight == Sight::kAcross;
+  constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
+  constexpr bool kKeys = kOwns == Owns::kKeys;
+  float* const own = dynamic_shared<float>();
+  float* const passing = own + 2 * kRows * kPitch<kHead>;
+  float* const weights = passing + 2 * kRows * kPitch<kHead>;
+  constexpr int kNext = kRows * kPitch<kHead>;
+
+  // Where the thread itself writes weights, because registers are scarce.
+  auto* const own_hidden =
+      reinterpret_cast<unsigned int*>(weights + thread_v() * kR * kPitch<kRows> + thread_u());
+
+  const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
+  const std::int64_t item = blockIdx.x / blocks * members;
+  const unsigned int turn = blockIdx.x % blocks;  // those with most work first
+  const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
+  const HeadRows<const T> queries[2] = {{from_queries + sizes.queries_at(item), sizes.stride},
+                                        {dy + sizes.y_at(item), sizes.channels}};
+  const HeadRows<const T> key = key_rows<kSight>(from_keys, item, sizes);
+  const HeadRows<const T> keys[2] = {key, {key.begin + sizes.key_channels, key.stride}};
+  const std::int64_t own_count = kAcross && kKeys ? sizes.count_of_keys(item) : sizes.length;
+  const std::int64_t passing_count = kAcross && !kKeys ? sizes.count_of_keys(item) : sizes.length;
+
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    load_tile<kRows, kHead>(own + i * kNext, kKeys ? keys[i] : queries[i], first_own, own_count,
+                            sizes, units);
+  }
+  float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
+  const bool two_way = kMasked && sizes.two_way;  // which makes both sides alike
+  const int first_seen =
+      !kMasked || (kKeys && !two_way) ? 0 : all_terms.of(item).first_keys[first_own];
+  const int begin = kKeys && !two_way && !kAcross ? first_own : first_seen / kRows * kRows,
+            last = kAcross || kKeys || two_way ? static_cast<int>(passing_count) - 1 : first_own;
+  for (int member = 0; member < members; ++member) {
+    const QueryTerms terms = all_terms.of(item + member);
+    for (int first = begin; first <= last; first += kRows) {
+      if (kMasked && (kKeys || two_way) && terms.first_keys[first] >= first_own + kRows) break;
+      if (kMasked && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
+                                             kKeys ? first_own : first))
+        continue;
+      __syncthreads();  // the last round's tiles have been read
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        HeadRows<const T> rows = kKeys ? queries[i] : keys[i];
+        rows.begin += member * sizes.head_size;
+        load_tile<kRows, kHead>(passing + i * kNext, rows, first, passing_count, sizes, units);
+      }
+      if (kMasked) *own_hidden = hidden_pairs<kKeys, kR>(item + member, first_own, first, sizes);
+      __syncthreads();
+      float scores[kR][kR], dweights[kR][kR];
+      multiply_rows<kR, kHead>(scores, own, passing, sizes);
+      multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
+      differentiate<kOwns, kSight>(scores, dweights, terms, first_own, first,
+                                   kMasked ? *own_hidden : 0, item + member, sizes);
+      if constexpr (kKeys) {
+        store_weights(weights, scores);
+        __syncthreads();
+        add_weighted<kR, kHead>(dvalue, weights, passing + kNext);
+        __syncthreads();
+      }
+      store_weights(weights, dweights);
+      __syncthreads();
+      add_weighted<kR, kHead>(sums, weights, passing);
+    }
+  }
+
+  const std::int64_t rows = kAcross && kKeys ? sizes.key_length : sizes.length;
+  const HeadRows<T> dsums = kKeys ? key_rows<kSight>(gradients, item, sizes)
+                                  : HeadRows<T>{gradients + sizes.queries_at(item), sizes.stride};
+  float ones[kR], scales[kR];
+  for (int i = 0; i < kR; ++i) {
+    const bool is_hidden =
+        kAcross && kKeys && first_own + thread_v() * kR + i >= sizes.count_of_keys(item);
+    ones[i] = is_hidden ? 0.0f : 1.0f;
+    scales[i] = ones[i] * sizes.scale;
+  }
+  store_rows<kR, kHead>(dsums, sums, scales, first_own, rows, sizes, units);
+  if constexpr (kKeys) {
+    const HeadRows<T> dvalues{dsums.begin + sizes.key_channels, dsums.stride};
+    store_rows<kR, kHead>(dvalues, dvalue, ones, first_own, rows, sizes, units);
+  }
+}
+
+}  // namespace
+
+void general_attention_backward(const AttentionOperands& gradients, const Tensor& dy,
+                                const QueryTerms& terms, const AttentionOperands& from,
+                                const OperandSizes& sizes, const Stream& stream) {
+  const bool units = units_fit(sizes, gradients.queries.raw(), gradients.keys.raw(), dy.raw(),
+                               from.queries.raw(), from.keys.raw());
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_kernel(sizes, [&](auto width, auto sight) {
+      constexpr int kHead = decltype(width)::value;
+      constexpr int kRows = kSide * kBackwardRows<kHead>;
+      const auto start = [&](const char* name, auto* kernel, const Tensor& to, std::int64_t blocks,
+                             std::int64_t items) {
+        const Grid grid{.x = static_cast<unsigned int>(blocks * items),
+                        .threads = kGeneralThreads,
+                        .shared_bytes = kBackwardShared<kHead>};
+        launch(stream, name, kernel, grid, to.data<T>(), dy.data<T>(), terms,
+               from.queries.data<T>(), from.keys.data<T>(), sizes,
+               static_cast<unsigned int>(blocks), units);
+      };
+      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, sight>,
+            gradients.keys, sizes.key_blocks(kRows), sizes.items / sizes.group);
+      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead, sight>,
+            gradients.queries, sizes.blocks(kRows), sizes.items);
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

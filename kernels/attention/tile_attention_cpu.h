@@ -1,0 +1,168 @@
+#pragma once
+
+#include <optional>
+
+#include "kernels/attention/attention_cpu.h"
+#include "kernels/backend/parallel.h"
+#include "kernels/products/tiles_cpu.h"
+#include "src/core/machine.h"
+
+/// Products of panels on matrix tiles or, where there are none, by vectors of BF16 pairs (AVX-512
+/// BF16). Only where multiplies_bfloat16().
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Holds the tile registers, if there are any, configured for the calling thread.
+class PanelRegisters {
+ public:
+  PanelRegisters() {
+    if (multiplies_tiles()) registers_.emplace();
+  }
+  bool are_tiles() const { return registers_.has_value(); }
+
+ private:
+  std::optional<TileRegisters> registers_;
+};
+
+/// c (8 x 32, f32) = or += 8 rows of a panel · column panel, from row `first` of its upper or lower
+/// tiles on.
+template <Sum kSum>
+inline void multiply_rows_by_vectors(float* c, std::int64_t c_stride, const BFloat16* rows,
+                                     const RowPanel& a, const BFloat16* b, std::int64_t depth) {
+  constexpr int kRows = 8, kPairs = kTileDepth / 2;
+  __m512 sums[kRows][2];
+  for (int i = 0; i < kRows; ++i) {
+    for (int half = 0; half < 2; ++half) {
+      sums[i][half] =
+          kSum == Sum::kAdded ? _mm512_loadu_ps(c + i * c_stride + 16 * half) : _mm512_setzero_ps();
+    }
+  }
+  for (std::int64_t t = 0; t < depth / kTileDepth; ++t) {
+    const char* const at = reinterpret_cast<const char*>(rows + t * a.step);
+    const BFloat16* const column = b + t * 2 * kTileElements;
+    for (int p = 0; p < kPairs; ++p) {
+      const auto left = reinterpret_cast<__m512bh>(_mm512_loadu_si512(column + p * kTileDepth));
+      const auto right =
+          reinterpret_cast<__m512bh>(_mm512_loadu_si512(column + kTileElements + p * kTileDepth));
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        std::int32_t pair;
+        __builtin_memcpy(&pair, at + i * a.row_bytes + p * 4, sizeof pair);
+        const auto both = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+        sums[i][0] = _mm512_dpbf16_ps(sums[i][0], both, left);
+        sums[i][1] = _mm512_dpbf16_ps(sums[i][1], both, right);
+      }
+    }
+  }
+  for (int i = 0; i < kRows; ++i) {
+    for (int half = 0; half < 2; ++half)
+      _mm512_storeu_ps(c + i * c_stride + 16 * half, sums[i][half]);
+  }
+}
+
+/// See multiply_panels.
+template <Sum kSum>
+inline void multiply_on(const PanelRegisters& on, float* c, std::int64_t c_stride,
+                        const RowPanel& a, const BFloat16* b, std::int64_t depth,
+                        const void* ahead) {
+  if (on.are_tiles()) return multiply_panels<kSum>(c, c_stride, a, b, depth, ahead);
+  for (int first = 0; first < kPanel; first += 8) {
+    const BFloat16* const tile = first < kTileRows ? a.upper : a.lower;
+    multiply_rows_by_vectors<kSum>(c + first * c_stride, c_stride,
+                                   tile + first % kTileRows * a.row_bytes / 2, a, b, depth);
+  }
+}
+
+}  // namespace hybrid_trainer::kernels::cpu
+
+#pragma GCC pop_options
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Whether the processor's products of bf16 take the attention: bf16, and heads and a pattern's blocks
+/// of whole panels.
+bool fits_tiles(const AttentionSizes& sizes, DType dtype);
+
+/// forward_attention and backward_attention by matrix tiles (AMX) or vectors of bf16 pairs: products of
+/// bf16 with sums in f32, weights rounded to bf16. A head is computed by one thread.
+void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
+                                const AttentionOperands& from, const AttentionSizes& sizes,
+                                const Stream& stream);
+void attention_backward_by_tiles(const AttentionOperands& gradients,
+                                 const AttentionResults& results, const AttentionOperands& from,
+                                 const AttentionSizes& sizes, const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels::cpu
+
+/// What both directions of attention by panels of BF16 share.
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Queries and keys are padded with zero rows to whole panels. A padded key is seen by padded
+/// queries at most, whose results nobody takes.
+inline std::int64_t whole_panels(std::int64_t rows) {
+  return (rows + kPanel - 1) / kPanel * kPanel;
+}
+inline std::int64_t padded_queries(const AttentionSizes& sizes) {
+  return whole_panels(sizes.length);
+}
+inline std::int64_t padded_keys(const AttentionSizes& sizes) {
+  return whole_panels(sizes.key_length);
+}
+
+/// Where the panels of keys end that a query, a padded one too, and those before it see.
+inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
+  const std::int64_t end =
+      sizes.two_way ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
+  return whole_panels(end);
+}
+
+/// Calls visit(begin, end) for the panels of keys in a row of [from, end) that the pattern, whose
+/// blocks are of whole panels, lets the panel of queries from `query` on see; all without one.
+template <class Visit>
+inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t from,
+                          std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
+  while (from < end) {
+    const KeyRange keys = sizes.next_keys(item, query, query, from, end, end);
+    if (keys.begin < keys.end) visit(keys.begin, keys.end);
+    from = keys.end;
+  }
+}
+
+/// The same for the panels of queries that see the panel of keys from `key` on.
+template <class Visit>
+inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t from,
+                               std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
+  if (!sizes.pattern.is_on()) return visit(from, end);
+  const auto sees = [&](std::int64_t query) {
+    return sizes.pattern.sees(sizes.head_of(item), sizes.block_of(query), sizes.block_of(key));
+  };
+  for (std::int64_t begin = from; begin < end; begin = from) {
+    from = begin + kPanel;
+    if (!sees(begin)) continue;
+    while (from < end && sees(from)) from += kPanel;
+    visit(begin, from);
+  }
+}
+
+/// Copies `count` rows of one head, of `size` numbers, close together, with zeros up to `padded` rows.
+inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride, std::int64_t count,
+                      std::int64_t padded, std::int64_t size) {
+  for (std::int64_t t = 0; t < count; ++t) std::copy_n(rows + t * stride, size, to + t * size);
+  std::fill(to + count * size, to + padded * size, BFloat16{});
+}
+/// Rows of queries, of gradients of y, or of y.
+inline void copy_queries(BFloat16* to, const BFloat16* rows, std::int64_t stride,
+                         const AttentionSizes& sizes) {
+  copy_head(to, rows, stride, sizes.length, padded_queries(sizes), sizes.head_size);
+}
+/// Rows of keys or values of an item; zeros for those that no query sees.
+inline void copy_keys(BFloat16* to, const BFloat16* rows, std::int64_t item,
+                      const AttentionSizes& sizes) {
+  copy_head(to, rows, sizes.key_stride, sizes.keys_of(item), padded_keys(sizes), sizes.head_size);
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,62 @@
+// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is.
+// Where no nvcc compiles the kernels, a header of this name that stands before it on the include
+// path provides the same, and the names of CUDA C++.
+
+#pragma once
+
+#include <cuda_runtime.h>
+#include <type_traits>
+
+#include "hybrid_trainer/core/error.h"
+#include "kernels/backend/backend.h"
+#include "kernels/backend/launch.h"
+#include "src/core/cuda_runtime.h"
+
+namespace hybrid_trainer::kernels::cuda {
+
+/// The dynamic shared memory of the block, aligned to 128 bytes.
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char bytes[];
+  return reinterpret_cast<T*>(bytes);
+}
+
+/// Most shared memory that a block on the stream's device may ask for. 0 in a simulated run.
+inline std::size_t most_shared_bytes(const Stream& stream) {
+  int bytes = 0;
+  if (simulated(stream)) return 0;
+  const int device = stream.device().index;
+  if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+      cudaSuccess) {
+    cudaGetLastError();
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
+/// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid, or
+/// says that earlier work has failed, and OutOfMemory where the device has no memory to load the
+/// kernel in.
+template <class... Parameters>
+void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
+            std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
+  const LaunchCheck check(name, stream);
+  // Without asking a block has 48 KiB, of which the kernel's static memory takes its part.
+  constexpr std::size_t kWithoutAsking = 32 << 10;
+  cudaError_t answer = cudaSuccess;
+  if (grid.shared_bytes > kWithoutAsking) {
+    answer = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(grid.shared_bytes));
+  }
+  if (answer == cudaSuccess) {
+    void* pointers[] = {&arguments...};
+    answer = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
+                              dim3(grid.threads), pointers, grid.shared_bytes, stream.native());
+  }
+  if (answer == cudaSuccess) return check.wait();
+  check.report(grid, concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer)),
+               answer == cudaErrorMemoryAllocation);
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "src/core/machine.h"
+#include "src/core/threads.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Number of elements below which a second thread costs more than it gains.
+inline constexpr std::int64_t kMinElementsPerThread = 8192;
+
+/// The same in rows of `row_elements` elements.
+inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
+  return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
+}
+
+/// Sanitized builds, which are not optimised, compile a body once: for each instruction set it would
+/// be the same, and take three times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// The same body compiled for each instruction set: `flatten` inlines all that it calls. It is
+/// passed by value, so that its captures can live in registers.
+template <class Body, class... Indices>
+[[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
+run_avx512(Body body, Indices... indices) {
+  body(indices...);
+}
+template <class Body, class... Indices>
+[[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v3")]] void run_avx2(Body body,
+                                                                             Indices... indices) {
+  body(indices...);
+}
+template <class Body, class... Indices>
+[[gnu::noinline, gnu::flatten]] void run_baseline(Body body, Indices... indices) {
+  body(indices...);
+}
+template <class Body, class... Indices>
+void run_on(InstructionSet set, const Body& body, Indices... indices) {
+  if constexpr (!kSanitized) {
+    if (set == InstructionSet::kAvx512) return run_avx512(body, indices...);
+    if (set == InstructionSet::kAvx2) return run_avx2(body, indices...);
+  }
+  run_baseline(body, indices...);
+}
+
+/// Parts into which parallel_shares cuts n items: depends on n, the least size and threads() only.
+inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
+  return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
+}
+
+/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each run by one
+/// thread. What a share covers never depends on timing, so sums by share, combined in order, are
+/// reproducible bit for bit.
+template <class Body>
+void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
+  const InstructionSet set = instruction_set();
+  const std::int64_t shares = share_count(n, least);
+  if (shares == 1) return run_on(set, body, std::int64_t{0}, std::int64_t{0}, n);
+  run_tasks(shares, [&](std::int64_t, std::int64_t share) {
+    run_on(set, body, share, n * share / shares, n * (share + 1) / shares);
+  });
+}
+
+/// body(begin, end) for contiguous parts of [0, n), several for each share. A thread takes those of
+/// its own share, which it may have in its cache, and then what others have not begun, so that a
+/// thread that waits for its processor delays nobody. The parts never depend on timing, and begin at
+/// multiples of `unit`.
+template <class Body>
+void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const Body& body) {
+  constexpr std::int64_t kPartsPerShare = 4, kMostParts = 64;
+  const InstructionSet set = instruction_set();
+  const std::int64_t shares = std::min(share_count(n, least), kMostParts);
+  if (shares == 1) return run_on(set, body, std::int64_t{0}, n);
+  const std::int64_t parts =
+      std::min({kPartsPerShare * shares, n / std::max<std::int64_t>(least, 1), kMostParts});
+  const auto first_of = [&](std::int64_t part) {
+    return part == parts ? n : n / unit * part / parts * unit;
+  };
+  std::atomic<std::uint64_t> taken = 0;  // one bit a part
+  run_tasks(shares, [&](std::int64_t, std::int64_t share) {
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const std::int64_t part = (parts * share / shares + i) % parts;
+      const std::uint64_t bit = std::uint64_t{1} << part;
+      if ((taken.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
+      run_on(set, body, first_of(part), first_of(part + 1));
+    }
+  });
+}
+
+/// body(begin, end) for contiguous parts of n elements. They begin at whole vectors, so that an
+/// element's bits do not depend on the number of threads: what a loop does beyond its last whole
+/// vector may be rounded otherwise.
+template <class Body>
+void parallel_for(std::int64_t n, const Body& body) {
+  constexpr std::int64_t kVectorElements = 64;  // at least, of any type, unrolled
+  parallel_parts(n, kMinElementsPerThread, kVectorElements, body);
+}
+
+/// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
+template <class Body>
+void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
+  parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
+}
+
+/// body(worker, item) for each item, the next one to whichever of threads() workers is free: for
+/// unequal items whose results do not depend on the worker, which only names scratch space.
+template <class Body>
+void parallel_items(std::int64_t count, const Body& body) {
+  const InstructionSet set = instruction_set();
+  run_tasks(count,
+            [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
+}
+
+/// Cuts arrays, each at the start of a cache line, from one worker's scratch; without scratch it
+/// only counts.
+class ScratchCutter {
+ public:
+  explicit ScratchCutter(float* base) : base_(base) {}
+  template <class T>
+  T* take(std::int64_t elements) {
+    T* const cut = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + taken_);
+    taken_ += (elements * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 16;
+    return cut;
+  }
+  std::int64_t floats() const { return taken_; }
+
+ private:
+  float* base_;
+  std::int64_t taken_ = 0;
+};
+
+}  // namespace hybrid_trainer::kernels::cpu

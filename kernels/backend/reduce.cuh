@@ -1,0 +1,164 @@
+// Sums and maxima over a warp or a block, in an order that depends on the block's size alone.
+// Kernels that sum each row of a matrix: one block of threads per row.
+// Sums over the rows of a matrix, in an order that depends on its size alone.
+
+#pragma once
+
+#include "kernels/backend/elements.cuh"
+#include "kernels/backend/launch.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned int kAllLanes = 0xFFFFFFFFu;
+
+struct Sum {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+struct Max {
+  __device__ float operator()(float a, float b) const { return a > b ? a : b; }
+};
+
+/// The combination of all lanes' values, in each lane.
+template <class T, class Combine>
+__device__ T reduce_warp(T value, Combine combine) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  }
+  return value;
+}
+
+/// The sum of the values of the lanes before this one; `total` becomes that of all lanes.
+__device__ inline int sum_before(int value, int& total) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int sum = value;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, sum, distance);
+    if (lane >= distance) sum += before;
+  }
+  total = __shfl_sync(kAllLanes, sum, kWarp - 1);
+  return sum - value;
+}
+
+/// The combination of all threads' values, in each thread. The block's size is a multiple of 32;
+/// every thread must call it. `none` is the neutral value.
+template <class T, class Combine>
+__device__ T reduce_block(T value, Combine combine, T none) {
+  __shared__ T of_warp[kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  value = reduce_warp(value, combine);
+  __syncthreads();  // the last call's values have been read
+  if (lane == 0) of_warp[warp] = value;
+  __syncthreads();
+  return reduce_warp(lane < warps ? of_warp[lane] : none, combine);
+}
+
+constexpr unsigned int kRowThreads = 256;
+
+/// What follows from one row of `columns` elements: a block of threads for each.
+template <class Row>
+__global__ void for_rows_kernel(Row row, std::int64_t columns) {
+  const std::int64_t begin = blockIdx.x * columns;
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kRowThreads)
+    sum += static_cast<double>(row.term(begin + i, i));
+  sum = reduce_block(sum, Sum{}, 0.0);
+  if (threadIdx.x == 0) row.finish(blockIdx.x, sum);
+}
+
+/// Enqueues row.finish(row, sum of row.term(element, column) over the row) for each row.
+template <class Row>
+void for_rows(const Stream& stream, const char* name, const Row& row, std::int64_t rows,
+              std::int64_t columns) {
+  launch(stream, name, for_rows_kernel<Row>,
+         Grid{.x = static_cast<unsigned int>(rows), .threads = kRowThreads}, row, columns);
+}
+
+constexpr int kColumnSumWarps = 8;
+
+struct Unchanged {
+  __device__ float operator()(float x) const { return x; }
+};
+
+/// sums[chunk, column] (+)= sum of term(in[row, column]) over the rows of the chunk. A warp reads packs
+/// side by side; the warps of a block take the rows in turn. Grid: columns / (32·N), chunks.
+template <class T, int N, class Term>
+__global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
+                                   std::int64_t columns, std::int64_t chunk_rows, bool accumulate,
+                                   Term term) {
+  constexpr int kTile = kWarp * N;
+  __shared__ float of_warp[kColumnSumWarps][kTile];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  const std::int64_t column = first_column + lane * N;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * chunk_rows;
+  const std::int64_t end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
+  float sum[N] = {};
+  if (column < columns) {
+#pragma unroll 4
+    for (std::int64_t row = begin + warp; row < end; row += kColumnSumWarps) {
+      float values[N];
+      load_pack(values, in + row * columns + column);
+      for (int i = 0; i < N; ++i) sum[i] += term(values[i]);
+    }
+  }
+  for (int i = 0; i < N; ++i) of_warp[warp][lane * N + i] = sum[i];
+  __syncthreads();
+  for (int at = static_cast<int>(threadIdx.x); at < kTile; at += kColumnSumWarps * kWarp) {
+    if (first_column + at >= columns) break;
+    float* const to = sums + blockIdx.y * columns + first_column + at;
+    float total = accumulate ? *to : 0.0f;
+    for (int i = 0; i < kColumnSumWarps; ++i) total += of_warp[i][at];
+    *to = total;
+  }
+}
+
+/// `sums` has a row for each chunk of `chunk_rows` rows.
+template <class T, class Term>
+void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns,
+                        std::int64_t chunk_rows, bool accumulate, const Stream& stream,
+                        const Term& term) {
+  constexpr int kPack = kPackSize<T>;
+  const bool packed = packs_fit<T>(columns, in);
+  const std::int64_t tile = kWarp * (packed ? kPack : 1);
+  const Grid grid{
+      .x = static_cast<unsigned int>((columns + tile - 1) / tile),
+      .y = static_cast<unsigned int>(rows == 0 ? 1 : (rows + chunk_rows - 1) / chunk_rows),
+      .threads = kColumnSumWarps * kWarp};
+  launch(stream, "column_sums",
+         packed ? column_sums_kernel<T, kPack, Term> : column_sums_kernel<T, 1, Term>, grid, sums,
+         in, rows, columns, chunk_rows, accumulate, term);
+}
+
+/// sums[column] (+)= sum of term(in[row, column]) over all rows, if any: in one launch if the columns
+/// alone fill a device, else by chunks of rows.
+template <class T, class Term = Unchanged>
+void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
+                 const Stream& stream, const Term& term = {}) {
+  constexpr std::int64_t kFullDevice = 512;  // blocks
+  constexpr std::int64_t kLeastRows = 64;    // of a chunk
+  if (columns == 0) return;
+  const std::int64_t tile = kWarp * kPackSize<T>;
+  const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);
+  const std::int64_t most = (rows + kLeastRows - 1) / kLeastRows;
+  const std::int64_t chunks = wanted < most ? wanted : most;
+  if (chunks < 2)
+    return launch_column_sums(sums, in, rows, columns, rows, accumulate, stream, term);
+  const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
+  const std::int64_t lines = (rows + chunk_rows - 1) / chunk_rows;
+  const Tensor space = empty_workspace(lines * columns * static_cast<std::int64_t>(sizeof(float)),
+                                       DType::kU8, stream);
+  auto* const partial = static_cast<float*>(space.raw());
+  launch_column_sums(partial, in, rows, columns, chunk_rows, false, stream, term);
+  launch_column_sums(sums, static_cast<const float*>(partial), lines, columns, lines, accumulate,
+                     stream, Unchanged{});
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,395 @@
+// Convolution along the tokens. Bound by memory: a token's channel is read and written once, which
+// is 4 bytes in bf16 and 8 in f32 forward, 6 and 12 backward (x and dy read, dx written), at 2·K and
+// 7·K operations. A 1,024-token row of 1,792 channels in bf16 takes 7.3 MB, 2.4 µs at 3 TB/s.
+
+#include <algorithm>
+
+#include "hybrid_trainer/kernels/convolution.h"
+#include "kernels/backend/elements.cuh"
+#include "kernels/backend/reduce.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+
+namespace {
+
+/// Tokens and channels, and where those of a document lie. A tap `lag` reads the token that many
+/// before.
+struct ConvolutionSizes {
+  std::int64_t length, channels;
+  std::int64_t stride, first;     // of a row of x and its columns
+  const std::int32_t* positions;  // (B, T), or null
+  int taps, ahead;
+  std::int64_t run;  // tokens of a thread
+  std::int64_t runs, packs;
+
+  __device__ int rows_before() const { return taps - 1 - ahead; }
+  /// Of the first row before a sequence, or of a text's state.
+  __device__ std::int64_t before_at(std::int64_t sequence, std::int64_t channel) const {
+    return sequence * rows_before() * channels + channel;
+  }
+  /// Whether a token's tap is of its document; `at`: of the sequence's first token in positions.
+  __device__ bool reads(std::int64_t at, std::int64_t token, int lag) const {
+    if (lag < 0 && token - lag >= length) return false;
+    if (positions == nullptr || lag == 0) return true;
+    return lag > 0 ? positions[at + token] >= lag : positions[at + token - lag] >= -lag;
+  }
+};
+
+/// A thread's channels of the rows that the taps of one token read, the newest last. Holds N packs of
+/// kTaps; where fewer are used, the first ones are not.
+template <class T, int N, int kTaps>
+struct TapWindow {
+  float rows[kTaps][N] = {};
+
+  /// The rows before those that the taps of `token` read.
+  __device__ void fill(const T* x, const T* before, std::int64_t token,
+                       const ConvolutionSizes& sizes) {
+    for (std::int64_t t = token - sizes.taps + 1; t < token; ++t)
+      push(x, before, t + sizes.ahead, sizes);
+  }
+  /// Row `token` of the sequence; those before the first lie in `before`.
+  __device__ void push(const T* x, const T* before, std::int64_t token,
+                       const ConvolutionSizes& sizes) {
+#pragma unroll
+    for (int tap = 0; tap + 1 < kTaps; ++tap) {
+      for (int i = 0; i < N; ++i) rows[tap][i] = rows[tap + 1][i];
+    }
+    for (int i = 0; i < N; ++i) rows[kTaps - 1][i] = 0;
+    const std::int64_t of_before = token + sizes.rows_before();
+    if (token >= 0 && token < sizes.length) {
+      load_pack(rows[kTaps - 1], x + token * sizes.stride);
+    } else if (token < 0 && of_before >= 0 && before != nullptr) {
+      load_pack(rows[kTaps - 1], before + of_before * sizes.channels);
+    }
+  }
+};
+
+/// A thread's channels of weight and bias.
+template <int N, int kTaps>
+struct TapWeights {
+  float weight[kTaps][N] = {}, bias[N] = {};
+
+  __device__ TapWeights(const float* weights, const float* biases, std::int64_t channel, int taps) {
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const int from = tap - (kTaps - taps);
+      for (int i = 0; i < N && from >= 0; ++i)
+        weight[tap][i] = weights[(channel + i) * taps + from];
+    }
+    for (int i = 0; i < N && biases != nullptr; ++i) bias[i] = biases[channel + i];
+  }
+  /// The sums of a token; `reads` has a bit for each tap.
+  template <class T>
+  __device__ void sum(float (&sums)[N], const TapWindow<T, N, kTaps>& window,
+                      unsigned int reads) const {
+    for (int i = 0; i < N; ++i) sums[i] = bias[i];
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      if ((reads >> tap & 1) == 0) continue;
+      for (int i = 0; i < N; ++i) sums[i] += weight[tap][i] * window.rows[tap][i];
+    }
+  }
+};
+
+/// A bit for each of kTaps taps, the last ones of which are used.
+template <int kTaps>
+__device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at,
+                                  std::int64_t token) {
+  unsigned int reads = 0;
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) {
+    const int from = tap - (kTaps - sizes.taps);
+    if (from < 0 || !sizes.reads(at, token, sizes.rows_before() - from)) continue;
+    reads |= 1u << tap;
+  }
+  return reads;
+}
+
+/// A thread's run of a sequence's tokens and its channels.
+struct ConvolutionRun {
+  __device__ ConvolutionRun(const ConvolutionSizes& sizes, int pack) {
+    const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    channel = item % sizes.packs * pack;
+    line = item / sizes.packs;
+    sequence = line / sizes.runs;
+    begin = line % sizes.runs * sizes.run;
+    end = begin + sizes.run < sizes.length ? begin + sizes.run : sizes.length;
+  }
+  std::int64_t channel, line, sequence, begin, end;
+};
+
+template <class T>
+struct ConvolutionTensors {
+  T* y;
+  const T* x;
+  const T* before;
+  const float* weight;
+  const float* bias;
+};
+
+template <class T, int N, int kTaps>
+__global__ void causal_convolution_forward_kernel(ConvolutionTensors<T> at, ConvolutionSizes sizes,
+                                                  std::int64_t sequences, bool silu) {
+  const ConvolutionRun run(sizes, N);
+  if (run.sequence >= sequences) return;
+  const TapWeights<N, kTaps> taps(at.weight, at.bias, run.channel, sizes.taps);
+  const std::int64_t row = run.sequence * sizes.length;
+  const T* const x = at.x + row * sizes.stride + sizes.first + run.channel;
+  const T* const before =
+      at.before == nullptr ? nullptr : at.before + sizes.before_at(run.sequence, run.channel);
+  TapWindow<T, N, kTaps> window;
+  window.fill(x, before, run.begin, sizes);
+  for (std::int64_t t = run.begin; t < run.end; ++t) {
+    window.push(x, before, t + sizes.ahead, sizes);
+    float sums[N];
+    taps.sum(sums, window, taps_read<kTaps>(sizes, row, t));
+    for (int i = 0; i < N && silu; ++i) sums[i] *= sigmoid(sums[i]);
+    store_pack(at.y + (row + t) * sizes.channels + run.channel, sums);
+  }
+}
+
+template <class T>
+struct ConvolutionGradients {
+  T* dx;           // of x's shape
+  T* dbefore;      // or null
+  float* dweight;  // a line for each run, or null
+  float* dbias;    // likewise
+  const T* dy;
+};
+
+/// A thread's sums of gradients: of the rows that the window shows, and of weight and bias.
+template <int N, int kTaps>
+struct TapGradients {
+  float dx[kTaps][N] = {}, dweight[kTaps][N] = {}, dbias[N] = {};
+
+  /// Adds a token's, whose sums have the gradient `dsum`; `own`: also to those of weight and bias.
+  template <class T>
+  __device__ void add(const float (&dsum)[N], const TapWeights<N, kTaps>& taps,
+                      const TapWindow<T, N, kTaps>& window, unsigned int reads, bool own) {
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      if ((reads >> tap & 1) == 0) continue;
+      for (int i = 0; i < N; ++i) {
+        dx[tap][i] += taps.weight[tap][i] * dsum[i];
+        if (own) dweight[tap][i] += dsum[i] * window.rows[tap][i];
+      }
+    }
+    for (int i = 0; i < N && own; ++i) dbias[i] += dsum[i];
+  }
+  /// The window goes on by a row: no later token reads the first one.
+  __device__ void pop() {
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      for (int i = 0; i < N; ++i) dx[tap][i] = tap + 1 < kTaps ? dx[(tap + 1) % kTaps][i] : 0.0f;
+    }
+  }
+  /// Writes the sums of weight and bias to their lines, from the thread's first channel on.
+  __device__ void write(float* of_weight, float* of_bias, int used) const {
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const int from = tap - (kTaps - used);
+      for (int i = 0; i < N && from >= 0 && of_weight != nullptr; ++i)
+        of_weight[i * used + from] = dweight[tap][i];
+    }
+    for (int i = 0; i < N && of_bias != nullptr; ++i) of_bias[i] = dbias[i];
+  }
+};
+
+/// The gradients of the rows that a token's taps read are summed as the window passes over them.
+template <class T, int N, int kTaps>
+__global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
+                                                   ConvolutionTensors<T> at, ConvolutionSizes sizes,
+                                                   std::int64_t sequences, bool silu) {
+  const ConvolutionRun run(sizes, N);
+  if (run.sequence >= sequences) return;
+  const TapWeights<N, kTaps> taps(at.weight, at.bias, run.channel, sizes.taps);
+  const std::int64_t row = run.sequence * sizes.length;
+  const std::int64_t x_at = row * sizes.stride + sizes.first + run.channel;
+  const std::int64_t of_before = sizes.before_at(run.sequence, run.channel);
+  const T* const before = at.before == nullptr ? nullptr : at.before + of_before;
+  TapWindow<T, N, kTaps> window;
+  TapGradients<N, kTaps> sums;
+  const std::int64_t first = run.begin < sizes.ahead ? 0 : run.begin - sizes.ahead;
+  const std::int64_t width = kTaps - 1 - sizes.ahead;
+  window.fill(at.x + x_at, before, first, sizes);
+  for (std::int64_t t = first; t < run.end + width; ++t) {
+    window.push(at.x + x_at, before, t + sizes.ahead, sizes);
+    const unsigned int reads = t < sizes.length ? taps_read<kTaps>(sizes, row, t) : 0;
+    float dsum[N] = {}, sum[N];
+    if (t < sizes.length) load_pack(dsum, to.dy + (row + t) * sizes.channels + run.channel);
+    taps.sum(sum, window, reads);
+    for (int i = 0; i < N && silu; ++i) dsum[i] *= silu_derivative(sum[i]);
+    sums.add(dsum, taps, window, reads, t >= run.begin && t < run.end);
+    const std::int64_t done = t - width, place = done + sizes.rows_before();
+    if (done >= run.begin && done < run.end) {
+      store_pack(to.dx + x_at + done * sizes.stride, sums.dx[0]);
+    } else if (done < 0 && place >= 0 && run.begin == 0 && to.dbefore != nullptr) {
+      store_pack(to.dbefore + of_before + place * sizes.channels, sums.dx[0]);
+    }
+    sums.pop();
+  }
+  const std::int64_t line = run.line * sizes.channels + run.channel;
+  sums.write(to.dweight == nullptr ? nullptr : to.dweight + line * sizes.taps,
+             to.dbias == nullptr ? nullptr : to.dbias + line, sizes.taps);
+}
+
+/// One token of each text: a thread for each pack of a text's channels.
+template <class T, int N, int kTaps>
+__global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* state,
+                                               const std::int32_t* texts, ConvolutionSizes sizes,
+                                               std::int64_t rows, bool silu) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t n = item / sizes.packs, channel = item % sizes.packs * N;
+  if (n >= rows) return;
+  const TapWeights<N, kTaps> taps(at.weight, at.bias, channel, sizes.taps);
+  T* const of_text = state + sizes.before_at(texts[n], channel);
+  TapWindow<T, N, kTaps> window;
+  // A text's state is what lies before a sequence of one token.
+  window.fill(at.x + n * sizes.stride + sizes.first + channel, of_text, 0, sizes);
+  window.push(at.x + n * sizes.stride + sizes.first + channel, of_text, 0, sizes);
+  float sums[N];
+  taps.sum(sums, window, (1u << kTaps) - (1u << (kTaps - sizes.taps)));
+  for (int i = 0; i < N && silu; ++i) sums[i] *= sigmoid(sums[i]);
+  store_pack(at.y + n * sizes.channels + channel, sums);
+#pragma unroll
+  for (int tap = 1; tap < kTaps; ++tap) {
+    const int to = tap - 1 - (kTaps - sizes.taps);
+    if (to >= 0) store_pack(of_text + to * sizes.channels, window.rows[tap]);
+  }
+}
+
+constexpr int kFewTaps = 4;
+constexpr std::int64_t kConvolutionThreads = 1 << 17;  // that fill a device
+constexpr unsigned int kConvolutionBlock = 128;
+
+/// Runs of tokens and packs of channels, one of each a thread.
+ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Tensor& weight,
+                                   const Tensor& positions, int ahead, bool is_step) {
+  ConvolutionSizes sizes{};
+  sizes.length = is_step ? 1 : x.size(1);
+  sizes.channels = weight.size(0);
+  sizes.stride = is_step ? x.size(1) : x.size(2);
+  sizes.first = first;
+  sizes.positions = positions ? positions.data<std::int32_t>() : nullptr;
+  sizes.taps = static_cast<int>(weight.size(1));
+  sizes.ahead = ahead;
+  return sizes;
+}
+
+/// Sets the packs of N channels and the runs, of at least 32 tokens, that keep a device busy.
+void cut_in_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
+  sizes.packs = sizes.channels / pack;
+  const std::int64_t wanted = std::max<std::int64_t>(
+      1, kConvolutionThreads / std::max<std::int64_t>(1, sizes.packs * sequences));
+  sizes.run = std::max<std::int64_t>(32, (sizes.length + wanted - 1) / wanted);
+  sizes.runs = (sizes.length + sizes.run - 1) / sizes.run;
+}
+
+/// Calls with the numbers of elements of a pack, N or 1, and of taps in registers.
+template <int N, class Call>
+void with_pack_and_taps(bool packed, int taps, const Call& call) {
+  constexpr std::integral_constant<int, kFewTaps> few;
+  constexpr std::integral_constant<int, static_cast<int>(kMostTaps)> most;
+  constexpr std::integral_constant<int, 1> one;
+  if (taps > kFewTaps) return call(one, most);
+  if (packed) return call(std::integral_constant<int, N>{}, few);
+  call(one, few);
+}
+
+template <class T>
+ConvolutionTensors<T> tensors_of(const Tensor& y, const Tensor& x, const Tensor& before,
+                                 const Tensor& weight, const Tensor& bias) {
+  return {y ? y.data<T>() : nullptr, x.data<T>(), before ? before.data<T>() : nullptr,
+          weight.data<float>(), bias ? bias.data<float>() : nullptr};
+}
+
+/// Whether packs of N elements fit these arrays and x's columns.
+template <int N, class... Pointers>
+bool columns_fit(const ConvolutionSizes& sizes, Pointers... begins) {
+  return sizes.channels % N == 0 && sizes.stride % N == 0 && sizes.first % N == 0 &&
+         packs_aligned(begins...);
+}
+
+/// `lines`: of (runs, C·K) and (runs, C), where wanted.
+void sum_lines(const Tensor& dweight, const Tensor& dbias, const float* of_weight,
+               const float* of_bias, std::int64_t lines, GradientMode mode, const Stream& stream) {
+  const bool adds = mode == GradientMode::kAccumulate;
+  if (dweight)
+    column_sums<float>(dweight.data<float>(), of_weight, lines, dweight.elements(), adds, stream);
+  if (dbias)
+    column_sums<float>(dbias.data<float>(), of_bias, lines, dbias.elements(), adds, stream);
+}
+
+}  // namespace
+
+void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t first,
+                                const Tensor& weight, const Tensor& bias, const Tensor& before,
+                                const Tensor& positions, ConvolutionSpec spec,
+                                const Stream& stream) {
+  ConvolutionSizes sizes =
+      convolution_sizes(x, first, weight, positions, static_cast<int>(spec.ahead), false);
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    constexpr int kPack = kPackSize<T>;
+    const ConvolutionTensors<T> at = tensors_of<T>(y, x, before, weight, bias);
+    const bool packed = columns_fit<kPack>(sizes, at.y, at.x, at.before);
+    with_pack_and_taps<kPack>(packed, sizes.taps, [&](auto pack, auto taps) {
+      cut_in_runs(sizes, pack, x.size(0));
+      launch(stream, "causal_convolution_forward", causal_convolution_forward_kernel<T, pack, taps>,
+             grid_for(x.size(0) * sizes.runs * sizes.packs, kConvolutionBlock), at, sizes,
+             x.size(0), spec.silu);
+    });
+  });
+}
+
+void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                                 GradientMode mode, const Tensor& dbefore, const Tensor& dy,
+                                 const Tensor& x, std::int64_t first, const Tensor& weight,
+                                 const Tensor& bias, const Tensor& before, const Tensor& positions,
+                                 ConvolutionSpec spec, const Stream& stream) {
+  constexpr int kPack = 4;  // so that all of a thread's sums find room in registers
+  ConvolutionSizes sizes =
+      convolution_sizes(x, first, weight, positions, static_cast<int>(spec.ahead), false);
+  const std::int64_t sequences = x.size(0);
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    ConvolutionGradients<T> to{dx.data<T>(), dbefore ? dbefore.data<T>() : nullptr, nullptr,
+                               nullptr, dy.data<T>()};
+    const ConvolutionTensors<T> at = tensors_of<T>({}, x, before, weight, bias);
+    const bool packed = columns_fit<kPack>(sizes, to.dx, to.dbefore, to.dy, at.x, at.before);
+    with_pack_and_taps<kPack>(packed, sizes.taps, [&](auto pack, auto taps) {
+      cut_in_runs(sizes, pack, sequences);
+      const std::int64_t lines = sequences * sizes.runs;
+      const Tensor of_weight =
+          dweight ? empty_workspace(lines * weight.elements(), DType::kF32, stream) : Tensor{};
+      const Tensor of_bias =
+          dbias ? empty_workspace(lines * sizes.channels, DType::kF32, stream) : Tensor{};
+      to.dweight = dweight ? of_weight.data<float>() : nullptr;
+      to.dbias = dbias ? of_bias.data<float>() : nullptr;
+      launch(stream, "causal_convolution_backward",
+             causal_convolution_backward_kernel<T, pack, taps>,
+             grid_for(lines * sizes.packs, kConvolutionBlock), to, at, sizes, sequences, spec.silu);
+      sum_lines(dweight, dbias, to.dweight, to.dbias, lines, mode, stream);
+    });
+  });
+}
+
+void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor& x,
+                             std::int64_t first, const Tensor& weight, const Tensor& bias,
+                             const Tensor& texts, ConvolutionSpec spec, const Stream& stream) {
+  ConvolutionSizes sizes = convolution_sizes(x, first, weight, {}, 0, true);
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    constexpr int kPack = kPackSize<T>;
+    const ConvolutionTensors<T> at = tensors_of<T>(y, x, {}, weight, bias);
+    const bool packed = columns_fit<kPack>(sizes, at.y, at.x, state.data<T>());
+    with_pack_and_taps<kPack>(packed, sizes.taps, [&](auto pack, auto taps) {
+      sizes.packs = sizes.channels / pack;
+      launch(stream, "causal_convolution_step", causal_convolution_step_kernel<T, pack, taps>,
+             grid_for(x.size(0) * sizes.packs, kConvolutionBlock), at, state.data<T>(),
+             texts.data<std::int32_t>(), sizes, x.size(0), spec.silu);
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

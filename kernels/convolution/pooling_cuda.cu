@@ -1,0 +1,270 @@
+// Pooling. Bound by memory: a thread reads the places of its windows in packs of channels.
+// Upsampling by whole factors. Bound by memory.
+
+#include "hybrid_trainer/kernels/convolution.h"
+#include "kernels/backend/elements.cuh"
+#include "kernels/convolution/spatial_window.h"
+
+namespace hybrid_trainer::kernels::cuda {
+
+namespace {
+
+/// 1 / the divisor of a window.
+__device__ float share_of(const SpatialWindow& of, const Place& window, bool counts_all) {
+  std::int64_t places = 1;
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t begin = window.at[i] * of.stride[i] - of.padding[i];
+    const std::int64_t end = begin + of.kernel[i];
+    places *=
+        counts_all ? of.kernel[i] : (end < of.in[i] ? end : of.in[i]) - (begin > 0 ? begin : 0);
+  }
+  return 1.0f / static_cast<float>(places);
+}
+
+template <class T>
+struct MeanForward {
+  T* y;
+  const T* x;
+  SpatialWindow of;
+  bool counts_all;
+
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / of.channels;
+    const T* const from = x + row / of.outputs() * of.inputs() * of.channels + i % of.channels;
+    const Place window = spatial_place(row % of.outputs(), of.out);
+    float sums[N] = {};
+    for_joined<false>(of, window, [&](std::int64_t, std::int64_t place) {
+      float more[N];
+      load_pack(more, from + place * of.channels);
+      for (int k = 0; k < N; ++k) sums[k] += more[k];
+    });
+    const float share = share_of(of, window, counts_all);
+    for (int k = 0; k < N; ++k) sums[k] *= share;
+    store_pack(y + i, sums);
+  }
+};
+
+template <class T>
+struct MeanBackward {
+  T* dx;
+  const T* dy;
+  SpatialWindow of;
+  bool counts_all;
+
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / of.channels;
+    const T* const from = dy + row / of.inputs() * of.outputs() * of.channels + i % of.channels;
+    float sums[N] = {};
+    for_joined<true>(of, spatial_place(row % of.inputs(), of.in),
+                     [&](std::int64_t, std::int64_t window) {
+                       const float share = share_of(of, spatial_place(window, of.out), counts_all);
+                       float more[N];
+                       load_pack(more, from + window * of.channels);
+                       for (int k = 0; k < N; ++k) sums[k] += share * more[k];
+                     });
+    store_pack(dx + i, sums);
+  }
+};
+
+template <class T>
+struct MaxForward {
+  T* y;
+  std::int32_t* places;
+  const T* x;
+  SpatialWindow of;
+
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / of.channels;
+    const T* const from = x + row / of.outputs() * of.inputs() * of.channels + i % of.channels;
+    float most[N];
+    std::int32_t index[N];
+    for (int k = 0; k < N; ++k) most[k] = -INFINITY, index[k] = -1;
+    for_joined<false>(of, spatial_place(row % of.outputs(), of.out),
+                      [&](std::int64_t, std::int64_t place) {
+                        float values[N];
+                        load_pack(values, from + place * of.channels);
+                        for (int k = 0; k < N; ++k) {
+                          if (index[k] >= 0 && !(values[k] > most[k]) && values[k] == values[k])
+                            continue;
+                          most[k] = values[k];
+                          index[k] = static_cast<std::int32_t>(place);
+                        }
+                      });
+    store_pack(y + i, most);
+    for (int k = 0; k < N; ++k) places[i + k] = index[k];
+  }
+};
+
+template <class T>
+struct MaxBackward {
+  T* dx;
+  const T* dy;
+  const std::int32_t* places;
+  SpatialWindow of;
+
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / of.channels;
+    const std::int64_t first = row / of.inputs() * of.outputs() * of.channels + i % of.channels;
+    const auto number = static_cast<std::int32_t>(row % of.inputs());
+    float sums[N] = {};
+    for_joined<true>(of, spatial_place(row % of.inputs(), of.in),
+                     [&](std::int64_t, std::int64_t window) {
+                       const std::int64_t at = first + window * of.channels;
+                       float more[N];
+                       load_pack(more, dy + at);
+                       for (int k = 0; k < N; ++k)
+                         sums[k] += places[at + k] == number ? more[k] : 0.0f;
+                     });
+    store_pack(dx + i, sums);
+  }
+};
+
+/// Body of all elements, in packs of channels where they fit.
+template <class T, class Body>
+void for_channels(const char* name, std::int64_t elements, const Body& body, const T* to,
+                  const T* from, const Stream& stream) {
+  if (body.of.channels % kPackSize<T> == 0)
+    return for_packs<kPackSize<T>>(stream, name, elements, body, to, from);
+  for_packs<1>(stream, name, elements, body);
+}
+
+}  // namespace
+
+void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window, Divisor divisor,
+                          const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const MeanForward<T> body{y.data<T>(), x.data<T>(), SpatialWindow(x.shape(), window),
+                              divisor == Divisor::kWindow};
+    for_channels<T>("mean_pooling_forward", y.elements(), body, body.y, body.x, stream);
+  });
+}
+
+void mean_pooling_backward(const Tensor& dx, const Tensor& dy, const Window& window,
+                           Divisor divisor, const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const MeanBackward<T> body{dx.data<T>(), dy.data<T>(), SpatialWindow(dx.shape(), window),
+                               divisor == Divisor::kWindow};
+    for_channels<T>("mean_pooling_backward", dx.elements(), body, body.dx, body.dy, stream);
+  });
+}
+
+void max_pooling_forward(const Tensor& y, const Tensor& places, const Tensor& x,
+                         const Window& window, const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const MaxForward<T> body{y.data<T>(), places.data<std::int32_t>(), x.data<T>(),
+                             SpatialWindow(x.shape(), window)};
+    for_channels<T>("max_pooling_forward", y.elements(), body, body.y, body.x, stream);
+  });
+}
+
+void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& places,
+                          const Window& window, const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const MaxBackward<T> body{dx.data<T>(), dy.data<T>(), places.data<std::int32_t>(),
+                              SpatialWindow(dx.shape(), window)};
+    for_channels<T>("max_pooling_backward", dx.elements(), body, body.dx, body.dy, stream);
+  });
+}
+
+namespace {
+
+template <class T>
+struct UpsamplingForward {
+  T* y;
+  const T* x;
+  UpsampledSizes of;
+
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / of.channels, at = row % of.outputs();
+    const UpsampledPlace p0 = upsampled_place(of, 0, at / (of.out(1) * of.out(2))),
+                         p1 = upsampled_place(of, 1, at / of.out(2) % of.out(1)),
+                         p2 = upsampled_place(of, 2, at % of.out(2));
+    const T* const from = x + row / of.outputs() * of.inputs() * of.channels + i % of.channels;
+    float sums[N] = {};
+    for (int corner = 0; corner < 8; ++corner) {
+      const bool high0 = (corner & 4) != 0, high1 = (corner & 2) != 0, high2 = (corner & 1) != 0;
+      const float share = (high0 ? p0.share_high : p0.share_low) *
+                          (high1 ? p1.share_high : p1.share_low) *
+                          (high2 ? p2.share_high : p2.share_low);
+      if (share == 0.0f) continue;
+      const std::int64_t place =
+          ((high0 ? p0.high : p0.low) * of.in[1] + (high1 ? p1.high : p1.low)) * of.in[2] +
+          (high2 ? p2.high : p2.low);
+      float more[N];
+      load_pack(more, from + place * of.channels);
+      for (int k = 0; k < N; ++k) sums[k] += share * more[k];
+    }
+    store_pack(y + i, sums);
+  }
+};
+
+template <class T>
+struct UpsamplingBackward {
+  T* dx;
+  const T* dy;
+  UpsampledSizes of;
+
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / of.channels, at = row % of.inputs();
+    const std::int64_t p0 = at / (of.in[1] * of.in[2]), p1 = at / of.in[2] % of.in[1],
+                       p2 = at % of.in[2];
+    const T* const from = dy + row / of.inputs() * of.outputs() * of.channels + i % of.channels;
+    const UpsampledReach reach0 = upsampled_reach(of, 0, p0), reach1 = upsampled_reach(of, 1, p1),
+                         reach2 = upsampled_reach(of, 2, p2);
+    float sums[N] = {};
+    for (std::int64_t i0 = reach0.begin; i0 < reach0.end; ++i0) {
+      const float share0 = upsampled_share(of, 0, p0, i0);
+      for (std::int64_t i1 = reach1.begin; share0 != 0 && i1 < reach1.end; ++i1) {
+        const float share1 = share0 * upsampled_share(of, 1, p1, i1);
+        for (std::int64_t i2 = reach2.begin; share1 != 0 && i2 < reach2.end; ++i2) {
+          const float share = share1 * upsampled_share(of, 2, p2, i2);
+          if (share == 0.0f) continue;
+          float more[N];
+          load_pack(more, from + ((i0 * of.out(1) + i1) * of.out(2) + i2) * of.channels);
+          for (int k = 0; k < N; ++k) sums[k] += share * more[k];
+        }
+      }
+    }
+    store_pack(dx + i, sums);
+  }
+};
+
+}  // namespace
+
+void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& factors,
+                        Interpolation interpolation, const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const UpsamplingForward<T> body{y.data<T>(), x.data<T>(),
+                                    UpsampledSizes(x.shape(), factors, interpolation)};
+    if (body.of.channels % kPackSize<T> == 0)
+      return for_packs<kPackSize<T>>(stream, "upsampling_forward", y.elements(), body, body.y,
+                                     body.x);
+    for_packs<1>(stream, "upsampling_forward", y.elements(), body);
+  });
+}
+
+void upsampling_backward(const Tensor& dx, const Tensor& dy, const SpatialSizes& factors,
+                         Interpolation interpolation, const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const UpsamplingBackward<T> body{dx.data<T>(), dy.data<T>(),
+                                     UpsampledSizes(dx.shape(), factors, interpolation)};
+    if (body.of.channels % kPackSize<T> == 0)
+      return for_packs<kPackSize<T>>(stream, "upsampling_backward", dx.elements(), body, body.dx,
+                                     body.dy);
+    for_packs<1>(stream, "upsampling_backward", dx.elements(), body);
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hybrid_trainer/kernels/convolution.h"
+
+namespace hybrid_trainer::kernels {
+
+/// A window over x as three dimensions of space: those that x lacks come before its own and have one
+/// place. Plain numbers, which a device's kernels take too.
+struct SpatialWindow {
+  std::int64_t batch = 0, channels = 0;  // of x
+  std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
+  std::int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0},
+               dilation[3] = {1, 1, 1};
+
+  SpatialWindow(const Shape& x, const Window& window) : batch(x[0]), channels(x[x.rank() - 1]) {
+    const int rank = spatial_rank(x);
+    for (int i = 0; i < rank; ++i) {
+      const auto of = static_cast<std::size_t>(i);
+      const int to = 3 - rank + i;
+      in[to] = x[i + 1];
+      out[to] = window.outputs(of, x[i + 1]);
+      kernel[to] = window.kernel[of];
+      stride[to] = window.stride[of];
+      padding[to] = window.padding[of];
+      dilation[to] = window.dilation[of];
+    }
+  }
+  constexpr std::int64_t inputs() const { return in[0] * in[1] * in[2]; }  // places of an example
+  constexpr std::int64_t outputs() const {
+    return out[0] * out[1] * out[2];
+  }  // windows of an example
+  constexpr std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  /// Whether each window reads one place, and each place has one window.
+  bool is_pointwise() const {
+    for (int i = 0; i < 3; ++i)
+      if (kernel[i] != 1 || stride[i] != 1 || padding[i] != 0) return false;
+    return true;
+  }
+};
+
+// For every backend: constexpr functions also compile as device code.
+
+/// A place of an example in three dimensions.
+struct Place {
+  std::int64_t at[3];
+};
+constexpr Place spatial_place(std::int64_t index, const std::int64_t (&sizes)[3]) {
+  return {{index / (sizes[1] * sizes[2]), index / sizes[2] % sizes[1], index % sizes[2]}};
+}
+
+/// Taps of one dimension that join a window and a place: visit(tap, the other one's place).
+template <class Visit>
+constexpr void for_taps_of_window(const SpatialWindow& of, int i, std::int64_t window,
+                                  const Visit& visit) {
+  for (std::int64_t tap = 0; tap < of.kernel[i]; ++tap) {
+    const std::int64_t place = window * of.stride[i] - of.padding[i] + tap * of.dilation[i];
+    if (place >= 0 && place < of.in[i]) visit(tap, place);
+  }
+}
+template <class Visit>
+constexpr void for_taps_of_place(const SpatialWindow& of, int i, std::int64_t place,
+                                 const Visit& visit) {
+  for (std::int64_t tap = 0; tap < of.kernel[i]; ++tap) {
+    const std::int64_t distance = place + of.padding[i] - tap * of.dilation[i];
+    if (distance < 0 || distance % of.stride[i] != 0) continue;
+    if (distance / of.stride[i] < of.out[i]) visit(tap, distance / of.stride[i]);
+  }
+}
+
+/// Calls visit(tap of all, index of the place or window that it joins) in a fixed order; kBack: `at` is
+/// a place, which windows read.
+template <bool kBack, class Visit>
+constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit& visit) {
+  const auto along = [&](int i, const auto& then) {
+    if constexpr (kBack) {
+      for_taps_of_place(of, i, at.at[i], then);
+    } else {
+      for_taps_of_window(of, i, at.at[i], then);
+    }
+  };
+  const std::int64_t* const sizes = kBack ? of.out : of.in;
+  along(0, [&](std::int64_t tap0, std::int64_t place0) {
+    along(1, [&](std::int64_t tap1, std::int64_t place1) {
+      along(2, [&](std::int64_t tap2, std::int64_t place2) {
+        visit((tap0 * of.kernel[1] + tap1) * of.kernel[2] + tap2,
+              (place0 * sizes[1] + place1) * sizes[2] + place2);
+      });
+    });
+  });
+}
+
+// For every backend: constexpr functions also compile as device code.
+
+/// Sizes of an upsampling in three dimensions, those that are not there first and of one place.
+struct UpsampledSizes {
+  std::int64_t batch, channels;
+  std::int64_t in[3] = {1, 1, 1}, factor[3] = {1, 1, 1};
+  bool linear;
+
+  UpsampledSizes(const Shape& x, const SpatialSizes& factors, Interpolation interpolation)
+      : batch(x[0]), channels(x[x.rank() - 1]), linear(interpolation == Interpolation::kLinear) {
+    const int rank = spatial_rank(x);
+    for (int i = 0; i < rank; ++i) {
+      in[3 - rank + i] = x[i + 1];
+      factor[3 - rank + i] = factors[static_cast<std::size_t>(i)];
+    }
+  }
+  constexpr std::int64_t out(int i) const { return in[i] * factor[i]; }
+  constexpr std::int64_t inputs() const { return in[0] * in[1] * in[2]; }
+  constexpr std::int64_t outputs() const { return out(0) * out(1) * out(2); }
+};
+
+/// The two places of one dimension that a place of y is made of, and their shares.
+struct UpsampledPlace {
+  std::int64_t low, high;
+  float share_low, share_high;
+};
+
+constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::int64_t at) {
+  const std::int64_t factor = of.factor[i];
+  if (!of.linear || factor == 1) return {at / factor, at / factor, 1.0f, 0.0f};
+  // In halves of a place of y: its middle is 2·at + 1, the first place's of x is factor.
+  const std::int64_t halves = 2 * at + 1 - factor;
+  if (halves <= 0) return {0, 0, 1.0f, 0.0f};
+  const std::int64_t low = halves / (2 * factor);
+  const float share = static_cast<float>(halves % (2 * factor)) / static_cast<float>(2 * factor);
+  const std::int64_t high = low + 1 < of.in[i] ? low + 1 : low;
+  return {low, high, 1.0f - share, share};
+}
+
+/// Places of y along a dimension that may be made of one of x: [begin, end).
+struct UpsampledReach {
+  std::int64_t begin, end;
+};
+constexpr UpsampledReach upsampled_reach(const UpsampledSizes& of, int i, std::int64_t at) {
+  const std::int64_t factor = of.factor[i];
+  if (!of.linear) return {at * factor, (at + 1) * factor};
+  const std::int64_t begin = (at - 1) * factor, end = (at + 2) * factor, most = of.out(i);
+  return {begin > 0 ? begin : 0, end < most ? end : most};
+}
+
+/// The share of a place of x in one of y.
+constexpr float upsampled_share(const UpsampledSizes& of, int i, std::int64_t of_x,
+                                std::int64_t of_y) {
+  const UpsampledPlace place = upsampled_place(of, i, of_y);
+  return (place.low == of_x ? place.share_low : 0.0f) +
+         (place.high == of_x ? place.share_high : 0.0f);
+}
+
+}  // namespace hybrid_trainer::kernels

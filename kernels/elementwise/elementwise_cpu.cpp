@@ -1,0 +1,327 @@
+#include <cmath>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "kernels/backend/backend.h"
+#include "kernels/backend/parallel.h"
+#include "kernels/backend/vector_math.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const left = x.data<T>();
+    const T* const right = z.data<T>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) store(out + i, load(left + i) + load(right + i));
+    });
+  });
+}
+
+void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T *const start = from.data<T>(), *const step = direction.data<T>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, load(start + i) + a * load(step + i));
+    });
+  });
+}
+
+void scale(const Tensor& y, const Tensor& x, float a, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) store(out + i, a * load(in + i));
+    });
+  });
+}
+
+void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
+               const Stream& stream) {
+  scale(y, x, static_cast<float>(1 / (std::sqrt(*squares.data<double>()) + floor)), stream);
+}
+
+void cast(const Tensor& y, const Tensor& x, const Stream&) {
+  visit_real(y.dtype(), [&](auto to) {
+    visit_real(x.dtype(), [&](auto from) {
+      auto* const out = y.data<decltype(to)>();
+      const auto* const in = x.data<decltype(from)>();
+      parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+        for (std::int64_t i = begin; i < end; ++i) store(out + i, load(in + i));
+      });
+    });
+  });
+}
+
+void gelu_forward(const Tensor& y, const Tensor& x, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float value = load(in + i);
+        store(out + i, value * gelu_gate(value));
+      }
+    });
+  });
+}
+
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream&) {
+  visit_real(dx.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = dx.data<T>();
+    const T* const gradient = dy.data<T>();
+    const T* const in = x.data<T>();
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        store(out + i, load(gradient + i) * gelu_slope(load(in + i)));
+      }
+    });
+  });
+}
+
+namespace {
+
+/// f(g) and its derivative, of the gate's kind.
+template <Gate kGate>
+inline float gate_value(float g) {
+  return kGate == Gate::kSilu ? g * sigmoid(g) : g * gelu_gate(g);
+}
+template <Gate kGate>
+inline float gate_slope(float g) {
+  if constexpr (kGate == Gate::kGelu) return gelu_slope(g);
+  const float share = sigmoid(g);
+  return share * (1.0f + g * (1.0f - share));
+}
+
+template <class Function>
+void visit_gate(Gate gate, Function&& function) {
+  if (gate == Gate::kSilu) return function(std::integral_constant<Gate, Gate::kSilu>{});
+  function(std::integral_constant<Gate, Gate::kGelu>{});
+}
+
+template <Gate kGate, class T>
+void gated_rows_forward(T* out, const T* in, std::int64_t rows, std::int64_t columns) {
+  parallel_rows(rows, columns, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      T* const to = out + row * columns;
+      const T *const gate = in + row * 2 * columns, *const up = gate + columns;
+#pragma omp simd
+      for (std::int64_t i = 0; i < columns; ++i)
+        store(to + i, gate_value<kGate>(load(gate + i)) * load(up + i));
+    }
+  });
+}
+
+template <Gate kGate, class T>
+void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t rows,
+                         std::int64_t columns) {
+  parallel_rows(rows, columns, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T *const from = gradient + row * columns, *const gate = in + row * 2 * columns,
+                     *const up = gate + columns;
+      T *const dgate = out + row * 2 * columns, *const dup = dgate + columns;
+#pragma omp simd
+      for (std::int64_t i = 0; i < columns; ++i) {
+        const float dh = load(from + i), g = load(gate + i), u = load(up + i);
+        store(dgate + i, dh * u * gate_slope<kGate>(g));
+        store(dup + i, dh * gate_value<kGate>(g));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      gated_rows_forward<kind>(y.data<T>(), x.data<T>(), y.size(0), y.size(1));
+    });
+  });
+}
+
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate, const Stream&) {
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      gated_rows_backward<kind>(dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(0), dy.size(1));
+    });
+  });
+}
+
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float value = load(in + i);
+        store(out + i, value > limit ? limit : value < -limit ? -limit : value);
+      }
+    });
+  });
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream&) {
+  visit_real(dx.dtype(), [&](auto real) {
+    auto* const out = dx.data<decltype(real)>();
+    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, std::fabs(load(in + i)) > limit ? 0.0f : load(gradient + i));
+    });
+  });
+}
+
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, cap * hyperbolic_tangent(load(in + i) / cap));
+    });
+  });
+}
+
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap, const Stream&) {
+  visit_real(dx.dtype(), [&](auto real) {
+    auto* const out = dx.data<decltype(real)>();
+    const auto* const gradient = dy.data<decltype(real)>();
+    const auto* const capped = y.data<decltype(real)>();
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float share = load(capped + i) / cap;
+        store(out + i, load(gradient + i) * (1.0f - share * share));
+      }
+    });
+  });
+}
+
+namespace {
+
+constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
+constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
+
+/// Random numbers [4·first, 4·first + kDrawn) of the key: core's philox, one round at a time for
+/// all blocks.
+inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
+  std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
+  for (std::int64_t i = 0; i < kBlocks; ++i) {
+    const std::uint64_t block = first + static_cast<std::uint64_t>(i);
+    c0[i] = static_cast<std::uint32_t>(block);
+    c1[i] = static_cast<std::uint32_t>(block >> 32);
+    c2[i] = static_cast<std::uint32_t>(key.step);
+    c3[i] = static_cast<std::uint32_t>(key.tensor);
+  }
+  std::uint32_t k0 = static_cast<std::uint32_t>(key.seed);
+  std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32) ^
+                     static_cast<std::uint32_t>(key.step >> 32) ^
+                     static_cast<std::uint32_t>(key.tensor >> 32) * 0x9E3779B9u;
+  for (int round = 0; round < 10; ++round) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < kBlocks; ++i) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0[i];
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2[i];
+      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
+      c1[i] = static_cast<std::uint32_t>(p1);
+      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
+      c3[i] = static_cast<std::uint32_t>(p0);
+    }
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < kBlocks; ++i) {
+    words[4 * i] = c0[i];
+    words[4 * i + 1] = c1[i];
+    words[4 * i + 2] = c2[i];
+    words[4 * i + 3] = c3[i];
+  }
+}
+
+RandomKey at_step_of(const Tensor& step_words, RandomKey key) {
+  const std::int32_t* const words = step_words.data<std::int32_t>();
+  key.step = static_cast<std::uint32_t>(words[0]) |
+             static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[1])) << 32;
+  return key;
+}
+
+/// Consecutive elements that draw consecutive numbers, in chunks of kDrawn numbers.
+template <class T>
+struct DroppedRun {
+  T* out;
+  const T* in;
+  std::int64_t elements;
+  RandomKey key;
+  std::uint64_t first;  // number of element 0
+  float p;
+
+  std::int64_t skipped() const { return static_cast<std::int64_t>(first % 4); }  // of its block
+  std::int64_t chunks() const { return (elements + skipped() + kDrawn - 1) / kDrawn; }
+  void drop(std::int64_t begin_chunk, std::int64_t end_chunk) const {
+    const float kept_scale = 1.0f / (1.0f - p), share = p;
+    for (std::int64_t chunk = begin_chunk; chunk < end_chunk; ++chunk) {
+      std::uint32_t words[kDrawn];
+      draw(words, key, first / 4 + static_cast<std::uint64_t>(chunk * kBlocks));
+      const std::int64_t element = chunk * kDrawn - skipped();  // of words[0]
+      const std::int64_t count = std::min(kDrawn, elements - element);
+#pragma omp simd
+      for (std::int64_t i = chunk == 0 ? skipped() : 0; i < count; ++i) {
+        const float value = load(in + element + i) * kept_scale;
+        store(out + element + i, to_unit_float(words[i]) >= share ? value : 0.0f);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
+             const Stream&) {
+  const RandomKey key =
+      numbers.step_words ? at_step_of(numbers.step_words, numbers.key) : numbers.key;
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const DroppedRun<T> all{y.data<T>(), x.data<T>(), y.elements(), key, numbers.first, p};
+    if (!numbers.rows && numbers.run == 0)
+      return parallel_rows(all.chunks(), kDrawn,
+                           [=](std::int64_t begin, std::int64_t end) { all.drop(begin, end); });
+    const std::int64_t columns = x.size(1), run = numbers.run, stride = numbers.stride;
+    const std::int32_t* const rows = numbers.rows ? numbers.rows.data<std::int32_t>() : nullptr;
+    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        std::int64_t from = rows != nullptr ? rows[row] : row;
+        if (run > 0) from = from / run * stride + from % run;
+        const DroppedRun<T> one{all.out + row * columns,
+                                all.in + row * columns,
+                                columns,
+                                key,
+                                all.first + static_cast<std::uint64_t>(from * columns),
+                                p};
+        one.drop(0, one.chunks());
+      }
+    });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,352 @@
+#include <algorithm>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "kernels/backend/elements.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+
+namespace {
+
+/// y = function(x).
+template <class To, class From, class Function>
+struct MapOne {
+  To* y;
+  const From* x;
+  Function function;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float values[N];
+    load_pack(values, x + i);
+    for (int k = 0; k < N; ++k) values[k] = function(values[k]);
+    store_pack(y + i, values);
+  }
+};
+
+/// y = function(x, z).
+template <class T, class Function>
+struct MapTwo {
+  T* y;
+  const T* x;
+  const T* z;
+  Function function;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float left[N], right[N];
+    load_pack(left, x + i);
+    load_pack(right, z + i);
+    for (int k = 0; k < N; ++k) left[k] = function(left[k], right[k]);
+    store_pack(y + i, left);
+  }
+};
+
+template <class To, class From, class Function>
+void map(const char* name, const Tensor& y, const Tensor& x, Function function,
+         const Stream& stream) {
+  const MapOne<To, From, Function> body{y.data<To>(), x.data<From>(), function};
+  constexpr int kPack = std::min(kPackSize<To>, kPackSize<From>);
+  for_packs<kPack>(stream, name, y.elements(), body, body.y, body.x);
+}
+
+template <class T, class Function>
+void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Function function,
+         const Stream& stream) {
+  const MapTwo<T, Function> body{y.data<T>(), x.data<T>(), z.data<T>(), function};
+  for_packs<kPackSize<T>>(stream, name, y.elements(), body, body.y, body.x, body.z);
+}
+
+struct Add {
+  __device__ float operator()(float x, float z) const { return x + z; }
+};
+
+struct Axpy {
+  float a;
+  __device__ float operator()(float from, float direction) const { return from + a * direction; }
+};
+
+struct Scale {
+  float a;
+  __device__ float operator()(float x) const { return a * x; }
+};
+
+struct Normalize {
+  const double* squares;
+  double floor;
+  __device__ float operator()(float x) const {
+    return static_cast<float>(1 / (sqrt(*squares) + floor)) * x;
+  }
+};
+
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
+
+/// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
+__device__ inline float gelu_gate(float x) {
+  return __fdividef(1.0f, 1.0f + expf(x * (-1.5957691216f - 0.0713548163f * (x * x))));
+}
+
+struct Gelu {
+  __device__ float operator()(float x) const { return x * gelu_gate(x); }
+};
+
+/// dx = dy·(gate + x·gate·(1 − gate)·d(2u)/dx).
+struct GeluGradient {
+  __device__ float operator()(float dy, float x) const {
+    const float gate = gelu_gate(x);
+    const float two_u_slope = 1.5957691216f + 0.2140644488f * (x * x);
+    return dy * (gate + x * gate * (1.0f - gate) * two_u_slope);
+  }
+};
+
+template <Gate kGate>
+__device__ inline float gate_value(float g) {
+  return g * (kGate == Gate::kSilu ? sigmoid(g) : gelu_gate(g));
+}
+template <Gate kGate>
+__device__ inline float gate_slope(float g) {
+  if constexpr (kGate == Gate::kGelu) return GeluGradient{}(1.0f, g);
+  const float share = sigmoid(g);
+  return share * (1.0f + g * (1.0f - share));
+}
+
+/// Element i is of y.
+template <class T, Gate kGate>
+struct Gated {
+  T* y;
+  const T* x;
+  std::int64_t columns;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const T* const gate = x + i + i / columns * columns;
+    float g[N], u[N];
+    load_pack(g, gate);
+    load_pack(u, gate + columns);
+    for (int j = 0; j < N; ++j) g[j] = gate_value<kGate>(g[j]) * u[j];
+    store_pack(y + i, g);
+  }
+};
+
+template <class T, Gate kGate>
+struct GatedGradient {
+  T* dx;
+  const T* dy;
+  const T* x;
+  std::int64_t columns;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t gate = i + i / columns * columns;
+    float dh[N], g[N], u[N];
+    load_pack(dh, dy + i);
+    load_pack(g, x + gate);
+    load_pack(u, x + gate + columns);
+    for (int j = 0; j < N; ++j) {
+      const float dgate = dh[j] * u[j] * gate_slope<kGate>(g[j]);
+      u[j] = dh[j] * gate_value<kGate>(g[j]);
+      g[j] = dgate;
+    }
+    store_pack(dx + gate, g);
+    store_pack(dx + gate + columns, u);
+  }
+};
+
+template <class Function>
+void visit_gate(Gate gate, Function&& function) {
+  if (gate == Gate::kSilu) return function(std::integral_constant<Gate, Gate::kSilu>{});
+  function(std::integral_constant<Gate, Gate::kGelu>{});
+}
+
+struct Cap {
+  float cap;
+  __device__ float operator()(float x) const { return cap * tanhf(x / cap); }
+};
+
+struct CapGradient {
+  float cap;
+  __device__ float operator()(float dy, float y) const { return dy * (1.0f - y / cap * (y / cap)); }
+};
+
+struct Clip {
+  float limit;
+  __device__ float operator()(float x) const { return x > limit ? limit : x < -limit ? -limit : x; }
+};
+
+struct ClipGradient {
+  float limit;
+  __device__ float operator()(float dy, float x) const { return fabsf(x) > limit ? 0.0f : dy; }
+};
+
+/// Packs where no row of y begins within one.
+template <class T, class Body, class... Pointers>
+void for_gated(const Stream& stream, const char* name, const Tensor& y, const Body& body,
+               Pointers... begins) {
+  if (packs_fit<T>(y.size(1), begins...)) {
+    for_packs<kPackSize<T>>(stream, name, y.elements(), body);
+  } else {
+    for_packs<1>(stream, name, y.elements(), body);
+  }
+}
+
+template <class T>
+struct Dropout {
+  T* y;
+  const T* x;
+  float p;
+  float kept_scale;
+  RandomKey asked;
+  std::uint64_t first_number;      // random number of element 0
+  const std::int32_t* step_words;  // replaces asked.step unless nullptr
+  bool has_rows;                   // else x is consecutive elements of the larger tensor
+  const std::int32_t* rows;        // or null
+  std::int64_t columns, run, stride;
+  /// Place of element i in the larger tensor.
+  __device__ std::int64_t place_of(std::int64_t i) const {
+    if (!has_rows) return i;
+    std::int64_t row = rows != nullptr ? rows[i / columns] : i / columns;
+    if (run > 0) row = row / run * stride + row % run;
+    return row * columns + i % columns;
+  }
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const RandomKey key = this->key();
+    const std::uint64_t first = first_number + static_cast<std::uint64_t>(place_of(i));
+    float values[N];
+    load_pack(values, x + i);
+    if (N == 1 || first % 4 != 0) {
+      for (int k = 0; k < N; ++k) {
+        values[k] = dropped(values[k], random_word(key, first + static_cast<std::uint64_t>(k)));
+      }
+    } else {
+      for (int k = 0; k < N; k += 4) {
+        const auto words = philox(key, (first + static_cast<std::uint64_t>(k)) / 4);
+        for (int j = 0; j < 4; ++j) {
+          values[k + j] = dropped(values[k + j], words[static_cast<std::size_t>(j)]);
+        }
+      }
+    }
+    store_pack(y + i, values);
+  }
+  __device__ RandomKey key() const {
+    RandomKey key = asked;
+    if (step_words == nullptr) return key;
+    key.step = static_cast<std::uint32_t>(step_words[0]) |
+               static_cast<std::uint64_t>(static_cast<std::uint32_t>(step_words[1])) << 32;
+    return key;
+  }
+  __device__ float dropped(float value, std::uint32_t word) const {
+    return to_unit_float(word) >= p ? value * kept_scale : 0.0f;
+  }
+};
+
+}  // namespace
+
+void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>("add", y, x, z, Add{}, stream); });
+}
+
+void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
+          const Stream& stream) {
+  visit_real(y.dtype(),
+             [&](auto real) { map<decltype(real)>("axpy", y, from, direction, Axpy{a}, stream); });
+}
+
+void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("scale", y, x, Scale{a}, stream);
+  });
+}
+
+void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
+               const Stream& stream) {
+  map<float, float>("normalize", y, x, Normalize{squares.data<double>(), floor}, stream);
+}
+
+void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto to) {
+    visit_real(x.dtype(),
+               [&](auto from) { map<decltype(to), decltype(from)>("cast", y, x, Same{}, stream); });
+  });
+}
+
+void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("gelu_forward", y, x, Gelu{}, stream);
+  });
+}
+
+void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    map<decltype(real)>("gelu_backward", dx, dy, x, GeluGradient{}, stream);
+  });
+}
+
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      const Gated<T, kind> body{y.data<T>(), x.data<T>(), y.size(1)};
+      for_gated<T>(stream, "gated_forward", y, body, body.y, body.x);
+    });
+  });
+}
+
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
+                    const Stream& stream) {
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      const GatedGradient<T, kind> body{dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(1)};
+      for_gated<T>(stream, "gated_backward", dy, body, body.dx, body.dy, body.x);
+    });
+  });
+}
+
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("cap_forward", y, x, Cap{cap}, stream);
+  });
+}
+
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
+                  const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    map<decltype(real)>("cap_backward", dx, dy, y, CapGradient{cap}, stream);
+  });
+}
+
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    map<decltype(real), decltype(real)>("clip", y, x, Clip{limit}, stream);
+  });
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream& stream) {
+  visit_real(dx.dtype(), [&](auto real) {
+    map<decltype(real)>("clip_backward", dx, dy, x, ClipGradient{limit}, stream);
+  });
+}
+
+void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
+             const Stream& stream) {
+  const Tensor& step_words = numbers.step_words;
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const Dropout<T> body{.y = y.data<T>(),
+                          .x = x.data<T>(),
+                          .p = p,
+                          .kept_scale = 1.0f / (1.0f - p),
+                          .asked = numbers.key,
+                          .first_number = numbers.first,
+                          .step_words = step_words ? step_words.data<std::int32_t>() : nullptr,
+                          .has_rows = numbers.rows || numbers.run > 0,
+                          .rows = numbers.rows ? numbers.rows.data<std::int32_t>() : nullptr,
+                          .columns = x.size(x.shape().rank() - 1),
+                          .run = numbers.run,
+                          .stride = numbers.stride};
+    if (body.has_rows && body.columns % kPackSize<T> != 0)  // a pack is of one row
+      return for_packs<1>(stream, "dropout", y.elements(), body, body.y, body.x);
+    for_packs<kPackSize<T>>(stream, "dropout", y.elements(), body, body.y, body.x);
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,439 @@
+#include <limits>
+
+#include "hybrid_trainer/kernels/indexing.h"
+#include "kernels/backend/elements.cuh"
+#include "kernels/backend/radix_sort.cuh"
+#include "kernels/backend/reduce.cuh"
+
+namespace hybrid_trainer::kernels::cuda {
+
+namespace {
+
+/// Where element i of `count` columns a row lies.
+template <class T>
+struct ColumnsOf {
+  T* first;
+  std::int64_t stride, count;
+  __device__ T* at(std::int64_t i) const { return first + i / count * stride + i % count; }
+};
+
+template <class T>
+ColumnsOf<T> columns_of(const Columns& columns, std::int64_t count) {
+  return {columns.rows.data<T>() + columns.first, columns.rows.size(1), count};
+}
+
+/// Whether packs of the columns are whole and aligned in each row.
+template <class T>
+bool packs_fit_columns(const ColumnsOf<T>& columns) {
+  return columns.count % kPackSize<T> == 0 && packs_fit<T>(columns.stride, columns.first);
+}
+
+template <class T>
+struct CopyColumns {
+  ColumnsOf<T> to, from;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float values[N];
+    load_pack(values, from.at(i));
+    store_pack(to.at(i), values);
+  }
+};
+
+template <class T>
+struct AddColumns {
+  ColumnsOf<T> to, from;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float sums[N], more[N];
+    load_pack(sums, to.at(i));
+    load_pack(more, from.at(i));
+    for (int k = 0; k < N; ++k) sums[k] += more[k];
+    store_pack(to.at(i), sums);
+  }
+};
+
+/// Elements of four bytes that are copied and not computed with.
+struct CopyWords {
+  ColumnsOf<std::int32_t> to, from;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    *to.at(i) = *from.at(i);
+  }
+};
+
+template <class T>
+struct SigmoidGate {
+  T* y;
+  const T* x;
+  ColumnsOf<T> gate;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float values[N], gates[N];
+    load_pack(values, x + i);
+    load_pack(gates, gate.at(i));
+    for (int k = 0; k < N; ++k) values[k] *= sigmoid(gates[k]);
+    store_pack(y + i, values);
+  }
+};
+
+template <class T>
+struct SigmoidGateGradient {
+  T* dx;
+  ColumnsOf<T> dgate;
+  const T* dy;
+  const T* x;
+  ColumnsOf<T> gate;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float slopes[N], values[N], gates[N];
+    load_pack(slopes, dy + i);
+    load_pack(values, x + i);
+    load_pack(gates, gate.at(i));
+    for (int k = 0; k < N; ++k) {
+      const float share = sigmoid(gates[k]);
+      gates[k] = slopes[k] * values[k] * share * (1.0f - share);
+      slopes[k] *= share;
+    }
+    store_pack(dgate.at(i), gates);
+    store_pack(dx + i, slopes);
+  }
+};
+
+/// Body of the columns in packs where they fit.
+template <template <class> class Body>
+void for_columns(const char* name, const Columns& to, const Columns& from, std::int64_t count,
+                 const Stream& stream) {
+  visit_real(to.rows.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const Body<T> body{columns_of<T>(to, count), columns_of<T>(from, count)};
+    const std::int64_t elements = to.rows.size(0) * count;
+    if (packs_fit_columns(body.to) && packs_fit_columns(body.from))
+      return for_packs<kPackSize<T>>(stream, name, elements, body);
+    for_packs<1>(stream, name, elements, body);
+  });
+}
+
+}  // namespace
+
+void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
+                  const Stream& stream) {
+  if (to.rows.dtype() != DType::kI32)
+    return for_columns<CopyColumns>("copy_columns", to, from, count, stream);
+  const CopyWords body{columns_of<std::int32_t>(to, count), columns_of<std::int32_t>(from, count)};
+  for_packs<1>(stream, "copy_columns", to.rows.size(0) * count, body);
+}
+
+void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream) {
+  for_columns<AddColumns>("add_columns", to, from, count, stream);
+}
+
+void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
+                          const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const SigmoidGate<T> body{y.data<T>(), x.data<T>(), columns_of<T>(gate, x.size(1))};
+    if (packs_fit_columns(body.gate))
+      return for_packs<kPackSize<T>>(stream, "sigmoid_gate_forward", x.elements(), body, body.y,
+                                     body.x);
+    for_packs<1>(stream, "sigmoid_gate_forward", x.elements(), body);
+  });
+}
+
+void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor& dy,
+                           const Tensor& x, const Columns& gate, const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const SigmoidGateGradient<T> body{dx.data<T>(), columns_of<T>(dgate, x.size(1)), dy.data<T>(),
+                                      x.data<T>(), columns_of<T>(gate, x.size(1))};
+    if (packs_fit_columns(body.gate) && packs_fit_columns(body.dgate))
+      return for_packs<kPackSize<T>>(stream, "sigmoid_gate_backward", x.elements(), body, body.dx,
+                                     body.dy, body.x);
+    for_packs<1>(stream, "sigmoid_gate_backward", x.elements(), body);
+  });
+}
+
+namespace {
+
+constexpr int kRowsPerBlock = 8;
+constexpr int kSegmentRows = 64;  // sorted rows that one block sums
+constexpr int kRowsAtOnce = 8;    // how many of them are read before they are added
+
+// ---- Forward: a warp for each row.
+
+template <class T>
+struct Tables {
+  const T* tokens;
+  const T* positions;  // from the first position on, or nullptr
+  std::int64_t columns;
+  std::int32_t vocabulary;
+};
+
+template <class T, int N>
+__global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::int64_t count,
+                                         std::int64_t length, Tables<T> tables) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.x / kWarp;
+  if (row >= count) return;
+  const std::int32_t token = tokens[row];
+  const bool known = token >= 0 && token < tables.vocabulary;
+  const T* const of_token = tables.tokens + (known ? token : 0) * tables.columns;
+  for (std::int64_t i = lane * N; i < tables.columns; i += kWarp * N) {
+    float sum[N];
+    float position[N] = {};
+    load_pack(sum, of_token + i);
+    if (tables.positions != nullptr)
+      load_pack(position, tables.positions + row % length * tables.columns + i);
+    for (int j = 0; j < N; ++j) {
+      sum[j] = known ? sum[j] + position[j] : std::numeric_limits<float>::quiet_NaN();
+    }
+    store_pack(y + row * tables.columns + i, sum);
+  }
+}
+
+// ---- Gradient of the token table: rows of dy sorted by their tokens, in segments of equal length
+// whatever the tokens are. A token's rows within one segment are summed into the table; partial
+// sums of a token whose rows cross a border go to extra rows, which are added in order afterwards.
+
+struct SegmentRows {
+  const std::int32_t* tokens;     // sorted
+  const std::int32_t* positions;  // of each in dy
+  std::int64_t count;
+  std::int32_t vocabulary;  // marks a token that has no row
+};
+
+/// to[i] (+)= from[i], by 16-byte accesses where N allows.
+template <int N>
+__device__ void put(float* to, const float (&from)[N], bool accumulate) {
+  constexpr int kStep = N < 4 ? N : 4;
+  for (int first = 0; first < N; first += kStep) {
+    float values[kStep] = {};
+    if (accumulate) load_pack(values, to + first);
+    for (int i = 0; i < kStep; ++i) values[i] += from[first + i];
+    store_pack(to + first, values);
+  }
+}
+
+struct TokenTable {
+  float* rows;
+  std::int64_t columns;
+  bool accumulates;
+
+  __device__ float* at(std::int32_t token) const { return rows + token * columns; }
+  /// Adds to elements of the table, or overwrites them.
+  template <int N>
+  __device__ void give(float* to, const float (&sum)[N]) const {
+    put(to, sum, accumulates);
+  }
+};
+
+/// Rows 2·segment (the token continued from the previous segment) and 2·segment + 1 (the one
+/// continued in the next) of `parts`. Grid: segments, columns / (threads · N).
+template <class T, int N>
+__global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows rows, const T* dy) {
+  __shared__ std::int32_t tokens[kSegmentRows];
+  __shared__ std::int32_t positions[kSegmentRows];
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kSegmentRows;
+  const std::int64_t left = rows.count - begin;
+  const int count = left < kSegmentRows ? static_cast<int>(left) : kSegmentRows;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    tokens[i] = rows.tokens[begin + i];
+    positions[i] = rows.positions[begin + i];
+  }
+  __syncthreads();
+  const std::int64_t column =
+      (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (column >= table.columns) return;
+  bool comes_in = begin > 0 && rows.tokens[begin - 1] == tokens[0];
+  const bool goes_out = count < left && rows.tokens[begin + count] == tokens[count - 1];
+  float* const part = parts + 2 * static_cast<std::int64_t>(blockIdx.x) * table.columns + column;
+  float sum[N] = {};
+  for (int first = 0; first < count; first += kRowsAtOnce) {
+    Pack<T, N> read[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int row = first + i < count ? first + i : count - 1;
+      read[i] = *reinterpret_cast<const Pack<T, N>*>(dy + positions[row] * table.columns + column);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int row = first + i;
+      if (row >= count) break;
+      for (int j = 0; j < N; ++j) sum[j] += load(&read[i].values[j]);
+      const std::int32_t token = tokens[row];
+      const bool last = row + 1 == count;
+      if (!last && tokens[row + 1] == token) continue;
+      if (comes_in) {
+        put(part, sum, false);
+      } else if (last && goes_out) {
+        put(part + table.columns, sum, false);
+      } else if (token != rows.vocabulary) {
+        table.give(table.at(token) + column, sum);
+      }
+      comes_in = false;
+      for (int j = 0; j < N; ++j) sum[j] = 0;
+    }
+  }
+}
+
+/// For each token whose rows cross a border, in the segment where they begin: sums its parts. Grid:
+/// segments, columns / (32·N).
+template <int N>
+__global__ void join_segments_kernel(TokenTable table, const float* parts, SegmentRows rows) {
+  __shared__ float of_warp[kColumnSumWarps][kWarp * N];
+  const std::int64_t segment = blockIdx.x;
+  const std::int64_t begin = segment * kSegmentRows;
+  const std::int64_t end = begin + kSegmentRows;
+  if (end >= rows.count) return;
+  const std::int32_t token = rows.tokens[end];
+  const bool crosses = rows.tokens[end - 1] == token;
+  const bool begun_before = begin > 0 && rows.tokens[begin - 1] == token;
+  if (!crosses || begun_before || token == rows.vocabulary) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kWarp + lane) * N;
+  const bool within = column < table.columns;
+  float sum[N] = {};
+  const auto add = [&](std::int64_t line) {
+    if (!within) return;
+    float values[N];
+    load_pack(values, parts + line * table.columns + column);
+    for (int i = 0; i < N; ++i) sum[i] += values[i];
+  };
+  if (warp == 0) add(2 * segment + 1);
+  for (std::int64_t next = segment + 1 + warp;
+       next * kSegmentRows < rows.count && rows.tokens[next * kSegmentRows] == token;
+       next += kColumnSumWarps) {
+    add(2 * next);
+  }
+  for (int i = 0; i < N; ++i) of_warp[warp][lane * N + i] = sum[i];
+  __syncthreads();
+  if (warp != 0 || !within) return;
+  for (int other = 1; other < kColumnSumWarps; ++other) {
+    for (int i = 0; i < N; ++i) sum[i] += of_warp[other][lane * N + i];
+  }
+  table.give(table.at(token) + column, sum);
+}
+
+template <class T>
+void sum_segments(const TokenTable& table, const SegmentRows& rows, const T* dy,
+                  const Stream& stream) {
+  constexpr int kPack = kPackSize<T>;
+  const std::int64_t segments = (rows.count + kSegmentRows - 1) / kSegmentRows;
+  const Tensor parts = empty_workspace(
+      2 * segments * table.columns * static_cast<std::int64_t>(sizeof(float)), DType::kU8, stream);
+  auto* const lines = static_cast<float*>(parts.raw());
+  const bool packed = packs_fit<T>(table.columns, dy, table.rows, lines);
+  const std::int64_t packs = packed ? table.columns / kPack : table.columns;
+  const std::int64_t threads = packs < 256 ? (packs + kWarp - 1) / kWarp * kWarp : 256;
+  const auto x = static_cast<unsigned int>(segments);
+  launch(stream, "sum_segments", packed ? sum_segments_kernel<T, kPack> : sum_segments_kernel<T, 1>,
+         Grid{.x = x,
+              .y = static_cast<unsigned int>((packs + threads - 1) / threads),
+              .threads = static_cast<unsigned int>(threads)},
+         table, lines, rows, dy);
+  const bool quads = packs_fit<float>(table.columns, table.rows, lines);
+  const std::int64_t tile = kWarp * (quads ? 4 : 1);
+  launch(stream, "join_segments", quads ? join_segments_kernel<4> : join_segments_kernel<1>,
+         Grid{.x = x,
+              .y = static_cast<unsigned int>((table.columns + tile - 1) / tile),
+              .threads = kColumnSumWarps * kWarp},
+         table, lines, rows);
+}
+
+// ---- Columns: a thread for each element of those that are taken.
+
+struct GatherColumns {
+  float* columns;
+  const float* x;
+  const std::int32_t* indices;
+  std::int64_t rows, width;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    columns[i] = x[i % rows * width + indices[i / rows]];
+  }
+};
+
+template <class T>
+struct ScatterColumns {
+  T* x;
+  const float* columns;
+  const std::int32_t* indices;
+  std::int64_t rows, width;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const float value[1] = {columns[i]};
+    store_pack(x + i % rows * width + indices[i / rows], value);
+  }
+};
+
+}  // namespace
+
+void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
+                       const Tensor& position_table, std::int64_t first_position,
+                       const Stream& stream) {
+  if (y.elements() == 0) return;
+  const std::int64_t columns = token_table.size(1);
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    constexpr int kPack = kPackSize<T>;
+    const Tables<T> tables{
+        token_table.data<T>(),
+        position_table ? position_table.data<T>() + first_position * columns : nullptr, columns,
+        static_cast<std::int32_t>(token_table.size(0))};
+    const bool packed = packs_fit<T>(columns, y.raw(), tables.tokens, tables.positions);
+    Grid grid = grid_for(tokens.elements(), kRowsPerBlock);
+    grid.threads = kRowsPerBlock * kWarp;
+    launch(stream, "embedding_forward",
+           packed ? embedding_forward_kernel<T, kPack> : embedding_forward_kernel<T, 1>, grid,
+           y.data<T>(), tokens.data<std::int32_t>(), tokens.elements(), tokens.size(1), tables);
+  });
+}
+
+void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
+                        const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
+                        const Tensor& tokens, const Stream& stream) {
+  const std::int64_t length = tokens.size(1);
+  const std::int64_t columns = dtoken_table.size(1);
+  const auto vocabulary = static_cast<std::int32_t>(dtoken_table.size(0));
+  if (token_mode == GradientMode::kOverwrite) fill_zero(dtoken_table, stream);
+  const std::int64_t summed = dy.elements() == 0 ? 0 : length;  // rows of the positions
+  if (dposition_table && position_mode == GradientMode::kOverwrite &&
+      dposition_table.size(0) > summed) {
+    fill_zero(dposition_table.rows(summed, dposition_table.size(0)), stream);
+  }
+  if (summed == 0) return;
+  require(tokens.elements() < std::numeric_limits<std::int32_t>::max(),
+          "embedding_backward: at most 2^31 - 2 tokens");
+  const SortedTokens sorted =
+      sort_tokens(tokens.data<std::int32_t>(), tokens.elements(), vocabulary, stream);
+  const TokenTable table{dtoken_table.data<float>(), columns,
+                         token_mode == GradientMode::kAccumulate};
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    sum_segments<T>(table, {sorted.tokens, sorted.positions, tokens.elements(), vocabulary},
+                    dy.data<T>(), stream);
+    if (!dposition_table) return;
+    column_sums<T>(dposition_table.data<float>(), dy.data<T>(), tokens.size(0), length * columns,
+                   position_mode == GradientMode::kAccumulate, stream);
+  });
+}
+
+void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
+                    const Stream& stream) {
+  for_packs<1>(stream, "gather_columns", columns.elements(),
+               GatherColumns{columns.data<float>(), x.data<float>(), indices.data<std::int32_t>(),
+                             x.size(0), x.size(1)});
+}
+
+void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
+                     const Stream& stream) {
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    for_packs<1>(stream, "scatter_columns", columns.elements(),
+                 ScatterColumns<T>{x.data<T>(), columns.data<float>(), indices.data<std::int32_t>(),
+                                   x.size(0), x.size(1)});
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,94 @@
+#include "hybrid_trainer/kernels/reductions.h"
+
+#include "kernels/backend/dispatch.h"
+
+namespace hybrid_trainer::kernels {
+
+/// `sums`: memory for it, where it is not to take its own.
+using Dot = void(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+                 const Tensor& sums, const Stream& stream);
+namespace cpu {
+decltype(kernels::chunk_dots) chunk_dots;
+Dot dot;
+decltype(kernels::quotient) quotient;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::chunk_dots) chunk_dots;
+Dot dot;
+decltype(kernels::quotient) quotient;
+}  // namespace cuda
+
+namespace {
+
+void check_result(const KernelCall& call, const Tensor& result) {
+  check_shape(call, {"result", result}, {1}, DType::kF64);
+}
+
+void checked_dot(const KernelCall& call, const Tensor& result, std::span<const Tensor> x,
+                 std::span<const Tensor> y, const Tensor& sums) {
+  check_result(call, result);
+  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    check_real(call, {"x", x[k]});
+    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
+  }
+  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y, sums);
+}
+
+}  // namespace
+
+void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream) {
+  const KernelCall call{"chunk_dots", stream};
+  check_dtype(call, {"results", results}, DType::kF64);
+  check_shape(call, {"results", results}, {dot_chunks(x.elements())});
+  check_alike_real(call, {{"x", x}, {"y", y}});
+  dispatch<cpu::chunk_dots, cuda::chunk_dots>(call, Work::kReduction, results, x, y);
+}
+
+void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
+         const Stream& stream) {
+  checked_dot({"dot", stream}, result, x, y, {});
+}
+
+void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
+  dot(result, x, x, stream);
+}
+
+void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tensor& sums,
+                    const Stream& stream) {
+  const KernelCall call{"sum_of_squares", stream};
+  std::int64_t chunks = 0;
+  for (const Tensor& one : x) chunks += dot_chunks(one.elements());
+  check_shape(call, {"sums", sums}, {chunks}, DType::kF64);
+  checked_dot(call, result, x, x, sums);
+}
+
+void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {
+  const KernelCall call{"quotient", stream};
+  check_result(call, result);
+  check_dtype(call, {"x", x}, DType::kF32);
+  require(x.elements() > 0, "quotient: x has no elements");
+  dispatch<cpu::quotient, cuda::quotient>(call, Work::kReduction, result, x, divisor);
+}
+
+Tensor empty_result(const Stream& stream) {
+  return Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
+}
+
+double wait_for_value(const Tensor& result, const Stream& stream) {
+  const KernelCall call{"wait_for_value", stream};
+  check_result(call, result);
+  return *wait_for_host(result, stream).data<double>();
+}
+
+double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) {
+  const Tensor result = empty_result(stream);
+  dot(result, {&x, 1}, {&y, 1}, stream);
+  return wait_for_value(result, stream);
+}
+
+double wait_for_sum_of_squares(const Tensor& x, const Stream& stream) {
+  return wait_for_dot(x, x, stream);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,272 @@
+#include <cmath>
+
+#include "hybrid_trainer/kernels/normalization.h"
+#include "kernels/backend/backend.h"
+#include "kernels/backend/share_sums.h"
+#include "kernels/backend/vector_math.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+namespace {
+
+struct RowMoments {
+  float mean;
+  float rstd;
+};
+
+template <class T>
+inline RowMoments moments_of_row(const T* x, std::int64_t columns, float epsilon) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < columns; ++i) sum += load(x + i);
+  const float mean = sum / static_cast<float>(columns);
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float distance = load(x + i) - mean;
+    squares += distance * distance;
+  }
+  return {mean, 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon)};
+}
+
+/// One row of backward; adds to the share's sums for dweight and dbias.
+template <class T>
+inline void backward_row(T* dx, const T* dy, const T* x, const float* weight, RowMoments moments,
+                         bool accumulate, float* dweight, float* dbias, std::int64_t columns) {
+  float sum = 0;
+  float projection = 0;
+#pragma omp simd reduction(+ : sum, projection)
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float gradient = load(dy + i);
+    const float normalized = (load(x + i) - moments.mean) * moments.rstd;
+    dweight[i] += gradient * normalized;
+    dbias[i] += gradient;
+    sum += gradient * weight[i];
+    projection += gradient * weight[i] * normalized;
+  }
+  const float mean_gradient = sum / static_cast<float>(columns);
+  const float mean_projection = projection / static_cast<float>(columns);
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float normalized = (load(x + i) - moments.mean) * moments.rstd;
+    const float value =
+        (load(dy + i) * weight[i] - mean_gradient - normalized * mean_projection) * moments.rstd;
+    store(dx + i, accumulate ? load(dx + i) + value : value);
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, float epsilon, const Stream&) {
+  const std::int64_t columns = x.size(1);
+  const float* const scale = weight.data<float>();
+  const float* const shift = bias.data<float>();
+  float* const mean_out = mean ? mean.data<float>() : nullptr;
+  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const from = in + row * columns;
+        T* const to = out + row * columns;
+        const RowMoments moments = moments_of_row(from, columns, epsilon);
+#pragma omp simd
+        for (std::int64_t i = 0; i < columns; ++i) {
+          store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
+        }
+        if (mean_out != nullptr) mean_out[row] = moments.mean;
+        if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
+      }
+    });
+  });
+}
+
+void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                         const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
+                         const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                         const Tensor& weight, const Stream& stream) {
+  const std::int64_t columns = x.size(1);
+  const std::int64_t least = min_rows_per_thread(columns);
+  const ColumnSums sums(share_count(x.size(0), least), 2 * columns, stream);
+  if (simulated(stream)) return;
+  const bool accumulate = input_mode == GradientMode::kAccumulate;
+  const float* const mean_in = mean.data<float>();
+  const float* const rstd_in = rstd.data<float>();
+  const float* const scale = weight.data<float>();
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = dx.data<T>();
+    const T* const gradient = dy.data<T>();
+    const T* const in = x.data<T>();
+    parallel_shares(
+        x.size(0), least, [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
+          float* const line = sums.line(share);
+          for (std::int64_t row = begin; row < end; ++row) {
+            const std::int64_t at = row * columns;
+            backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
+                         accumulate, line, line + columns, columns);
+          }
+        });
+  });
+  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+  sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);
+}
+
+namespace {
+
+template <class T>
+inline float inverse_root_mean_square(const T* x, std::int64_t columns, float epsilon) {
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (std::int64_t i = 0; i < columns; ++i) squares += load(x + i) * load(x + i);
+  return 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon);
+}
+
+template <class T>
+inline void rms_forward_row(T* y, const T* x, const float* weight, float factor, bool one_plus,
+                            std::int64_t columns) {
+  if (one_plus) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < columns; ++i)
+      store(y + i, load(x + i) * factor * (1.0f + weight[i]));
+    return;
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) {
+    T normalized;
+    store(&normalized, load(x + i) * factor);
+    store(y + i, load(&normalized) * weight[i]);
+  }
+}
+
+/// One row of backward; adds to the share's sums for dweight. dx may be dy. `offset` joins the
+/// weights.
+template <class T>
+inline void rms_backward_row(T* dx, const T* dy, const T* x, const float* weight, float offset,
+                             float rstd, bool accumulate, float* dweight, std::int64_t columns) {
+  float projection = 0;
+#pragma omp simd reduction(+ : projection)
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float part = load(dy + i) * (load(x + i) * rstd);
+    dweight[i] += part;
+    projection += part * (offset + weight[i]);
+  }
+  const float mean = projection / static_cast<float>(columns);
+#pragma omp simd
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float value = (load(dy + i) * (offset + weight[i]) - load(x + i) * rstd * mean) * rstd;
+    store(dx + i, accumulate ? load(dx + i) + value : value);
+  }
+}
+
+/// Where the heads of rows lie, each a row of its own.
+struct HeadPlaces {
+  HeadPlaces(const Tensor& x, HeadRange heads, std::int64_t size)
+      : rows(x.size(0) * x.size(1) * heads.count),
+        count(heads.count),
+        first(heads.first),
+        stride(x.size(2)),
+        columns(size) {}
+  std::int64_t at(std::int64_t row) const {
+    return row / count * stride + (first + row % count) * columns;
+  }
+  std::int64_t rows, count, first, stride, columns;
+};
+
+}  // namespace
+
+void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+                      RmsNormSpec spec, const Stream&) {
+  const std::int64_t columns = x.size(1);
+  const float* const gain = weight.data<float>();
+  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const from = in + row * columns;
+        const float factor = inverse_root_mean_square(from, columns, spec.epsilon);
+        rms_forward_row(out + row * columns, from, gain, factor, spec.one_plus, columns);
+        if (rstd_out != nullptr) rstd_out[row] = factor;
+      }
+    });
+  });
+}
+
+void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                       GradientMode parameter_mode, const Tensor& dy, const Tensor& x,
+                       const Tensor& rstd, const Tensor& weight, RmsNormSpec spec,
+                       const Stream& stream) {
+  const std::int64_t columns = x.size(1);
+  const std::int64_t least = min_rows_per_thread(columns);
+  const ColumnSums sums(share_count(x.size(0), least), columns, stream);
+  if (simulated(stream)) return;
+  const bool accumulate = input_mode == GradientMode::kAccumulate;
+  const float* const factors = rstd.data<float>();
+  const float* const gain = weight.data<float>();
+  const float offset = spec.one_plus ? 1.0f : 0.0f;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = dx.data<T>();
+    const T* const gradient = dy.data<T>();
+    const T* const in = x.data<T>();
+    parallel_shares(x.size(0), least,
+                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t row = begin; row < end; ++row) {
+                        const std::int64_t at = row * columns;
+                        rms_backward_row(out + at, gradient + at, in + at, gain, offset,
+                                         factors[row], accumulate, sums.line(share), columns);
+                      }
+                    });
+  });
+  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+}
+
+void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
+                            RmsNormSpec spec, const Stream&) {
+  const HeadPlaces places(x, heads, weight.size(0));
+  const float* const gain = weight.data<float>();
+  visit_real(x.dtype(), [&](auto real) {
+    auto* const rows = x.data<decltype(real)>();
+    parallel_rows(places.rows, places.columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        auto* const at = rows + places.at(row);
+        const float factor = inverse_root_mean_square(at, places.columns, spec.epsilon);
+        rms_forward_row(at, at, gain, factor, spec.one_plus, places.columns);
+      }
+    });
+  });
+}
+
+void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
+                             const Tensor& x, HeadRange heads, const Tensor& weight,
+                             RmsNormSpec spec, const Stream& stream) {
+  const HeadPlaces places(x, heads, weight.size(0));
+  const std::int64_t columns = places.columns, least = min_rows_per_thread(columns);
+  const ColumnSums sums(share_count(places.rows, least), columns, stream);
+  if (simulated(stream)) return;
+  const float* const gain = weight.data<float>();
+  const float offset = spec.one_plus ? 1.0f : 0.0f;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = dx.data<T>();
+    const T* const in = x.data<T>();
+    parallel_shares(places.rows, least,
+                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t row = begin; row < end; ++row) {
+                        const std::int64_t at = places.at(row);
+                        const float rstd = inverse_root_mean_square(in + at, columns, spec.epsilon);
+                        rms_backward_row(out + at, out + at, in + at, gain, offset, rstd, false,
+                                         sums.line(share), columns);
+                      }
+                    });
+  });
+  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

@@ -1,0 +1,309 @@
+#include "kernels/products/algorithm_choice_cuda.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/matmul.h"
+#include "kernels/backend/backend.h"
+#include "kernels/backend/machine.h"
+#include "kernels/products/product_cuda.h"
+#include "src/core/cuda_runtime.h"
+
+namespace hybrid_trainer::kernels::cuda {
+
+/// A product of the shapes of another one on random numbers, in device memory of its own, for
+/// timing algorithms. The other one's operands are left alone.
+class ProductTrial {
+ public:
+  /// Throws OutOfMemory.
+  ProductTrial(const Product& like, const Stream& stream);
+
+  /// Seconds on the device of what `run` enqueues for the trial's product, with nothing of it in
+  /// the L2 cache; infinity if `run` throws DeviceError. Waits for the device.
+  double seconds_of(const std::function<void(const Product&, const Stream&)>& run) const;
+
+ private:
+  Tensor random_like(const Tensor& tensor) const;
+
+  Stream stream_;  // the same queue, with a pool of the trial's own
+  Tensor noise_;   // f32
+  Tensor flush_;   // larger than the cache
+  Product product_;
+};
+
+decltype(kernels::cast) cast;
+
+namespace {
+
+constexpr std::int64_t kNoiseElements = 1 << 18;
+
+/// Random numbers in (-1, 1): zeros draw less power, so that their products clock differently.
+Tensor make_noise(const Stream& stream) {
+  const Stream host(MemoryPool::create("noise"));
+  const Tensor numbers = Tensor::empty({kNoiseElements}, DType::kF32, MemoryKind::kWorkspace, host);
+  for (std::int64_t i = 0; i < kNoiseElements; ++i) {
+    numbers.data<float>()[i] = 2 * to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 1;
+  }
+  return wait_for_device(numbers, stream);
+}
+
+Tensor make_flush(const Stream& stream) {
+  const std::size_t cache = cuda_runtime().properties(stream.device().index).cache_bytes;
+  return Tensor::empty({static_cast<std::int64_t>(2 * cache)}, DType::kU8, MemoryKind::kWorkspace,
+                       stream);
+}
+
+}  // namespace
+
+ProductTrial::ProductTrial(const Product& like, const Stream& stream)
+    : stream_(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device()))),
+      noise_(make_noise(stream_)),
+      flush_(make_flush(stream_)),
+      product_(like) {
+  product_.a = random_like(like.a);
+  product_.b = random_like(like.b);
+  product_.c = random_like(like.c);
+  product_.addend = like.addend.raw() == like.c.raw() ? product_.c : random_like(like.addend);
+  product_.bias = random_like(like.bias);
+  product_.aux = random_like(like.aux);
+}
+
+Tensor ProductTrial::random_like(const Tensor& tensor) const {
+  if (!tensor) return tensor;
+  const Tensor made = Tensor::empty_like(tensor, MemoryKind::kWorkspace, stream_);
+  const Tensor flat = made.view({made.elements()});
+  for (std::int64_t begin = 0; begin < flat.elements(); begin += kNoiseElements) {
+    const std::int64_t end = std::min(flat.elements(), begin + kNoiseElements);
+    cuda::cast(flat.rows(begin, end), noise_.rows(0, end - begin), stream_);
+  }
+  return made;
+}
+
+double ProductTrial::seconds_of(
+    const std::function<void(const Product&, const Stream&)>& run) const {
+  Event begin, end;
+  try {
+    fill_zero(flush_, stream_);
+    begin.record(stream_);
+    run(product_, stream_);
+    end.record(stream_);
+    end.synchronize();
+    return Event::seconds_between(begin, end);
+  } catch (const DeviceError&) {
+    return std::numeric_limits<double>::infinity();
+  }
+}
+
+namespace {
+
+constexpr int kRounds = 5;
+constexpr double kLeastGain = 0.01;  // a smaller difference is no gain
+constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
+
+void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// The name in the cache of a product's algorithm that was not timed. Programs that do not know of
+/// it take it for another product's.
+std::string untimed(const std::string& kind) { return kind + " untimed"; }
+
+/// The index of the fastest on random numbers; none if the device has no memory for them or must not
+/// be waited for, or if no candidate runs.
+std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& offer,
+                                 const std::vector<AlgorithmBits>& candidates,
+                                 const Stream& stream) {
+  if (cuda_runtime().captures(stream.native())) return {};
+  try {
+    const ProductTrial trial(product, stream);
+    return fastest_of(candidates.size(), [&](std::size_t i) {
+      return offer.take(candidates[i]) ? trial.seconds_of(offer.run)
+                                       : std::numeric_limits<double>::infinity();
+    });
+  } catch (const OutOfMemory&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+std::optional<std::size_t> fastest_of(std::size_t count,
+                                      const std::function<double(std::size_t)>& seconds) {
+  std::vector<std::vector<double>> times(count);
+  std::vector<std::size_t> work;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::isfinite(seconds(i))) work.push_back(i);  // the first time loads its kernel
+  }
+  if (work.empty()) return {};
+  double least = std::numeric_limits<double>::infinity();
+  const auto hopeless = [&](std::size_t i) {
+    return *std::min_element(times[i].begin(), times[i].end()) > kHopeless * least;
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    for (const std::size_t i : work) least = std::min(least, times[i].emplace_back(seconds(i)));
+    if (round > 0) std::erase_if(work, hopeless);
+  }
+  const auto time_of = [&](std::size_t i) {
+    return times[i].empty() ? std::numeric_limits<double>::infinity() : median(times[i]);
+  };
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    if (time_of(i) < time_of(best)) best = i;
+  }
+  return time_of(best) < (1 - kLeastGain) * time_of(0) ? best : 0;
+}
+
+AlgorithmChooser::Settings AlgorithmChooser::environment(const ProductRun& run) {
+  const char* const wish = std::getenv("HYBRID_TIME_ALGORITHMS");
+  return {.folder = cache_folder(),
+          .times = wish == nullptr || std::string_view(wish) != "0",
+          .run = run};
+}
+
+AlgorithmChooser::AlgorithmChooser(Settings settings, AlgorithmOwner owner)
+    : settings_(std::move(settings)), owner_(std::move(owner)) {
+  if (!settings_.times) return;
+  known_ = read(settings_.folder);
+  if (settings_.run.resumes) of_run_ = read(settings_.run.folder);
+}
+
+Algorithms AlgorithmChooser::read(const std::string& folder) const {
+  StoredAlgorithms stored = read_algorithms(folder, owner_);
+  if (!stored.problem.empty()) tell(stored.problem);
+  return std::move(stored.algorithms);
+}
+
+bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offer,
+                              const Stream& stream) {
+  const ProductKind kind(product);
+  const bool settles = settings_.times && kind.operations() >= settings_.least_operations;
+  const std::string name = settles ? kind.text() : "";
+  std::optional<AlgorithmBits> chosen = settles ? take_stored(name, offer) : std::nullopt;
+  if (!chosen) {
+    const std::vector<AlgorithmBits> candidates = offer.candidates();
+    if (candidates.empty()) return false;
+    chosen = settles ? settle(product, name, offer, candidates, stream) : candidates.front();
+    if (!offer.take(*chosen) && !offer.take(*(chosen = candidates.front()))) return false;
+  }
+  if (!settles) return true;
+  const AlgorithmBits kept = keep_in_run(name, *chosen);
+  return kept == *chosen || offer.take(kept) || offer.take(*chosen);
+}
+
+/// What the run had; else the timed one of all runs, or for a run that resumes also one that was
+/// not timed. None that does not fit any more.
+std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& kind,
+                                                           const AlgorithmOffer& offer) {
+  const auto taken = [&](const Algorithms& of, const std::string& name) {
+    const auto found = of.find(name);
+    return found != of.end() && offer.take(found->second) ? std::optional(found->second)
+                                                          : std::nullopt;
+  };
+  std::optional<AlgorithmBits> bits = taken(of_run_, kind);
+  if (!bits) bits = taken(known_, kind);
+  if (!bits && settings_.run.resumes) bits = taken(known_, untimed(kind));
+  return bits;
+}
+
+/// Whatever is chosen is stored, so that a resumed run has the same; what cannot be stored is not
+/// chosen by time.
+AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string& kind,
+                                       const AlgorithmOffer& offer,
+                                       const std::vector<AlgorithmBits>& candidates,
+                                       const Stream& stream) {
+  if (!stores_) return candidates.front();
+  const std::optional<std::size_t> fastest = timed(product, offer, candidates, stream);
+  const std::string name = fastest ? kind : untimed(kind);
+  if (!fastest && !std::exchange(told_untimed_, true)) {
+    tell(
+        concat("an algorithm could not be timed: the device had no memory for it, or work was "
+               "being recorded, or none ran (",
+               kind, "); cuBLASLt's own choice is used, and a run that begins later times it"));
+  }
+  const auto old = known_.find(name);
+  const AlgorithmBits* const useless = old == known_.end() ? nullptr : &old->second;
+  const auto settled =
+      store_algorithm(settings_.folder, owner_, name, candidates[fastest.value_or(0)], useless);
+  if (settled) return known_[name] = *settled;
+  tell(concat("algorithms of products cannot be stored in \"", settings_.folder,
+              "\", so those that cuBLASLt holds for best are used; set HYBRID_CACHE_DIR"));
+  stores_ = false;
+  return candidates.front();
+}
+
+/// Returns the one that holds from now on: another rank's, if that was first.
+AlgorithmBits AlgorithmChooser::keep_in_run(const std::string& kind, const AlgorithmBits& bits) {
+  const auto old = of_run_.find(kind);
+  if (old != of_run_.end() && old->second == bits) return bits;
+  const AlgorithmBits* const useless = old == of_run_.end() ? nullptr : &old->second;
+  const auto kept = store_algorithm(settings_.run.folder, owner_, kind, bits, useless);
+  return of_run_[kind] = kept.value_or(bits);
+}
+
+decltype(kernels::bias_backward) bias_backward;
+
+namespace {
+
+/// Its bits in the file of measured algorithms, which are none of cuBLASLt's.
+constexpr AlgorithmBits kApart{~std::uint64_t{0}, ~std::uint64_t{0}};
+
+}  // namespace
+
+Product without_sums(const Product& product) {
+  Product plain = product;
+  plain.bias = {};
+  plain.epilogue = Epilogue::kNone;
+  return plain;
+}
+
+AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& apart,
+                               const std::function<void(const Product&, const Stream&)>& multiply) {
+  apart = false;
+  if (product.epilogue != Epilogue::kRowSums) return offer;
+  const auto candidates = [all = std::move(offer.candidates)] {
+    std::vector<AlgorithmBits> found = all();
+    if (!found.empty()) found.push_back(kApart);
+    return found;
+  };
+  const auto take = [&apart, inner = std::move(offer.take)](const AlgorithmBits& bits) {
+    apart = bits == kApart;
+    return apart || inner(bits);
+  };
+  const auto run = [&apart, multiply, inner = std::move(offer.run)](const Product& trial,
+                                                                    const Stream& stream) {
+    if (!apart) return inner(trial, stream);
+    multiply(without_sums(trial), stream);
+    cuda::bias_backward(trial.bias, trial.a, GradientMode::kOverwrite, stream);
+  };
+  return {candidates, take, run};
+}
+
+decltype(kernels::matmul) matmul;
+
+void prepare_products(const ProductRun& run, const Stream& stream) {
+  if (simulated(stream)) return;
+  begin_products(run, stream.device().index);
+  // Out of the stream's pool, whose first slab is still to be taken.
+  const Stream apart(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device())));
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Tensor x = Tensor::zeros({64, 64}, dtype, MemoryKind::kWorkspace, apart);
+    const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, apart);
+    cuda::matmul(y, x, Transpose::kNo, x, Transpose::kYes, GradientMode::kOverwrite, apart);
+  }
+  apart.synchronize();
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,44 @@
+#include "kernels/products/product_rounding.h"
+
+#include "kernels/backend/dispatch.h"
+
+namespace hybrid_trainer::kernels {
+
+namespace cpu {
+decltype(kernels::largest_magnitude) largest_magnitude;
+decltype(kernels::round_to_float8) round_to_float8;
+decltype(kernels::round_to_half) round_to_half;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::largest_magnitude) largest_magnitude;
+decltype(kernels::round_to_float8) round_to_float8;
+decltype(kernels::round_to_half) round_to_half;
+}  // namespace cuda
+
+void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
+                       const Stream& stream) {
+  const KernelCall call{"largest_magnitude", stream};
+  check_shape(call, {"largest", largest}, {1}, DType::kF32);
+  if (most) check_shape(call, {"most", most}, {1}, DType::kF32);
+  check_real(call, {"x", x});
+  dispatch<cpu::largest_magnitude, cuda::largest_magnitude>(call, Work::kElementwise, largest, most,
+                                                            x);
+}
+
+void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
+                     const Tensor& largest, const Stream& stream) {
+  const KernelCall call{"round_to_float8", stream};
+  check_alike_real(call, {{"to", to}, {"from", from}});
+  check_shape(call, {"expected", expected}, {1}, DType::kF32);
+  check_shape(call, {"largest", largest}, {1}, DType::kF32);
+  dispatch<cpu::round_to_float8, cuda::round_to_float8>(call, Work::kElementwise, to, from, format,
+                                                        expected, largest);
+}
+
+void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream) {
+  const KernelCall call{"round_to_half", stream};
+  check_alike_real(call, {{"to", to}, {"from", from}});
+  dispatch<cpu::round_to_half, cuda::round_to_half>(call, Work::kElementwise, to, from);
+}
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "hybrid_trainer/core/tensor.h"
+
+namespace hybrid_trainer::kernels {
+
+/// 8-bit floating point: sign, exponent bits (E) and fraction bits (M).
+enum class Float8 {
+  kE4M3,  // to 448, in steps of 1/8 of the power of two below; no infinity
+  kE5M2,  // to 57,344, in steps of 1/4
+};
+constexpr float largest_of(Float8 format) { return format == Float8::kE4M3 ? 448.0f : 57344.0f; }
+
+/// largest = the largest |x[i]|, (1) f32; not finite where an element is not. `most`, (1) f32 or
+/// undefined, is raised to it. x: f32 or bf16, of any shape, also empty.
+void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
+                       const Stream& stream);
+
+/// to = the nearest s·v, ties to even, of the format's numbers v. The scale s is the least power of
+/// two by which largest_of(format) reaches `expected`, or `largest` where `expected` is 0; both (1)
+/// f32. What lies beyond becomes the outermost number; NaN and infinity stay. to, from: of one shape
+/// and dtype, f32 or bf16; may be the same.
+void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
+                     const Tensor& largest, const Stream& stream);
+
+/// to = the nearest IEEE half-precision number, ties to even; beyond 65,504 infinity. As above.
+void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
+
+// Marked constexpr, so that device code may call them.
+
+constexpr std::uint32_t magnitude_bits(float x) {
+  return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
+}
+inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
+
+/// x rounded to so many fraction bits, and to multiples of their last one at 2^least_exponent; ties
+/// to even. |x| < 2^100.
+template <int kFractionBits, int kLeastExponent>
+constexpr float round_fraction(float x) {
+  constexpr auto kLeast = static_cast<std::uint32_t>(kLeastExponent + 127) << 23;
+  const std::uint32_t exponent = magnitude_bits(x) & kInfinityBits;
+  const std::uint32_t at_least = exponent < kLeast ? kLeast : exponent;
+  // 1.5·2^(e + 23 − bits), whose own last bit is the one that x keeps
+  const float shift = std::bit_cast<float>(
+      (at_least + (static_cast<std::uint32_t>(23 - kFractionBits) << 23)) | 0x00400000u);
+  return (x + shift) - shift;
+}
+
+constexpr float nearest_half(float x) {
+  const std::uint32_t size = magnitude_bits(x);
+  const bool fits = size < 0x477FF000u;  // 65,520
+  const float rounded = round_fraction<10, -14>(fits ? x : 0.0f);
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u;
+  const float beyond = size > kInfinityBits ? x : std::bit_cast<float>(sign | kInfinityBits);
+  return fits ? rounded : beyond;
+}
+
+/// The scale by which a format whose largest number is 1.75·2^largest_exponent reaches `largest`.
+constexpr float power_of_two_scale(float largest, int largest_exponent) {
+  const std::uint32_t bits = magnitude_bits(largest);
+  const auto exponent = static_cast<int>(bits >> 23) - largest_exponent +
+                        ((bits & 0x007FFFFFu) > 0x00600000u ? 1 : 0);
+  const int biased = bits == 0 ? 127 : exponent < 27 ? 27 : exponent > 227 ? 227 : exponent;
+  return std::bit_cast<float>(static_cast<std::uint32_t>(biased) << 23);
+}
+
+template <Float8 kFormat>
+constexpr float float8_scale(float largest) {
+  return power_of_two_scale(largest, kFormat == Float8::kE4M3 ? 8 : 15);
+}
+
+/// The nearest number of the format times `scale`, of which `inverse` is the inverse.
+template <Float8 kFormat>
+constexpr float nearest_float8(float x, float scale, float inverse) {
+  constexpr float kLargest = largest_of(kFormat);
+  const float scaled = x * inverse;
+  const float low = scaled < kLargest ? scaled : kLargest;
+  const float held = low > -kLargest ? low : -kLargest;
+  const float rounded =
+      kFormat == Float8::kE4M3 ? round_fraction<3, -6>(held) : round_fraction<2, -14>(held);
+  return magnitude_bits(x) < kInfinityBits ? rounded * scale : x;
+}
+
+}  // namespace hybrid_trainer::kernels

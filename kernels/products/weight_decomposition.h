@@ -1,0 +1,31 @@
+#pragma once
+
+#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/kernels/matmul.h"
+
+namespace hybrid_trainer::kernels {
+
+// Magnitudes and directions of a matrix's rows apart, in the rows of blocks (see DiagonalBlocks).
+// Source: Liu et al. 2024, "DoRA: weight-decomposed low-rank adaptation", section 4.
+
+/// norms[i] = ‖row i of x‖. x: (R, C) f32, norms: (R) f32.
+void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream);
+
+/// factors[o] = magnitude of its row / norms[o], 1 in rows of no block. magnitudes:
+/// (blocks.stacked_rows()) f32; factors, norms: (O) f32.
+void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Tensor& norms,
+                       const DiagonalBlocks& blocks, const Stream& stream);
+
+/// stacked (+)= wide / norms in the rows of blocks; norms may be undefined: 1. Shapes as above.
+void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
+                 const DiagonalBlocks& blocks, GradientMode mode, const Stream& stream);
+
+/// y = x·factors + bias + residual, column by column. x, y, residual: (N, O) f32 or bf16 of one
+/// dtype, y may be x or residual; factors, bias: (O) f32; bias, residual may be undefined.
+void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, const Tensor& bias,
+                   const Tensor& residual, const Stream& stream);
+
+/// y = x·z, element by element; any may alias. f32 or bf16, all of one dtype.
+void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
+
+}  // namespace hybrid_trainer::kernels

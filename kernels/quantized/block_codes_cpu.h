@@ -1,0 +1,141 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "hybrid_trainer/core/tensor.h"
+#include "kernels/quantized/weight_blocks.h"
+
+// What the products of weights in blocks have in common on all instruction sets. A chunk is 64 codes: of
+// two blocks, or a fourth of a superblock. Codes are multiplied without their sign, and what that adds is
+// taken off again: each of a chunk's 16 lanes is the sum of four products, an integer, and has a sum in
+// f32 of its own. So the bits depend on nothing but the numbers.
+
+namespace hybrid_trainer::kernels::cpu {
+
+constexpr std::int64_t kChunk = 64, kLanesOfChunk = 16;
+
+constexpr bool is_super(BlockFormat format) { return block_size(format).numbers == 256; }
+
+/// What is added to codes so that they have no sign.
+constexpr int offset_of(BlockFormat format) {
+  switch (format) {
+    case BlockFormat::kQ8_0:
+      return 128;
+    case BlockFormat::kQ4_0:
+      return 8;
+    case BlockFormat::kQ5_0:
+      return 16;
+    case BlockFormat::kQ6_K:
+      return 32;
+    case BlockFormat::kMXFP4:
+      return 12;
+    default:
+      return 0;
+  }
+}
+
+/// Whether a block has a least number beside its scale.
+constexpr bool has_least(BlockFormat format) {
+  return format == BlockFormat::kQ4_1 || format == BlockFormat::kQ5_1 ||
+         format == BlockFormat::kQ4_K || format == BlockFormat::kQ5_K;
+}
+
+/// Of a code of five bits those above the lowest four of it; and the codes themselves.
+constexpr std::int64_t bits_at(BlockFormat format) {
+  return format == BlockFormat::kQ5_0 ? 2 : format == BlockFormat::kQ5_1 ? 4 : -1;
+}
+constexpr std::int64_t codes_at(BlockFormat format) {
+  switch (format) {
+    case BlockFormat::kQ4_1:
+      return 4;
+    case BlockFormat::kQ5_0:
+      return 6;
+    case BlockFormat::kQ5_1:
+      return 8;
+    case BlockFormat::kQ4_K:
+      return 16;
+    case BlockFormat::kQ5_K:
+      return 48;
+    case BlockFormat::kQ6_K:
+      return 0;
+    case BlockFormat::kMXFP4:
+      return 1;
+    default:
+      return 2;
+  }
+}
+/// Of codes of four bits, two blocks' first halves come before their second ones.
+constexpr bool has_halves(BlockFormat format) {
+  return !is_super(format) && format != BlockFormat::kQ8_0;
+}
+
+/// What the codes of MXFP4 stand for, in halves, plus their offset.
+constexpr std::uint8_t kMicroCodes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                          12, 11, 10, 9,  8,  6,  4,  0};
+
+/// A row of x in 8 bits.
+struct RoundedRow {
+  const std::int8_t* codes;     // 64 of each chunk
+  const std::int32_t* offsets;  // 16 of each: what takes the offset off
+  const float* scales;  // four of each pair of blocks: scale, sum, scale, sum; one of a superblock
+  const std::int16_t* sums;  // of the codes of each 32 of a superblock
+};
+
+template <class T>
+T load_bits(const std::uint8_t* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+inline float half_at(const std::uint8_t* from) {
+  return static_cast<float>(load_bits<_Float16>(from));
+}
+
+/// Half of 2^(exponent − 127).
+inline float micro_scale(std::uint8_t exponent) {
+  return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
+}
+
+/// Eight scales and eight least numbers of a superblock, one a byte.
+struct SuperScales {
+  std::uint64_t scales, leasts;
+};
+inline SuperScales super_scales(const std::uint8_t* block) {
+  const auto a = load_bits<std::uint32_t>(block + 4), b = load_bits<std::uint32_t>(block + 8),
+             c = load_bits<std::uint32_t>(block + 12);
+  const std::uint32_t upper_scales = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030),
+                      upper_leasts = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
+  return {(a & 0x3F3F3F3F) | std::uint64_t{upper_scales} << 32,
+          (b & 0x3F3F3F3F) | std::uint64_t{upper_leasts} << 32};
+}
+
+template <BlockFormat kFormat>
+constexpr std::int64_t kBytes = block_size(kFormat).bytes;
+
+/// A row's last block where it has no second one beside it: that becomes zeros.
+template <BlockFormat kFormat>
+struct LastPair {
+  std::uint8_t bytes[2 * kBytes<kFormat>] = {};
+  explicit LastPair(const std::uint8_t* block) { std::memcpy(bytes, block, kBytes<kFormat>); }
+};
+
+/// Rows of x, rounded to 8 bits as weights of a format want them: in blocks of 32 with scale and sum in
+/// f16, or of 256 with an f32 scale. A block with a NaN or an infinity gets the scale NaN.
+class RoundedInputs {
+ public:
+  /// x: (N, inputs) f32 or bf16. Takes workspace, and on a simulated device does no more.
+  RoundedInputs(BlockFormat format, const Tensor& x, const Stream& stream);
+  BlockFormat format() const { return format_; }
+  const std::vector<RoundedRow>& rows() const { return rows_; }
+
+ private:
+  BlockFormat format_;
+  Tensor memory_;
+  std::vector<RoundedRow> rows_;
+};
+
+}  // namespace hybrid_trainer::kernels::cpu

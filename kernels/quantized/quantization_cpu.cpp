@@ -1,0 +1,88 @@
+#include "kernels/backend/backend.h"
+#include "kernels/backend/parallel.h"
+#include "kernels/backend/vector_math.h"
+#include "kernels/quantized/quantization.h"
+#include "kernels/quantized/quantized_block_cpu.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+namespace {
+
+template <QuantizationMap kMap>
+void quantize_by(const Tensor& codes, const Tensor& scales, const Tensor& x) {
+  std::uint8_t* const to = codes.data<std::uint8_t>();
+  float* const scale = scales.data<float>();
+  const float* const from = x.data<float>();
+  const InstructionSet set = instruction_set();
+  for_quantized_blocks(x.elements(), [=](std::int64_t block, std::int64_t at, int n) {
+    scale[block] = encode_block<kMap>(to + at, from + at, n, set);
+  });
+}
+
+template <QuantizationMap kMap>
+void dequantize_by(const Tensor& x, const Tensor& codes, const Tensor& scales) {
+  float* const to = x.data<float>();
+  const std::uint8_t* const from = codes.data<std::uint8_t>();
+  const float* const scale = scales.data<float>();
+  const InstructionSet set = instruction_set();
+  for_quantized_blocks(x.elements(), [=](std::int64_t block, std::int64_t at, int n) {
+    decode_block<kMap>(to + at, from + at, n, scale[block], set);
+  });
+}
+
+}  // namespace
+
+void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
+              const Stream&) {
+  if (map == QuantizationMap::kSigned)
+    return quantize_by<QuantizationMap::kSigned>(codes, scales, x);
+  quantize_by<QuantizationMap::kUnsigned>(codes, scales, x);
+}
+
+void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
+                const Stream&) {
+  if (map == QuantizationMap::kSigned)
+    return dequantize_by<QuantizationMap::kSigned>(x, codes, scales);
+  dequantize_by<QuantizationMap::kUnsigned>(x, codes, scales);
+}
+
+void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, const Stream&) {
+  const std::int64_t columns = values.size(1);
+  const std::int8_t* const codes = from.codes.data<std::int8_t>();
+  const float* const magnitudes = from.magnitudes.data<float>();
+  visit_real(values.dtype(), [&](auto real) {
+    auto* const to = values.data<decltype(real)>();
+    parallel_rows(values.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i)
+          store(to + i, static_cast<float>(codes[i]) * magnitudes[row] * (1.0f / 127));
+      }
+    });
+  });
+}
+
+void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& from,
+                              const Stream&) {
+  const std::uint8_t *const codes = from.codes.data<std::uint8_t>(), *const exponents =
+                                                                         from.exponents
+                                                                             .data<std::uint8_t>();
+  visit_real(values.dtype(), [&](auto real) {
+    auto* const to = values.data<decltype(real)>();
+    parallel_rows(values.elements() / kMicroScalingBlock, kMicroScalingBlock,
+                  [=](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t block = begin; block < end; ++block) {
+                      const float factor = micro_scaling_factor(exponents[block]);
+                      float value[16];
+                      for (std::size_t code = 0; code < 16; ++code)
+                        value[code] = kMicroScalingValues[code] * factor;
+                      const std::int64_t first = block * kMicroScalingBlock;
+                      for (std::int64_t i = first; i < first + kMicroScalingBlock; i += 2) {
+                        store(to + i, value[codes[i / 2] & 15]);
+                        store(to + i + 1, value[codes[i / 2] >> 4]);
+                      }
+                    }
+                  });
+  });
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

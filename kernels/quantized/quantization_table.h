@@ -1,0 +1,135 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/quantized/quantization.h"
+
+namespace hybrid_trainer::kernels {
+
+constexpr int kCodes = 256;
+constexpr int kDecades = 7;
+
+/// Bits of a map's tree, and the place of its 0 among all its values in ascending order.
+constexpr int tree_width(QuantizationMap map) { return map == QuantizationMap::kSigned ? 7 : 8; }
+constexpr int zero_place(QuantizationMap map) { return map == QuantizationMap::kSigned ? 127 : 0; }
+/// Trees have seven decades: the lowest bit pattern of a width is 1 << (width - 7).
+constexpr int tree_bits(QuantizationMap map, int steps_from_zero) {
+  return steps_from_zero + (1 << (tree_width(map) - kDecades)) - 1;
+}
+constexpr int code_of(QuantizationMap map, int place) {
+  return (place - zero_place(map)) & (kCodes - 1);
+}
+
+/// Dettmers' dynamic tree: `bits` of `width`, read as leading zeros, a one and a fraction of b
+/// bits, stands for 10^-zeros · (0.1 + 0.9 · (fraction + 1/2) / 2^b). This is where the interval of
+/// such bits begins: decades are cut into equal intervals, whose middles are their values; but the
+/// lowest decade's one value is chosen from half of it on.
+constexpr double tree_bound(unsigned int bits, int width) {
+  const int fraction_bits = std::bit_width(bits) - 1;
+  const double intervals = 1u << fraction_bits;
+  double bound = bits == 1 ? 0.275 : 0.1 + 0.9 * (bits - intervals) / intervals;
+  for (int zeros = width - 1 - fraction_bits; zeros > 0; --zeros) bound /= 10;
+  return bound;
+}
+
+/// A line for each decade, by the exponent, modulo 8, of what it is a function of.
+struct DecadeLines {
+  alignas(32) float slopes[kDecades + 1] = {};
+  alignas(32) float starts[kDecades + 1] = {};
+};
+
+/// The tree's values by f32 lines, of the steps from zero and this. The line left over leads from 0 to 1,
+/// at the last code; for the signed map to -1, since that code is the byte of -128.
+constexpr float value_shift(QuantizationMap map) {
+  return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
+}
+constexpr DecadeLines make_value_lines(QuantizationMap map) {
+  DecadeLines lines;
+  const auto set = [&](int exponent, double slope, double start) {
+    lines.slopes[(127 + exponent) & kDecades] = static_cast<float>(slope);
+    lines.starts[(127 + exponent) & kDecades] = static_cast<float>(start);
+  };
+  const double beyond = 0.5 - value_shift(map) + tree_bits(map, 0);
+  double power = 1;
+  for (int exponent = tree_width(map) - 1; exponent >= tree_width(map) - kDecades; --exponent) {
+    const double slope = power * 0.9 / (1 << exponent);
+    set(exponent, slope, beyond * slope - power * 0.8);
+    power /= 10;
+  }
+  if (map == QuantizationMap::kSigned)
+    set(kDecades, -1.0 / 128, 0.5 / 128);
+  else
+    set(0, 1.0 / 255, -1.0 / 255);
+  return lines;
+}
+/// A product of floats and a sum in double are exact here: one rounding, as in fused arithmetic.
+constexpr float value_of(const DecadeLines& lines, float along) {
+  const std::uint32_t decade = (std::bit_cast<std::uint32_t>(along) >> 23) & kDecades;
+  return static_cast<float>(static_cast<double>(lines.slopes[decade]) * along +
+                            static_cast<double>(lines.starts[decade]));
+}
+
+/// The values of a map's codes, and the bounds between them.
+struct QuantizationTable {
+  float values[kCodes] = {};      // of each code
+  float bounds[kCodes + 1] = {};  // place p holds what is in (bounds[p], bounds[p + 1]]
+};
+
+/// Signed: a sign and a tree of seven bits, with 1 for the unused pattern, -0. Unsigned: the sign
+/// bit becomes one more bit of fraction, and 1 follows the tree's last pattern.
+constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
+  QuantizationTable table;
+  const DecadeLines lines = make_value_lines(map);
+  for (int place = 0; place < kCodes; ++place) {
+    const int steps = place - zero_place(map);
+    const float size =
+        value_of(lines, static_cast<float>(steps < 0 ? -steps : steps) + value_shift(map));
+    table.values[code_of(map, place)] = steps < 0 ? -size : size;
+  }
+  table.values[code_of(map, kCodes - 1)] = 1;
+  for (int place = 1; place < kCodes - 1; ++place) {  // between the places before and at it
+    const int steps = place - zero_place(map);
+    const auto bits = static_cast<unsigned int>(tree_bits(map, steps > 0 ? steps : 1 - steps));
+    const auto bound = static_cast<float>(tree_bound(bits, tree_width(map)));
+    table.bounds[place] = steps > 0 ? bound : -bound;
+  }
+  table.bounds[kCodes - 1] = (table.values[code_of(map, kCodes - 2)] + 1) / 2;
+  if (map == QuantizationMap::kUnsigned) table.bounds[1] = 0;  // positive values stay positive
+  table.bounds[0] = -std::numeric_limits<float>::infinity();
+  table.bounds[kCodes] = std::numeric_limits<float>::infinity();
+  return table;
+}
+
+/// The tree's bits, as a real number, for a magnitude from 0 to 1. Each decade is a line, steeper
+/// than the one above it, so the result is the minimum over all lines.
+template <int kWidth, int kZeros = kDecades - 1>
+constexpr float bits_near(float magnitude) {
+  constexpr float kIntervals = 1 << (kWidth - 1 - kZeros);
+  constexpr float kSlope = [] {
+    double slope = static_cast<double>(kIntervals) / 0.9;
+    for (int zeros = kZeros; zeros > 0; --zeros) slope *= 10;
+    return static_cast<float>(slope);
+  }();
+  const float line = kSlope * magnitude + kIntervals * (8.0f / 9.0f);
+  if constexpr (kZeros == 0)
+    return line;
+  else {
+    const float above = bits_near<kWidth, kZeros - 1>(magnitude);
+    return line < above ? line : above;
+  }
+}
+
+/// The place of x in a block whose largest magnitude is `reach`, a normal number. Rounding errors
+/// do not matter, since the table's bounds decide.
+template <QuantizationMap kMap>
+constexpr int place_of(float x, float reach, float inverse_reach, const float* bounds) {
+  const float magnitude = (x < 0 ? -x : x) * inverse_reach;
+  const int steps = static_cast<int>(bits_near<tree_width(kMap)>(magnitude)) - tree_bits(kMap, 0);
+  const int guess = zero_place(kMap) + (x < 0 ? -steps : steps);
+  const int near = guess < 0 ? 0 : guess;  // at most one off
+  return near - 1 + (x > bounds[near] * reach) + (x > bounds[near + 1] * reach);
+}
+
+}  // namespace hybrid_trainer::kernels

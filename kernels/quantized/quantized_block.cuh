@@ -1,0 +1,159 @@
+// Quantisation blocks, one per warp: a lane holds 8 of the 256 elements, in packs of N;
+// neighbouring lanes read neighbouring packs.
+
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/backend/elements.cuh"
+#include "kernels/backend/reduce.cuh"
+#include "kernels/quantized/quantization_table.h"
+
+namespace hybrid_trainer::kernels::cuda {
+
+constexpr int kPerLane = kQuantizationBlock / kWarp;
+constexpr int kQuantizingThreads = 256;
+constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
+/// Enough for any device; with more, reading the tables would cost noticeable time.
+constexpr std::int64_t kMostQuantizingBlocks = 4096;
+
+namespace {
+__device__ const QuantizationTable kSignedTable = make_quantization_table(QuantizationMap::kSigned);
+__device__ const QuantizationTable kUnsignedTable =
+    make_quantization_table(QuantizationMap::kUnsigned);
+}  // namespace
+
+/// A map's table in the block's shared memory.
+template <QuantizationMap kMap>
+struct SharedTable {
+  const float* values;
+  const float* bounds;
+};
+
+/// All threads of the block must call it.
+template <QuantizationMap kMap>
+__device__ SharedTable<kMap> load_table() {
+  __shared__ float values[kCodes];
+  __shared__ float bounds[kCodes + 1];
+  const QuantizationTable& from = kMap == QuantizationMap::kSigned ? kSignedTable : kUnsignedTable;
+  for (int i = static_cast<int>(threadIdx.x); i <= kCodes; i += kQuantizingThreads) {
+    if (i < kCodes) values[i] = from.values[i];
+    bounds[i] = from.bounds[i];
+  }
+  __syncthreads();
+  return {values, bounds};
+}
+
+struct SharedTables {
+  SharedTable<QuantizationMap::kSigned> of_signed;
+  SharedTable<QuantizationMap::kUnsigned> of_unsigned;
+};
+
+/// Where the lane's pack number `pack` begins in the quantization block.
+template <int N>
+__device__ int pack_begin(int pack) {
+  return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
+}
+
+/// The lane's elements of a block of `count`, which is 256 for N > 1; 0 beyond.
+template <int N, class T>
+__device__ void load_lane(float (&to)[kPerLane], const T* from, int count) {
+  for (int pack = 0; pack < kPerLane / N; ++pack) {
+    const int at = pack_begin<N>(pack);
+    float part[N] = {};
+    if (N > 1 || at < count) load_pack(part, from + at);
+    for (int k = 0; k < N; ++k) to[pack * N + k] = part[k];
+  }
+}
+
+template <int N, class T>
+__device__ void store_lane(T* to, const float (&from)[kPerLane], int count) {
+  for (int pack = 0; pack < kPerLane / N; ++pack) {
+    const int at = pack_begin<N>(pack);
+    float part[N];
+    for (int k = 0; k < N; ++k) part[k] = from[pack * N + k];
+    if (N > 1 || at < count) store_pack(to + at, part);
+  }
+}
+
+template <int N, QuantizationMap kMap>
+__device__ void decode_lane(float (&to)[kPerLane], const std::uint8_t* codes, float scale,
+                            int count, const SharedTable<kMap>& table) {
+  for (int pack = 0; pack < kPerLane / N; ++pack) {
+    const int at = pack_begin<N>(pack);
+    Pack<std::uint8_t, N> part{};
+    if (N > 1 || at < count) part = *reinterpret_cast<const Pack<std::uint8_t, N>*>(codes + at);
+    for (int k = 0; k < N; ++k) to[pack * N + k] = table.values[part.values[k]] * scale;
+  }
+}
+
+/// The largest magnitude of the warp's elements: 0 where it is not a normal number, NaN where it is
+/// infinite or an element is NaN.
+__device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
+  constexpr unsigned int kInfinity = 0x7F800000u;
+  constexpr unsigned int kLeastNormal = 0x00800000u;
+  constexpr unsigned int kNan = 0x7FC00000u;
+  unsigned int largest = 0;
+  for (float value : x) {
+    const unsigned int bits = std::bit_cast<unsigned int>(value) & 0x7FFFFFFFu;
+    largest = bits > largest ? bits : largest;
+  }
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (largest >= kInfinity) return std::bit_cast<float>(kNan);
+  return largest < kLeastNormal ? 0.0f : std::bit_cast<float>(largest);
+}
+
+/// Writes the codes, all 0 where the scale is 0 or NaN, and the scale. All lanes must call it.
+template <int N, QuantizationMap kMap>
+__device__ void encode_lane(std::uint8_t* codes, float* scale_to, const float (&x)[kPerLane],
+                            int count, const SharedTable<kMap>& table) {
+  const float scale = scale_of_warp(x);
+  if (threadIdx.x % kWarp == 0) *scale_to = scale;
+  const bool coded = scale > 0.0f;
+  const float inverse = 1.0f / scale;
+  for (int pack = 0; pack < kPerLane / N; ++pack) {
+    const int at = pack_begin<N>(pack);
+    Pack<std::uint8_t, N> part{};
+    for (int k = 0; k < N && coded; ++k) {
+      const int place = place_of<kMap>(x[pack * N + k], scale, inverse, table.bounds);
+      part.values[k] = static_cast<std::uint8_t>(code_of(kMap, place));
+    }
+    if (N > 1 || at < count) *reinterpret_cast<Pack<std::uint8_t, N>*>(codes + at) = part;
+  }
+}
+
+template <class Body>
+__global__ void __launch_bounds__(kQuantizingThreads)
+    quantized_blocks_kernel(Body body, std::int64_t elements, bool packed) {
+  const SharedTables tables{load_table<QuantizationMap::kSigned>(),
+                            load_table<QuantizationMap::kUnsigned>()};
+  const std::int64_t blocks = quantization_blocks(elements);
+  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * kQuantizingWarps;
+  std::int64_t block =
+      static_cast<std::int64_t>(blockIdx.x) * kQuantizingWarps + threadIdx.x / kWarp;
+  for (; block < blocks; block += warps) {
+    const std::int64_t begin = block * kQuantizationBlock;
+    if (packed && begin + kQuantizationBlock <= elements) {
+      body.template at<kPackSize<float>>(block, begin, kQuantizationBlock, tables);
+    } else {
+      const std::int64_t rest = elements - begin;
+      const int count = static_cast<int>(rest < kQuantizationBlock ? rest : kQuantizationBlock);
+      body.template at<1>(block, begin, count, tables);
+    }
+  }
+}
+
+/// Enqueues body.at<N>(block, first element, elements of the block, tables), one warp per
+/// quantization block; with packs if all of `begins`, the arrays of the body, are aligned.
+template <class Body, class... Pointers>
+void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t elements,
+                          const Body& body, Pointers... begins) {
+  const std::int64_t wanted =
+      (quantization_blocks(elements) + kQuantizingWarps - 1) / kQuantizingWarps;
+  const Grid grid{.x = static_cast<unsigned int>(std::min(wanted, kMostQuantizingBlocks)),
+                  .threads = kQuantizingThreads};
+  launch(stream, name, quantized_blocks_kernel<Body>, grid, body, elements,
+         packs_aligned(begins...));
+}
+
+}  // namespace hybrid_trainer::kernels::cuda

@@ -1,0 +1,208 @@
+#pragma once
+
+#include <immintrin.h>
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "kernels/backend/parallel.h"
+#include "kernels/quantized/quantization_table.h"
+
+// Codes by arithmetic in registers, where looks into a table of 256 would take most of the time.
+// Results are those of the table, bit for bit. Vectors of eight also with AVX-512: a register of
+// eight holds one number for each decade, and is permuted by what tells the decade.
+
+namespace hybrid_trainer::kernels::cpu {
+
+constexpr int kEight = 8;
+constexpr int kThirtyTwo = 32;
+
+/// The values of eight codes times the scale.
+template <QuantizationMap kMap>
+[[gnu::target("arch=x86-64-v3")]] inline void decode_eight(float* x, const std::uint8_t* codes,
+                                                           float scale) {
+  static constexpr DecadeLines kLines = make_value_lines(kMap);
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes));
+  const __m256 sign_bit = _mm256_set1_ps(-0.0f), shift = _mm256_set1_ps(value_shift(kMap));
+  __m256 steps, size;
+  if constexpr (kMap == QuantizationMap::kSigned) {
+    steps = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));  // code 128 is -128
+    size = _mm256_andnot_ps(sign_bit, steps);
+  } else {
+    size = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+  }
+  const __m256 along = _mm256_add_ps(size, shift);
+  const __m256i decade = _mm256_srli_epi32(_mm256_castps_si256(along), 23);
+  __m256 value =
+      _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_load_ps(kLines.slopes), decade), along,
+                      _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.starts), decade));
+  if constexpr (kMap == QuantizationMap::kSigned)
+    value = _mm256_xor_ps(value, _mm256_and_ps(sign_bit, steps));
+  _mm256_storeu_ps(x, _mm256_mul_ps(value, _mm256_set1_ps(scale)));
+}
+
+constexpr int kFixedBits = 15;
+constexpr int kNear = 4;  // 2^-13; errors are below 2^-14
+
+/// By the decade that a magnitude is in, from the lowest on, and 7 for what is near 1: the line
+/// from magnitudes to places, times 2^15 and kNear above, and the last magnitude's bits.
+struct PlaceLines {
+  DecadeLines line;
+  alignas(32) std::int32_t ends[kDecades + 1] = {};
+};
+constexpr PlaceLines make_place_lines(QuantizationMap map) {
+  PlaceLines lines;
+  double power = 1;
+  const auto set = [&](int i, double slope, double start, double end) {
+    const double one = 1 << kFixedBits;
+    lines.line.slopes[i] = static_cast<float>(one * slope);
+    lines.line.starts[i] = static_cast<float>(one * (start - tree_bits(map, 0)) + kNear);
+    lines.ends[i] = std::bit_cast<std::int32_t>(static_cast<float>(end));
+  };
+  for (int i = kDecades - 1; i >= 0; --i, power /= 10) {
+    const double intervals = 1 << (tree_width(map) - kDecades + i);
+    const double slope = intervals / (0.9 * power), start = intervals * 8 / 9;
+    if (i == kDecades - 1) {  // 1 is from a quarter of an interval below on
+      set(i, slope, start, 1 - 0.45 / intervals);
+      set(i + 1, slope, start + 0.25, std::numeric_limits<float>::max());
+    } else if (intervals == 1) {  // one value, 0.55, from half of it on
+      set(i, 1 / (0.725 * power), 1 - 0.275 / 0.725, power);
+    } else {
+      set(i, slope, start, power);
+    }
+  }
+  return lines;
+}
+
+/// The places above 0 of eight magnitudes over the block's reach, times 2^15 and kNear above.
+template <QuantizationMap kMap>
+[[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
+                                                              float inverse_reach) {
+  static constexpr PlaceLines kLines = make_place_lines(kMap);
+  constexpr float kLeast = 2.2e-7f;  // below the first bound; its decade is guessed as the lowest
+  constexpr float kLog = 0.30103f / (1 << 23), kMagic = 3 << 22;
+  const __m256 size = _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)),
+                                    _mm256_set1_ps(kLeast));
+  const __m256i bits = _mm256_castps_si256(size);
+  // A float's bits are nearly its logarithm: the decade is the guess or, past its end, the next.
+  const __m256 guess =
+      _mm256_fmadd_ps(_mm256_cvtepi32_ps(bits), _mm256_set1_ps(kLog), _mm256_set1_ps(kMagic - 32));
+  const __m256i below = _mm256_castps_si256(guess);
+  const __m256i ends = _mm256_permutevar8x32_epi32(
+      _mm256_load_si256(reinterpret_cast<const __m256i*>(kLines.ends)), below);
+  const __m256i decade = _mm256_sub_epi32(below, _mm256_cmpgt_epi32(bits, ends));
+  return _mm256_cvttps_epi32(
+      _mm256_fmadd_ps(_mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.slopes), decade), size,
+                      _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.starts), decade)));
+}
+
+/// Writes 32 codes. True if one is so near a bound that rounding errors may have decided.
+template <QuantizationMap kMap>
+[[gnu::target("arch=x86-64-v3")]] inline bool encode_thirty_two(std::uint8_t* codes, const float* x,
+                                                                float inverse_reach) {
+  __m256i numbers[4], places[4];
+  __m256i least = _mm256_set1_epi32(1 << kFixedBits);
+  for (int i = 0; i < 4; ++i) {
+    const __m256 value = _mm256_loadu_ps(x + kEight * i);
+    numbers[i] = _mm256_castps_si256(value);
+    const __m256i at = fixed_places<kMap>(
+        kMap == QuantizationMap::kSigned ? _mm256_andnot_ps(_mm256_set1_ps(-0.0f), value) : value,
+        inverse_reach);
+    const __m256i part = _mm256_and_si256(at, _mm256_set1_epi32((1 << kFixedBits) - 1));
+    least = _mm256_min_epi32(least, part);
+    places[i] = _mm256_srli_epi32(at, kFixedBits);
+  }
+  const __m256i signs = _mm256_packs_epi16(_mm256_packs_epi32(numbers[0], numbers[1]),
+                                           _mm256_packs_epi32(numbers[2], numbers[3]));
+  __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(places[0], places[1]),
+                                      _mm256_packs_epi32(places[2], places[3]));
+  if constexpr (kMap == QuantizationMap::kSigned) {  // 128 stands for 1, and nothing for -1
+    const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), signs);
+    bytes = _mm256_min_epu8(bytes, _mm256_add_epi8(_mm256_set1_epi8(-128), negative));
+    bytes = _mm256_sub_epi8(_mm256_xor_si256(bytes, negative), negative);
+  } else {  // positive values stay positive
+    bytes = _mm256_and_si256(bytes, _mm256_cmpgt_epi8(signs, _mm256_setzero_si256()));
+  }
+  const __m256i in_order =
+      _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), in_order);
+  return _mm256_movemask_epi8(_mm256_cmpgt_epi32(_mm256_set1_epi32(2 * kNear), least)) != 0;
+}
+
+template <QuantizationMap kMap>
+inline constexpr QuantizationTable kTable = make_quantization_table(kMap);
+
+/// body(block, first element, elements of the block) for all blocks of so many elements.
+template <class Body>
+void for_quantized_blocks(std::int64_t elements, const Body& body) {
+  parallel_rows(quantization_blocks(elements), kQuantizationBlock,
+                [=](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t block = begin; block < end; ++block) {
+                    const std::int64_t at = block * kQuantizationBlock;
+                    const std::int64_t size = std::min(kQuantizationBlock, elements - at);
+                    body(block, at, static_cast<int>(size));
+                  }
+                });
+}
+
+/// The largest magnitude of n elements: 0 where it is not a normal number, NaN where it is infinite
+/// or an element is NaN.
+inline float scale_of(const float* x, int n) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
+  std::int32_t largest = 0;  // its bits: those of a NaN are above those of all numbers
+#pragma omp simd reduction(max : largest)
+  for (int i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
+  }
+  if (largest >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  const float scale = std::bit_cast<float>(largest);
+  return scale < kLeast ? 0.0f : scale;
+}
+
+/// The codes of n elements of a block whose scale is a normal number.
+template <QuantizationMap kMap>
+void encode(std::uint8_t* codes, const float* x, int n, float scale, float inverse) {
+  const float* const bounds = kTable<kMap>.bounds;
+#pragma omp simd
+  for (int i = 0; i < n; ++i) {
+    codes[i] =
+        static_cast<std::uint8_t>(code_of(kMap, place_of<kMap>(x[i], scale, inverse, bounds)));
+  }
+}
+
+/// Writes the codes of one block of n <= 256 elements, all 0 where its scale is 0 or NaN; returns
+/// the scale. `set`: instruction_set().
+template <QuantizationMap kMap>
+float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet set) {
+  const float scale = scale_of(x, n);
+  if (!(scale > 0)) {
+    std::fill_n(codes, n, std::uint8_t{0});
+    return scale;
+  }
+  const float inverse = 1 / scale;
+  int i = 0;
+  // With others the inverse or the least bounds are not normal numbers.
+  const bool has_normal_bounds = scale >= 1e-31f && scale <= 8e37f;
+  if (set != InstructionSet::kBaseline && has_normal_bounds) {
+    for (; i + kThirtyTwo <= n; i += kThirtyTwo) {
+      if (encode_thirty_two<kMap>(codes + i, x + i, inverse)) [[unlikely]]
+        encode<kMap>(codes + i, x + i, kThirtyTwo, scale, inverse);
+    }
+  }
+  encode<kMap>(codes + i, x + i, n - i, scale, inverse);
+  return scale;
+}
+
+template <QuantizationMap kMap>
+void decode_block(float* x, const std::uint8_t* codes, int n, float scale, InstructionSet set) {
+  const float* const values = kTable<kMap>.values;
+  int i = 0;
+  if (set != InstructionSet::kBaseline) {
+    for (; i + kEight <= n; i += kEight) decode_eight<kMap>(x + i, codes + i, scale);
+  }
+#pragma omp simd
+  for (int k = i; k < n; ++k) x[k] = values[codes[k]] * scale;
+}
+
+}  // namespace hybrid_trainer::kernels::cpu

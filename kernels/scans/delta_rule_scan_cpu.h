@@ -1,0 +1,382 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "hybrid_trainer/kernels/scans.h"
+#include "kernels/backend/backend.h"
+#include "kernels/backend/parallel.h"
+#include "kernels/backend/vector_math.h"
+#include "kernels/products/product_cpu.h"
+
+namespace hybrid_trainer::kernels::cpu {
+
+/// Tokens of a scan that are computed together.
+inline constexpr std::int64_t kDeltaChunk = 64;
+/// A decay e^x below this exponent is 0: f32 ends there.
+inline constexpr float kLeastExponent = -87.3f;
+
+/// e^log for log <= 0, 0 where f32 has no room for it.
+inline float decay_of_log(double log) {
+  return log < static_cast<double>(kLeastExponent) ? 0.0f : exponential(static_cast<float>(log));
+}
+
+/// What is left of a state from one token of a chunk to another. Sums of logarithms are in double,
+/// and no decay is a quotient of two, so that none overflows and strong ones take no digits from
+/// their neighbours.
+struct ChunkDecay {
+  std::int64_t rows = 0;
+  double sums[kDeltaChunk];  // c_i = Σ_{j ≤ i} of the logarithms
+  std::int32_t
+      begins[kDeltaChunk];        // the row at which what row i knows begins; -1: before the chunk
+  float from_start[kDeltaChunk];  // e^{c_i}: what row i has of the state before the chunk
+  float to_end[kDeltaChunk];      // e^{c_last − c_j}: what the state after the chunk has of row j
+  float whole() const { return from_start[rows - 1]; }
+  /// Whether the row begins with no state: a document begins, or the decay leaves nothing.
+  bool resets(std::int64_t row) const { return begins[row] == row; }
+  /// The first row that row i knows.
+  std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }
+
+  /// logs: of the decay before each of `count` rows joins. positions: those of the rows, or null.
+  void read(const float* logs, const std::int32_t* positions, std::int64_t count) {
+    rows = count;
+    double sum = 0;
+    std::int32_t begin = -1;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const bool is_reset = logs[i] < kLeastExponent || (positions != nullptr && positions[i] == 0);
+      if (is_reset) begin = static_cast<std::int32_t>(i);
+      sum += is_reset ? 0.0 : static_cast<double>(logs[i]);
+      sums[i] = sum;
+      begins[i] = begin;
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      from_start[i] = begins[i] < 0 ? decay_of_log(sums[i]) : 0.0f;
+      to_end[i] = begins[i] == begin ? decay_of_log(sum - sums[i]) : 0.0f;
+    }
+  }
+
+  /// weights (rows, rows): e^{c_i − c_j} for the rows j up to i that row i knows, else 0.
+  void write_between(float* weights) const {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      float* const row = weights + i * rows;
+      std::fill(row, row + rows, 0.0f);
+      const double sum = sums[i];
+#pragma omp simd
+      for (std::int64_t j = first(i); j <= i; ++j) row[j] = decay_of_log(sum - sums[j]);
+    }
+  }
+};
+
+/// C (m, n) = or += a product over k of contiguous arrays.
+struct ChunkProduct {
+  std::int64_t m, n, k;
+  bool accumulate = false;
+};
+
+/// C (+)= A·B. A (m, k), B (k, n).
+inline void multiply(float* c, const float* a, const float* b, const ChunkProduct& product) {
+  const auto [m, n, k, accumulate] = product;
+  multiply({.m = m,
+            .n = n,
+            .k = k,
+            .a = a,
+            .stride_a = k,
+            .b = b,
+            .stride_b = n,
+            .c = c,
+            .stride_c = n,
+            .accumulate = accumulate});
+}
+
+/// C (+)= Aᵀ·B. A (k, m), B (k, n).
+inline void multiply_transposed(float* c, const float* a, const float* b,
+                                const ChunkProduct& product) {
+  const auto [m, n, k, accumulate] = product;
+  multiply({.transpose_a = Transpose::kYes,
+            .m = m,
+            .n = n,
+            .k = k,
+            .a = a,
+            .stride_a = m,
+            .b = b,
+            .stride_b = n,
+            .c = c,
+            .stride_c = n,
+            .accumulate = accumulate});
+}
+
+/// C (+)= A·Bᵀ. A (m, k), B (n, k).
+inline void multiply_by_transposed(float* c, const float* a, const float* b,
+                                   const ChunkProduct& product) {
+  const auto [m, n, k, accumulate] = product;
+  multiply({.transpose_b = Transpose::kYes,
+            .m = m,
+            .n = n,
+            .k = k,
+            .a = a,
+            .stride_a = k,
+            .b = b,
+            .stride_b = k,
+            .c = c,
+            .stride_c = n,
+            .accumulate = accumulate});
+}
+
+/// Sizes of a scan and where a head's numbers are. An item is a head of keys of a sequence; its
+/// members are the heads of values that share it.
+struct DeltaRuleSizes {
+  DeltaRuleSizes(const DeltaRuleInput& input, const DeltaRuleSpec& spec)
+      : batch(input.qkv.size(0)),
+        length(input.qkv.size(1)),
+        key_heads(spec.key_heads),
+        value_heads(spec.value_heads),
+        group(spec.value_heads / spec.key_heads),
+        key_size(spec.key_size),
+        value_size(spec.value_size),
+        stride(spec.columns()),
+        gate_stride(input.gates.size(2)) {}
+  std::int64_t items() const { return batch * key_heads; }
+  std::int64_t chunks() const { return (length + kDeltaChunk - 1) / kDeltaChunk; }
+  std::int64_t state() const { return key_size * value_size; }
+  std::int64_t row(std::int64_t item, std::int64_t t) const {
+    return item / key_heads * length + t;
+  }
+  std::int64_t value_head(std::int64_t item, std::int64_t member) const {
+    return item % key_heads * group + member;
+  }
+  std::int64_t queries_at(std::int64_t item, std::int64_t t) const {
+    return row(item, t) * stride + item % key_heads * key_size;
+  }
+  std::int64_t keys_at(std::int64_t item, std::int64_t t) const {
+    return queries_at(item, t) + key_heads * key_size;
+  }
+  std::int64_t values_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
+    return row(item, t) * stride + 2 * key_heads * key_size + value_head(item, member) * value_size;
+  }
+  /// Of b_t; a_t is value_heads further.
+  std::int64_t gates_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
+    return row(item, t) * gate_stride + gate_stride - 2 * value_heads + value_head(item, member);
+  }
+  std::int64_t output_stride() const { return value_heads * value_size; }
+  std::int64_t outputs_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
+    return row(item, t) * output_stride() + value_head(item, member) * value_size;
+  }
+
+  std::int64_t batch, length, key_heads, value_heads, group, key_size, value_size;
+  std::int64_t stride, gate_stride;  // of the rows of qkv and gates
+};
+
+template <class T>
+struct DeltaRuleArrays {
+  DeltaRuleArrays(const DeltaRuleInput& input)
+      : qkv(input.qkv.data<T>()),
+        gates(input.gates.data<T>()),
+        log_rate(input.log_rate.data<float>()),
+        step_bias(input.step_bias.data<float>()),
+        first_state(input.first_state ? input.first_state.data<float>() : nullptr),
+        positions(input.positions ? input.positions.data<std::int32_t>() : nullptr) {}
+  const T *qkv, *gates;
+  const float *log_rate, *step_bias, *first_state;
+  const std::int32_t* positions;
+};
+
+/// β and g of a token, what is left of them, and dg/da.
+struct DeltaRuleGate {
+  float beta, not_beta, log_decay, slope;
+};
+inline DeltaRuleGate delta_rule_gate(float b, float a, float log_rate, float step_bias) {
+  const float rate = std::exp(log_rate);
+  const float x = a + step_bias;
+  const float softplus = (x > 0.0f ? x : 0.0f) + std::log1p(exponential(-std::fabs(x)));
+  return {sigmoid(b), sigmoid(-b), -rate * softplus, -rate * sigmoid(x)};
+}
+
+/// to = x/√(|x|² + 1e-6)·scale; returns the factor without the scale.
+template <class T>
+inline float normalize_row(float* to, const T* x, std::int64_t size, float scale) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < size; ++i) sum += load(x + i) * load(x + i);
+  const float inverse = 1.0f / std::sqrt(sum + 1e-6f);
+#pragma omp simd
+  for (std::int64_t i = 0; i < size; ++i) to[i] = load(x + i) * inverse * scale;
+  return inverse;
+}
+
+inline float query_scale(std::int64_t key_size) {
+  return 1.0f / std::sqrt(static_cast<float>(key_size));
+}
+
+/// Scratch of one chunk. Where n tokens are fewer than kDeltaChunk, n stands in its place: arrays are
+/// contiguous.
+struct DeltaRuleScratch {
+  DeltaRuleScratch(ScratchCutter& cutter, const DeltaRuleSizes& sizes) {
+    keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
+    norms = cutter.take<float>(2 * kDeltaChunk);
+    scores = cutter.take<float>(2 * kDeltaChunk * kDeltaChunk);
+    weights = cutter.take<float>(kDeltaChunk * kDeltaChunk);
+    matrix = cutter.take<float>(kDeltaChunk * kDeltaChunk);
+    reads = cutter.take<float>(2 * kDeltaChunk * sizes.value_size);
+    scaled = cutter.take<float>(kDeltaChunk * sizes.value_size);
+  }
+  float* keys;     // (2, kDeltaChunk, key_size): keys, then queries, normalised
+  float* norms;    // (2, kDeltaChunk): the factors that normalise them
+  float* scores;   // (2, kDeltaChunk, kDeltaChunk): of keys and queries with keys
+  float* weights;  // (kDeltaChunk, kDeltaChunk): L, the decay from one token to another
+  float* matrix;   // (kDeltaChunk, kDeltaChunk): M below its diagonal
+  float* reads;    // (2, kDeltaChunk, value_size): what keys and queries read from the state
+  float* scaled;   // (kDeltaChunk, value_size)
+};
+
+/// A chunk of an item and one of its members at a time. With S the state before, N = K·S and
+/// R = β∘(V − e^c∘N), δ solves M·δ = R, M = I + strictly lower part of (β∘K·Kᵀ∘L); then
+///   y = e^c∘(Q·S) + (Q·Kᵀ∘L)·δ,  S' = e^{c_last}·S + Kᵀ·(e^{c_last − c}∘δ).
+template <class T>
+class DeltaRuleChunk {
+ public:
+  DeltaRuleChunk(const DeltaRuleSizes& sizes, const DeltaRuleArrays<T>& arrays,
+                 const DeltaRuleScratch& scratch, std::int64_t item)
+      : sizes_(sizes), arrays_(arrays), scratch_(scratch), item_(item) {}
+
+  std::int64_t first() const { return first_; }
+  std::int64_t rows() const { return rows_; }
+  const ChunkDecay& decay() const { return decay_; }
+  const DeltaRuleGate& gate(std::int64_t row) const { return gates_[row]; }
+  const DeltaRuleScratch& scratch() const { return scratch_; }
+  const float* queries() const { return scratch_.keys + rows_ * sizes_.key_size; }
+  const float* query_scores() const { return scratch_.scores + rows_ * rows_; }
+
+  /// Keys, normalised, and their scores; queries too where they are wanted.
+  void read_keys(std::int64_t chunk, bool with_queries) {
+    first_ = chunk * kDeltaChunk;
+    rows_ = std::min(kDeltaChunk, sizes_.length - first_);
+    const std::int64_t size = sizes_.key_size, keys = sizes_.keys_at(item_, first_);
+    read_rows(0, arrays_.qkv + keys, 1.0f);
+    if (with_queries)
+      read_rows(rows_, arrays_.qkv + sizes_.queries_at(item_, first_), query_scale(size));
+    multiply_by_transposed(scratch_.scores, scratch_.keys, scratch_.keys,
+                           {with_queries ? 2 * rows_ : rows_, rows_, size});
+  }
+
+  /// The gates of a member, and L.
+  void read_gates(std::int64_t member) {
+    member_ = member;
+    const std::int64_t head = sizes_.value_head(item_, member);
+    float logs[kDeltaChunk];
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      const T* const at = arrays_.gates + sizes_.gates_at(item_, member, first_ + i);
+      gates_[i] = delta_rule_gate(load(at), load(at + sizes_.value_heads), arrays_.log_rate[head],
+                                  arrays_.step_bias[head]);
+      logs[i] = gates_[i].log_decay;
+    }
+    const std::int32_t* const positions =
+        arrays_.positions ? arrays_.positions + sizes_.row(item_, first_) : nullptr;
+    decay_.read(logs, positions, rows_);
+    decay_.write_between(scratch_.weights);
+  }
+
+  /// inverse (n, n) = M⁻¹ by substitution, a block of columns after the other, so that sums stay in
+  /// registers.
+  void invert(float* inverse) const {
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      const float *const scores = scratch_.scores + i * rows_, *const weights =
+                                                                   scratch_.weights + i * rows_;
+      float* const row = scratch_.matrix + i * rows_;
+      const float beta = gates_[i].beta;
+#pragma omp simd
+      for (std::int64_t j = 0; j < i; ++j) row[j] = beta * scores[j] * weights[j];
+    }
+    std::fill_n(inverse, rows_ * rows_, 0.0f);
+    for (std::int64_t begin = 0; begin < rows_; begin += kLanes) invert_columns(inverse, begin);
+  }
+
+  /// deltas (n, value_size) = δ for the state before; what queries read only where it is wanted.
+  void solve(float* deltas, const float* inverse, const float* state, bool for_queries) const {
+    const std::int64_t size = sizes_.value_size;
+    multiply(scratch_.reads, scratch_.keys, state,
+             {for_queries ? 2 * rows_ : rows_, size, sizes_.key_size});
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      float* const right = scratch_.reads + i * size;
+      const T* const value = arrays_.qkv + sizes_.values_at(item_, member_, first_ + i);
+      const float beta = gates_[i].beta, kept = decay_.from_start[i];
+#pragma omp simd
+      for (std::int64_t v = 0; v < size; ++v) right[v] = beta * (load(value + v) - kept * right[v]);
+    }
+    multiply(deltas, inverse, scratch_.reads, {rows_, size, rows_});
+  }
+
+  /// outputs (n, n): Q·Kᵀ∘L.
+  void weigh_queries(float* outputs) const {
+    const float* const scores = query_scores();
+#pragma omp simd
+    for (std::int64_t i = 0; i < rows_ * rows_; ++i) outputs[i] = scores[i] * scratch_.weights[i];
+  }
+
+  /// scratch.scaled = e^{c_last − c}∘δ.
+  void scale_to_end(const float* deltas) const {
+    const std::int64_t size = sizes_.value_size;
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      const float factor = decay_.to_end[i];
+#pragma omp simd
+      for (std::int64_t v = 0; v < size; ++v)
+        scratch_.scaled[i * size + v] = factor * deltas[i * size + v];
+    }
+  }
+
+  /// to = the state after the chunk; `to` may be `from`.
+  void advance(float* to, const float* from, const float* deltas) const {
+    scale_to_end(deltas);
+    scale_state(to, from);
+    multiply_transposed(to, scratch_.keys, scratch_.scaled,
+                        {sizes_.key_size, sizes_.value_size, rows_, true});
+  }
+
+  /// to = e^{c_last}·from.
+  void scale_state(float* to, const float* from) const {
+    const float kept = decay_.whole();
+#pragma omp simd
+    for (std::int64_t i = 0; i < sizes_.state(); ++i) to[i] = kept * from[i];
+  }
+
+ private:
+  /// scratch.keys from row `to` on.
+  void read_rows(std::int64_t to, const T* from, float scale) const {
+    const std::int64_t size = sizes_.key_size;
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      scratch_.norms[to + i] =
+          normalize_row(scratch_.keys + (to + i) * size, from + i * sizes_.stride, size, scale);
+    }
+  }
+
+  /// Columns [begin, begin + kLanes) of M⁻¹: row i = e_i − Σ_{j < i} M_ij·(row j).
+  void invert_columns(float* inverse, std::int64_t begin) const {
+    typedef float Lanes [[gnu::vector_size(4 * kLanes)]];
+    Lanes columns[kDeltaChunk];
+    const auto bytes = static_cast<std::size_t>(std::min(kLanes, rows_ - begin)) * sizeof(float);
+    for (std::int64_t i = begin; i < rows_; ++i) {
+      const float* const row = scratch_.matrix + i * rows_;
+      Lanes even{}, odd{};
+      if (i < begin + kLanes) even[i - begin] = 1.0f;
+      std::int64_t j = std::max(begin, decay_.first(i));
+      for (; j + 1 < i; j += 2) {
+        even -= row[j] * columns[j];
+        odd -= row[j + 1] * columns[j + 1];
+      }
+      if (j < i) even -= row[j] * columns[j];
+      columns[i] = even + odd;
+      std::memcpy(inverse + i * rows_ + begin, &columns[i], bytes);
+    }
+  }
+
+  static constexpr std::int64_t kLanes = 16;
+  const DeltaRuleSizes& sizes_;
+  const DeltaRuleArrays<T>& arrays_;
+  const DeltaRuleScratch& scratch_;
+  std::int64_t item_, member_ = 0, first_ = 0, rows_ = 0;
+  ChunkDecay decay_;
+  DeltaRuleGate gates_[kDeltaChunk];
+};
+
+}  // namespace hybrid_trainer::kernels::cpu

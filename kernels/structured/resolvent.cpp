@@ -1,0 +1,80 @@
+#include "hybrid_trainer/kernels/structured.h"
+#include "kernels/backend/dispatch.h"
+
+namespace hybrid_trainer::kernels {
+
+namespace cpu {
+decltype(kernels::resolvent_forward) resolvent_forward;
+decltype(kernels::resolvent_backward) resolvent_backward;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::resolvent_forward) resolvent_forward;
+decltype(kernels::resolvent_backward) resolvent_backward;
+}  // namespace cuda
+
+namespace {
+
+Shape off_diagonal_of(const Tensor& g) {
+  return {std::max<std::int64_t>(g.size(1) - 1, 0), g.size(2) / 2};
+}
+
+/// Checks both or neither of two tensors.
+void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const NamedTensor& below,
+                         const Tensor& g, DType real) {
+  if (above.tensor.defined() != below.tensor.defined())
+    throw Error(ExitCode::kInternal, concat(call.kernel, ": got one of ", above.name, " and ",
+                                            below.name, "; want both or neither"));
+  if (!above.tensor) return;
+  check_shape(call, above, off_diagonal_of(g), real);
+  check_shape(call, below, off_diagonal_of(g), real);
+}
+
+/// Returns the dtype of sums.
+DType check_resolvent(const KernelCall& call, const NamedTensor& result,
+                      const ResolventInput& input, const ResolventSpec& spec) {
+  const Tensor& g = result.tensor;
+  const Tensor& values = input.values;
+  check_rank(call, {"values", values}, 3);
+  if (values.dtype() != DType::kF64) check_real(call, {"values", values});
+  check_rank(call, result, 3);
+  check_shape(call, result, {values.size(0), values.size(1), g.size(2) / 2 * 2}, values.dtype());
+  if (input.first < 0 || input.first + g.size(2) / 2 > values.size(2))
+    throw ShapeMismatch(concat(call.kernel, ": v is columns [", input.first, ", ",
+                               input.first + g.size(2) / 2, ") of ", values.size(2)));
+  const DType real = values.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  check_off_diagonals(call, {"above", input.above}, {"below", input.below}, g, real);
+  if (input.positions)
+    check_shape(call, {"positions", input.positions}, {values.size(0), values.size(1)},
+                DType::kI32);
+  if (!(spec.z.imag() != 0))
+    throw Error(ExitCode::kConfig,
+                concat(call.kernel, ": z = ", spec.z.real(), " + ", spec.z.imag(),
+                       "i has no imaginary part, and T − z·I may be singular; want one that is not "
+                       "0, such as z = 1i"));
+  return real;
+}
+
+}  // namespace
+
+void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
+                       const Stream& stream) {
+  const KernelCall call{"resolvent_forward", stream};
+  check_resolvent(call, {"g", g}, input, spec);
+  dispatch_with_workspace<cpu::resolvent_forward, cuda::resolvent_forward>(call, Work::kElementwise,
+                                                                           g, input, spec);
+}
+
+void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
+                        const ResolventInput& input, const ResolventSpec& spec,
+                        const Stream& stream) {
+  const KernelCall call{"resolvent_backward", stream};
+  const DType real = check_resolvent(call, {"dg", dg}, input, spec);
+  check_off_diagonals(call, {"dabove", gradients.above}, {"dbelow", gradients.below}, dg, real);
+  if (gradients.values)
+    check_alike(call, {{"values", input.values}, {"dvalues", gradients.values}});
+  if (gradients.z) check_shape(call, {"dz", gradients.z}, {2}, real);
+  dispatch_with_workspace<cpu::resolvent_backward, cuda::resolvent_backward>(
+      call, Work::kElementwise, gradients, dg, input, spec);
+}
+
+}  // namespace hybrid_trainer::kernels

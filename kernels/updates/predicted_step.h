@@ -1,0 +1,121 @@
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/updates/predicted_update.h"
+#include "kernels/updates/update_step.h"
+
+namespace hybrid_trainer::kernels {
+
+// Predictions of updates on every backend: what is passed by value to kernels, and constexpr
+// functions, which also compile as device code.
+
+/// The gradients in flight; null where there is none.
+struct InFlight {
+  explicit InFlight(std::span<const GradientInFlight> gradients) {
+    for (const GradientInFlight& one : gradients) {
+      gradient[count] = one.gradient.data<float>();
+      rows[count] = static_cast<const float*>(one.rows.raw());
+      columns[count] = static_cast<const float*>(one.columns.raw());
+      scale[count++] = one.scale;
+    }
+  }
+  const float* gradient[kMostInFlight] = {};
+  const float* rows[kMostInFlight] = {};
+  const float* columns[kMostInFlight] = {};
+  float scale[kMostInFlight] = {};
+  int count = 0;
+};
+
+/// Where the momentum begins; null where it is not kept so.
+struct MomentumStart {
+  explicit MomentumStart(const StartingMomentum& m)
+      : scales(static_cast<const float*>(m.scales.raw())) {
+    if (!m.values) return;
+    if (m.values.dtype() == DType::kU8) {
+      codes = m.values.data<std::uint8_t>();
+    } else {
+      values = m.values.data<float>();
+    }
+  }
+  const float* values = nullptr;
+  const std::uint8_t* codes = nullptr;
+  const float* scales;
+};
+
+/// The steps that gradients in flight will make, each an AdamWStep or a LionStep.
+template <class Step, class Settings>
+struct PredictedSteps : InFlight {
+  PredictedSteps(std::span<const GradientInFlight> gradients, Settings settings, bool decays_base)
+      : InFlight(gradients) {
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      settings.learning_rate = gradients[i].learning_rate;
+      settings.gradient_scale = gradients[i].scale;
+      if constexpr (requires { settings.step; }) ++settings.step;
+      step[i] = Step(settings);
+      if (decays_base) base_kept *= step[i].kept;
+    }
+  }
+  Step step[kMostInFlight];
+  float base_kept = 1;
+};
+using PredictedAdamW = PredictedSteps<AdamWStep, AdamWSettings>;
+using PredictedLion = PredictedSteps<LionStep, LionSettings>;
+
+/// An AdamWStep that takes the given square in place of the gradient's own.
+constexpr float step_with_square(const AdamWStep& step, float weight, float gradient, float square,
+                                 float& m, float& v) {
+  m = step.beta1 * m + (1.0f - step.beta1) * (gradient * step.gradient_scale);
+  v = step.beta2 * v + (1.0f - step.beta2) * square;
+  return weight * step.kept + step.factors.change(m, v);
+}
+
+/// What rows_r·columns_c is multiplied by; `sum`: of n rows.
+constexpr float inverse_mean(double sum, std::int64_t n) {
+  return 1.0f / (static_cast<float>(sum / static_cast<double>(n)) + 1e-30f);
+}
+
+/// Nesterov's momentum of one element over the gradients in flight.
+struct InFlightMomentum {
+  /// G_i from d_(i−1), which becomes d_i.
+  constexpr float operator()(float& d, float scaled) const {
+    d = momentum * d + scaled;
+    return scaled + momentum * d;
+  }
+  float momentum;
+};
+
+/// predicted_muon as a sum of the gradients themselves.
+struct PredictedMuon : InFlight {
+  PredictedMuon(const Tensor& base, std::span<const GradientInFlight> gradients, float momentum,
+                float update_scale, float weight_decay)
+      : InFlight(gradients),
+        momentum(momentum),
+        least_side(static_cast<double>(std::min(base.size(0), base.size(1)))) {
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      rate[i] = gradients[i].learning_rate * update_scale;
+      kept[i] = 1.0f - gradients[i].learning_rate * weight_decay;
+      aged[i] = std::pow(static_cast<double>(momentum), 2.0 * static_cast<double>(i + 2));
+    }
+  }
+  /// factors: of each gradient, c_j + β·Σ_{i>=j} β^(i−j)·c_i times its scale, c_i being G_i's.
+  constexpr void find_factors(float* factors, double momentum_squares,
+                              const double* squares) const {
+    double later_kept = 1, through_momentum = 0;
+    for (int i = count - 1; i >= 0; --i) {
+      const double square = momentum_squares * aged[i] + squares[i];
+      const double factor =
+          square == 0 ? 0 : -rate[i] * later_kept / std::sqrt(square / least_side);
+      through_momentum = factor + momentum * through_momentum;
+      factors[i] = static_cast<float>((factor + momentum * through_momentum) * scale[i]);
+      later_kept *= kept[i];
+    }
+  }
+  double momentum;
+  double least_side;
+  double rate[kMostInFlight] = {};
+  double kept[kMostInFlight] = {};
+  double aged[kMostInFlight] = {};  // share of the momentum's square that is left
+};
+
+}  // namespace hybrid_trainer::kernels

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "hybrid_trainer/core/dtype.h"
+#include "kernels/updates/optimizer_update.h"
+
+namespace hybrid_trainer::kernels {
+
+// The same bits on every backend: constexpr functions also compile as device code.
+
+/// 32 random bits for an element of a tensor, by a key for tensor and step: an integer hash without
+/// state.
+constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
+  std::uint32_t x = static_cast<std::uint32_t>(element) ^ key;
+  x = (x ^ (x >> 16)) * 0x7FEB352Du;
+  x = (x ^ (x >> 15)) * 0x846CA68Bu;
+  return x ^ (x >> 16);
+}
+
+/// x in bf16, rounded up as often as it is far from the number below, so that sums of many small
+/// changes keep their mean; infinities and NaNs stay what they are. `random`: 16 bits. Source:
+/// Zamirai et al. 2020, "Revisiting BFloat16 training".
+constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t special = x != x ? bits | 0x00400000u : bits;
+  const bool is_finite = (bits & 0x7F800000u) != 0x7F800000u;
+  const std::uint32_t rounded = is_finite ? bits + (random & 0xFFFFu) : special;
+  return BFloat16{static_cast<std::uint16_t>(rounded >> 16)};
+}
+
+/// A moment as it is kept: as it is in f32, rounded in bf16.
+constexpr void store_moment(float* to, float x, std::uint32_t) { *to = x; }
+constexpr void store_moment(BFloat16* to, float x, std::uint32_t random) {
+  *to = round_stochastically(x, random);
+}
+
+// Of Adafactor, on every backend: constexpr functions also compile as device code.
+
+/// g² + ε1, which keeps second moments above 0.
+constexpr float squared(float gradient) { return gradient * gradient + 1e-30f; }
+
+/// The learning rate of an update whose mean square is given, lowered so far that the root mean
+/// square is 1 at most.
+constexpr float clipped_rate(float learning_rate, double mean_square) {
+  const float size = static_cast<float>(std::sqrt(mean_square));
+  return size > 1.0f ? learning_rate / size : learning_rate;
+}
+
+// The same step on every backend: constexpr functions also compile as device code.
+
+/// a·b + c, on CUDA with one rounding: left to itself the compiler fuses one of two products in one
+/// kernel and the other one in the next, and where a weight is updated would change its bits.
+constexpr float multiply_add(float a, float b, float c) {
+#ifdef __CUDA_ARCH__
+  return __fmaf_rn(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// What Adam's two bias corrections amount to in one step.
+struct AdamFactors {
+  explicit AdamFactors(const AdamWSettings& s)
+      : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
+        variance_scale(static_cast<float>(1.0 / correction(s.beta2, s.step))),
+        epsilon(s.epsilon) {}
+  static double correction(double beta, std::int64_t step) {
+    return 1.0 - std::pow(beta, static_cast<double>(step));
+  }
+  constexpr float change(float m, float v) const {
+    return -step_size * m / (std::sqrt(v * variance_scale) + epsilon);
+  }
+  float step_size;
+  float variance_scale;
+  float epsilon;
+};
+
+/// One AdamW step of one weight.
+struct AdamWStep {
+  explicit AdamWStep(const AdamWSettings& s = {})
+      : factors(s),
+        beta1(s.beta1),
+        beta2(s.beta2),
+        gradient_scale(s.gradient_scale),
+        kept(1.0f - s.learning_rate * s.weight_decay) {}
+  /// Returns the new weight and updates the moments m and v with the gradient.
+  constexpr float operator()(float weight, float gradient, float& m, float& v) const {
+    const float scaled = gradient * gradient_scale;
+    const float mean = multiply_add(beta1, m, (1.0f - beta1) * scaled);
+    const float square = multiply_add(beta2, v, (1.0f - beta2) * scaled * scaled);
+    m = mean;
+    v = square;
+    return multiply_add(weight, kept, factors.change(mean, square));
+  }
+  AdamFactors factors;
+  float beta1;
+  float beta2;
+  float gradient_scale;
+  float kept;  // share of the weight left by its decay
+};
+
+/// One Lion step of one weight.
+struct LionStep {
+  explicit LionStep(const LionSettings& settings = {})
+      : s(settings), kept(1.0f - s.learning_rate * s.weight_decay) {}
+  static constexpr float sign(float x) {
+    return static_cast<float>(x > 0) - static_cast<float>(x < 0);
+  }
+  /// Returns the new weight and updates the momentum m with the gradient.
+  constexpr float operator()(float weight, float gradient, float& m) const {
+    const float last = m, scaled = gradient * s.gradient_scale;
+    m = multiply_add(s.beta2, last, (1.0f - s.beta2) * scaled);
+    const float ahead = multiply_add(s.beta1, last, (1.0f - s.beta1) * scaled);
+    return multiply_add(weight, kept, -s.learning_rate * sign(ahead));
+  }
+  LionSettings s;
+  float kept;
+};
+
+/// One Adam-mini step of a block of `length` weights.
+struct AdamMiniStep {
+  AdamMiniStep(const AdamWSettings& s, std::int64_t length)
+      : step(s),
+        mean_factor(static_cast<double>(s.gradient_scale) * s.gradient_scale /
+                    static_cast<double>(length)) {}
+  /// The block's next v; `square_sum`: of its gradients, not scaled.
+  constexpr float square(float v, double square_sum) const {
+    return multiply_add(step.beta2, v,
+                        (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor));
+  }
+  /// What the block's m is multiplied by.
+  constexpr float rate(float v) const { return step.factors.change(1.0f, v); }
+  /// Returns the new weight and updates its m.
+  constexpr float operator()(float weight, float gradient, float& m, float rate) const {
+    m = multiply_add(step.beta1, m, (1.0f - step.beta1) * (gradient * step.gradient_scale));
+    return multiply_add(rate, m, weight * step.kept);
+  }
+  AdamWStep step;
+  double mean_factor;
+};
+
+}  // namespace hybrid_trainer::kernels

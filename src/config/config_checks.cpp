@@ -1,0 +1,345 @@
+#include "src/config/config_checks.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "hybrid_trainer/core/device.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "src/config/stretches.h"
+#include "src/core/messages.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+using Kind = KeyTest::Kind;
+
+struct KeyValue {
+  std::string path, text;
+};
+
+class KeyValues {
+ public:
+  KeyValues(const HybridTrainerConfig& config, const std::map<std::string, std::string>& known)
+      : tree_(field_tree(config)), known_(known) {}
+
+  /// Of "list[].field", each element's that is not left out.
+  std::vector<KeyValue> at(const std::string& key) const {
+    if (const auto found = known_.find(key); found != known_.end()) return {{key, found->second}};
+    const std::size_t index = key.find("[].");
+    const FieldNode* const field = field_at(tree_, key.substr(0, index));
+    if (field == nullptr) return {};
+    if (index == std::string::npos) return {{key, field_text(*field)}};
+    std::vector<KeyValue> values;
+    const std::string name = key.substr(index + 3);
+    for (std::size_t i = 0; i < field->elements.size(); ++i) {
+      const FieldNode& element = *field_at(field->elements[i], name);
+      if (!element.left_out)
+        values.push_back({concat(key.substr(0, index), "[", i, "].", name), field_text(element)});
+    }
+    return values;
+  }
+
+  /// A value that is a key's name stands for the key's.
+  double number(const std::string& value) const {
+    const std::vector<KeyValue> of_key = at(value);
+    return std::strtod((of_key.empty() ? value : of_key.front().text).c_str(), nullptr);
+  }
+
+  bool passes(const std::string& text, Kind kind, const std::vector<std::string>& values) const {
+    const bool is_listed = std::ranges::count(values, text) > 0;
+    if (kind == Kind::kIsOneOf) return is_listed;
+    if (kind == Kind::kIsNoneOf) return !is_listed;
+    const double got = number(text), other = number(values.front());
+    return kind == Kind::kIsMoreThan   ? got > other
+           : kind == Kind::kIsLessThan ? got < other
+                                       : got <= other;
+  }
+
+  bool holds(const KeyTest& test) const {
+    const std::vector<KeyValue> of_key = at(test.key);
+    return !of_key.empty() && passes(of_key.front().text, test.kind, test.values);
+  }
+
+  std::string wanted(const Refusal& row) const {
+    if (!row.wanted.empty()) return row.wanted;
+    if (row.kind == Kind::kIsOneOf) {
+      std::string text = row.values.front().empty() ? "none" : row.values.front();
+      for (std::size_t i = 1; i < row.values.size(); ++i)
+        text += (i + 1 < row.values.size() ? ", " : " or ") + row.values[i];
+      return text;
+    }
+    const char* const words = row.kind == Kind::kIsMoreThan   ? "more than "
+                              : row.kind == Kind::kIsLessThan ? "less than "
+                                                              : "at most ";
+    return concat(words, row.values.front(), " ", number(row.values.front()));
+  }
+
+ private:
+  const FieldNode tree_;
+  const std::map<std::string, std::string>& known_;
+};
+
+}  // namespace
+
+void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfig& config,
+                      const std::string& context, std::vector<std::string>& found,
+                      const std::map<std::string, std::string>& known) {
+  const KeyValues values(config, known);
+  for (const Refusal& row : rows) {
+    if (!std::ranges::all_of(row.when, [&](const KeyTest& test) { return values.holds(test); }))
+      continue;
+    for (const std::string& key : row.keys) {
+      for (const KeyValue& value : values.at(key)) {
+        if (values.passes(value.text, row.kind, row.values)) continue;
+        found.push_back(concat(value.path, ": got ", value.text, ", but ", row.why, " (with ",
+                               context, "); want ", values.wanted(row)));
+      }
+    }
+  }
+}
+
+namespace {
+
+using Problems = std::vector<std::string>;
+
+void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.data.sequence_length > config.model.context) {
+    const bool scales = std::ranges::any_of(model_families(), [&](const auto& family) {
+      return family.name == config.model.family &&
+             std::ranges::count(family.keys, "rope_scaling") > 0;
+    });
+    found.push_back(concat(
+        "data.sequence_length: got ", config.data.sequence_length, ", want at most model.context ",
+        config.model.context, "; ",
+        scales ? "a model with rotary angles takes a longer one, as with"
+               : "a model that begins from nothing takes it by",
+        " --set ", "model.context=", config.data.sequence_length,
+        scales ? concat(" --set model.rope_scaling.type=yarn --set model.rope_scaling.factor=",
+                        (config.data.sequence_length + config.model.context - 1) /
+                            config.model.context)
+               : ""));
+  }
+  if (const auto bits = config.memory.gradient_bits; bits != 32 && bits != 16)
+    found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
+  if (const auto bits = config.memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
+    found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
+  if (const std::int64_t bytes = config.distributed.bucket_bytes; bytes > 0 && bytes < 4096) {
+    found.push_back(concat("distributed.bucket_bytes: got ", bytes,
+                           ", want at least 4096, or 0: by the weights"));
+  }
+}
+
+void collect_loss_scale_problems(const HybridTrainerConfig& config, Problems& found) {
+  const std::int64_t scale = config.mixed_precision.loss_scale;
+  if (scale < 1 || std::has_single_bit(static_cast<std::uint64_t>(scale))) return;
+  found.push_back(concat("mixed_precision.loss_scale: got ", scale,
+                         ", want a power of two, which changes no bit of a gradient"));
+}
+
+void collect_recording_problems(const HybridTrainerConfig& config, Problems& found) {
+  const auto cannot_be_recorded = [&](const char* key, const std::string& got, const char* want) {
+    if (!config.training.cuda_graphs || got == want) return;
+    found.push_back(concat("memory.", key, ": got \"", got,
+                           "\", which training.cuda_graphs cannot record; want ", want));
+  };
+  cannot_be_recorded("activations", config.memory.activations, "device");
+  cannot_be_recorded("weights", config.memory.weights, "device");
+  cannot_be_recorded("device_map", config.memory.device_map, "");
+  cannot_be_recorded("gradients", config.memory.gradients, "keep");
+}
+
+void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.masks() && config.data.is_rows()) {
+    found.push_back(concat("objective: got masked, but data.layout is ", config.data.layout,
+                           ", and files of examples teach answers; want next_token, or a data "
+                           "folder (windows)"));
+  }
+  if (config.prefers() && !config.data.is_rows()) {
+    found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
+                           config.data.layout,
+                           ", and pairs of answers are a file of examples; use `hybrid finetune "
+                           "--objective ",
+                           config.objective, " --data FILE`"));
+  }
+  if (config.prefers() && config.memory.segment_length > 0) {
+    found.push_back(concat("memory.segment_length: got ", config.memory.segment_length,
+                           ", but with objective ", config.objective,
+                           " sequences go whole; want 0"));
+  }
+  if (config.prefers() && config.training.label_smoothing > 0) {
+    found.push_back(concat("training.label_smoothing: got ", config.training.label_smoothing,
+                           ", but objective ", config.objective,
+                           " has a loss of pairs, which knows no smoothing; want 0"));
+  }
+  if (config.masks() == config.model.two_way) return;
+  found.push_back(
+      config.masks()
+          ? "objective: got masked, but the model sees earlier tokens alone (model.two_way is "
+            "false); want next_token, or an encoder, such as --preset bk-tiny"
+          : "objective: got " + config.objective +
+                ", but the model is an encoder (model.two_way) and sees "
+                "the tokens that it would tell; want masked, or model.two_way=false");
+}
+
+void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (!config.data.carry_state) return;
+  const auto refuse = [&](bool is_on, const char* why) {
+    if (is_on) found.push_back(concat("data.carry_state: got true, but ", why));
+  };
+  refuse(config.data.is_rows(),
+         "rows of examples are texts of their own; want data.layout windows");
+  refuse(!config.stretches.empty(), "stretches change the rows of a batch; want none");
+  refuse(config.training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
+}
+
+void collect_patience_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.training.patience == 0 || config.training.evaluate_every_steps > 0) return;
+  found.push_back(
+      concat("training.patience: got ", config.training.patience,
+             ", but training.evaluate_every_steps is 0, so the run is evaluated only at "
+             "its end; want evaluations, such as training.evaluate_every_steps=50"));
+}
+
+void collect_finder_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (!config.learning_rate_finder.is_on()) return;
+  const std::int64_t interval = config.learning_rate_finder.interval,
+                     least = config.schedule.warmup_steps + interval + 1;
+  if (config.phases.warmup_steps >= least) return;
+  found.push_back(concat("phases.warmup_steps: got ", config.phases.warmup_steps,
+                         ", too short to find a learning rate: probes begin ", interval,
+                         " updates after schedule.warmup_steps ", config.schedule.warmup_steps,
+                         "; want at least ", least));
+}
+
+void collect_place_problems(const HybridTrainerConfig& config, Problems& found) {
+  const auto& away = config.predict_aware_memory;
+  if (away.offload_strategy == "pinned_cpu_offload" && away.offload_target != "memory") {
+    found.push_back(concat("predict_aware_memory.offload_target: got \"", away.offload_target,
+                           "\", but pinned_cpu_offload keeps the state in memory; want memory, or "
+                           "the strategy nvme_offload"));
+  }
+  if (!names_a_device(config.device)) {
+    found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
+                           name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
+  }
+}
+
+/// Biases are no weights, which adapters would leave out and an exchange of weights, too.
+void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (config.model.experts.bias_rate == 0) return;
+  const auto refuse = [&](bool is_on, const char* why) {
+    if (!is_on) return;
+    found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
+                           ", but ", why, "; want 0 and model.experts.balance_loss"));
+  };
+  refuse(config.has_adapters(), "adapters keep routers as they are");
+  refuse(config.phases.method == "local_sgd", "with local_sgd ranks do not tell their loads");
+}
+
+}  // namespace
+
+void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
+  collect_number_problems(config, found);
+  collect_loss_scale_problems(config, found);
+  collect_recording_problems(config, found);
+  collect_objective_problems(config, found);
+  collect_stretch_problems(config, found);
+  collect_carry_problems(config, found);
+  collect_patience_problems(config, found);
+  collect_finder_problems(config, found);
+  collect_place_problems(config, found);
+  collect_bias_problems(config, found);
+}
+
+namespace {
+
+/// Settings of as many examples a step with at least `ranks` micro-batches, in words.
+std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int ranks) {
+  const std::int64_t examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
+  for (std::int64_t count = ranks; count <= examples; ++count) {
+    if (examples % count != 0) continue;
+    return concat("data.batch_size=", examples / count,
+                  " and gradient_accumulation.micro_batches=", count, " are as many examples");
+  }
+  return concat("a step of ", examples, " examples has no more than ", examples, " ranks");
+}
+
+/// By whatever method.
+const std::vector<Refusal>& refusals_over_ranks() {
+  using Kind = KeyTest::Kind;
+  const KeyTest cuts_weights{"distributed.zero", Kind::kIsOneOf, {"3"}};
+  const KeyTest are_several{"ranks", Kind::kIsMoreThan, {"1"}};
+  const char* const cut = "distributed.zero 3 cuts each weight into the ranks' parts";
+  static const std::vector<Refusal> rows{
+      {.keys = {"data.carry_state"},
+       .values = {"false"},
+       .why = "ranks do not hand states to a checkpoint",
+       .when = {are_several}},
+      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are summed first"},
+      {.keys = {"stretches"},
+       .values = {"[]"},
+       .why = "each rank's share of a step stays the same",
+       .wanted = "none"},
+      {{"training.cuda_graphs"}, Kind::kIsOneOf, {"false"}, "a graph does not wait for others"},
+      {.keys = {"memory.weights"}, .values = {"device"}, .why = cut, .when = {cuts_weights}},
+      {.keys = {"distributed.check_weights_every"},
+       .values = {"0"},
+       .why = cut,
+       .when = {cuts_weights},
+       .wanted = "0: no weight is there twice"},
+      {.keys = {"memory.device_map"}, .values = {""}, .why = cut, .when = {cuts_weights}},
+      {.keys = {"memory.plan"},
+       .kind = Kind::kIsNoneOf,
+       .values = {"auto"},
+       .why = "each rank would choose its own",
+       .when = {are_several},
+       .wanted = "off, and the options that hybrid plan names"},
+      {.keys = {"memory.device_map"},
+       .kind = Kind::kIsNoneOf,
+       .values = {"auto"},
+       .why = "each rank would choose its own",
+       .when = {are_several},
+       .wanted = "places by name"},
+  };
+  return rows;
+}
+
+}  // namespace
+
+void check_micro_batches(const HybridTrainerConfig& config, int ranks) {
+  const std::int64_t micro_batches = config.gradient_accumulation.micro_batches;
+  if (micro_batches >= ranks) return;
+  throw ConfigError(
+      {concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
+              " ranks; want one for each at least: ", way_to_enough_micro_batches(config, ranks))});
+}
+
+void check_ranks(const HybridTrainerConfig& config, int ranks) {
+  std::vector<std::string> found;
+  try {
+    check_micro_batches(config, ranks);
+  } catch (const ConfigError& error) {
+    found = error.problems();
+  }
+  const std::map<std::string, std::string> known{{"ranks", std::to_string(ranks)}};
+  const std::string &method = config.phases.method, over_ranks = concat(ranks, " ranks");
+  collect_refusals(refusals_over_ranks(), config, over_ranks, found, known);
+  for (const Refusal& row : refusals_of(method)) {
+    if (std::ranges::count(row.when, "ranks", &KeyTest::key) > 0)
+      collect_refusals({row}, config, "phases.method " + method, found, known);
+  }
+  const std::string link = imitated_link_text(config.distributed);
+  if (ranks > 1 && !link.empty() && find_device(config.device).type != DeviceType::kCpu)
+    found.push_back("distributed.imitated_link: got " + link + ", want none on CUDA devices");
+  try {
+    check_backend(config.distributed, find_device(config.device));
+  } catch (const ConfigError& error) {
+    found.push_back(error.what());
+  }
+  if (!found.empty()) throw ConfigError(found);
+}
+
+}  // namespace hybrid_trainer

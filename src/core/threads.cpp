@@ -1,0 +1,353 @@
+#include "src/core/threads.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <latch>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/clock.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// "ulimit -u: 100", for each limit that is set.
+std::vector<std::string> thread_limits() {
+  std::vector<std::string> limits;
+  for (const auto& [resource, name, unit] :
+       {std::tuple{RLIMIT_NPROC, "ulimit -u", rlim_t{1}}, {RLIMIT_AS, "ulimit -v", rlim_t{1024}}}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+      limits.push_back(concat(name, ": ", limit.rlim_cur / unit));
+  }
+  visit_control_groups("/", "pids", [&](const std::filesystem::path& group, int) {
+    std::size_t most = 0;
+    if (std::ifstream(group / "pids.max") >> most) limits.push_back(concat("pids.max: ", most));
+  });
+  return limits;
+}
+
+}  // namespace
+
+void throw_thread_refused() {
+  const std::vector<std::string> limits = thread_limits();
+  throw Error(ExitCode::kMemory,
+              concat("the system refuses another thread",
+                     limits.empty() ? "" : concat(" (", join(limits), ")"),
+                     "; raise the limit of the user (ulimit -u) or of the container (pids.max, "
+                     "docker run --pids-limit), or lower training.threads"));
+}
+
+void require_more_threads(int count) {
+  std::latch end(1);
+  std::vector<std::jthread> started;
+  try {
+    for (int i = 0; i < count; ++i) started.emplace_back([&] { end.wait(); });
+  } catch (const std::system_error&) {
+    end.count_down();
+    started.clear();
+    throw_thread_refused();
+  }
+  end.count_down();
+}
+
+namespace {
+
+/// As the system call takes it. Source: sched_setattr(2).
+struct SchedulingAttributes {
+  std::uint32_t size = sizeof(SchedulingAttributes), policy = SCHED_OTHER;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime = 100'000;  // ns: the least that the system takes
+  std::uint64_t deadline = 0, period = 0;
+};
+
+}  // namespace
+
+bool take_short_turns() noexcept {
+  if (sched_getscheduler(0) != SCHED_OTHER) return false;  // somebody wants it otherwise
+  SchedulingAttributes attributes;
+  attributes.nice = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
+}
+
+namespace {
+
+/// While a library computes on OpenMP's threads, which need the processors.
+std::atomic<bool> library_computes = false;
+
+/// Whether this thread runs a task, or is one of the team's.
+thread_local bool is_in_task = false;
+
+/// While the calling thread computes tasks.
+class AtTasks {
+ public:
+  AtTasks() {
+    if (already_) return;
+    is_in_task = true;
+    omp_set_num_threads(1);
+  }
+  ~AtTasks() {
+    if (already_) return;
+    is_in_task = false;
+    omp_set_num_threads(threads_);
+  }
+  AtTasks(const AtTasks&) = delete;
+  AtTasks& operator=(const AtTasks&) = delete;
+  bool already() const { return already_; }
+
+ private:
+  const bool already_ = is_in_task;
+  const int threads_ = threads();
+};
+
+/// How often a thread looks for work at once, then how often it lets other programs go first, about
+/// a millisecond, before it sleeps: a processor that was let go idle comes back late.
+struct Patience {
+  int looks = 1000;
+  int yields = 2000;
+};
+Patience patience() {
+  const char* const policy = std::getenv("OMP_WAIT_POLICY");
+  return policy != nullptr && (*policy == 'p' || *policy == 'P') ? Patience{0, 0} : Patience{};
+}
+
+/// oneDNN's products move the stack pointer into the heap, where a handler's frame would overwrite
+/// what lies below; faults of the thread itself are still told.
+void take_no_signals() {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
+    sigdelset(&set, fault);
+  pthread_sigmask(SIG_SETMASK, &set, nullptr);
+}
+
+class ThreadTeam {
+ public:
+  /// Lives until the process ends, as its threads do.
+  static ThreadTeam& instance() {
+    static ThreadTeam& team = *new ThreadTeam;
+    return team;
+  }
+  void run(std::int64_t count, TaskFunction task, const void* context);
+
+ private:
+  struct Job {
+    TaskFunction task = nullptr;
+    const void* context = nullptr;
+    std::int64_t count = 0;
+    int helpers = 0;
+  };
+
+  ThreadTeam() {
+    pthread_atfork(nullptr, nullptr, [] {  // the threads stay behind
+      instance().started_ = 0;
+      instance().active_ = 0;
+    });
+  }
+  void start(int helpers);
+  void help(int worker);
+  void take_tasks(int worker);
+  template <class Value>
+  void wait_while(const std::atomic<Value>& value, Value unchanged) const;
+
+  const Patience patience_ = patience();
+  std::mutex caller_;
+  int started_ = 0;
+  Job job_;  // written while closed, read only by those who have seen it open
+  std::mutex failing_;
+  std::exception_ptr failure_;  // of task `failed_`
+  std::int64_t failed_ = 0;
+  std::atomic<std::int64_t> next_ = 0;
+  std::atomic<bool> is_open_ = false;  // tasks may be taken
+  std::atomic<int> active_ = 0;        // helpers that may be at a task
+  std::atomic<std::uint32_t> jobs_ = 0;
+};
+
+template <class Value>
+void ThreadTeam::wait_while(const std::atomic<Value>& value, Value unchanged) const {
+  const auto changes = [&](int times, auto pause) {
+    for (int i = 0; i < times && !library_computes.load(std::memory_order_relaxed); ++i) {
+      if (value.load(std::memory_order_acquire) != unchanged) return true;
+      pause();
+    }
+    return false;
+  };
+  if (changes(patience_.looks, [] { __builtin_ia32_pause(); })) return;
+  if (changes(patience_.yields, [] { std::this_thread::yield(); })) return;
+  value.wait(unchanged, std::memory_order_acquire);
+}
+
+void ThreadTeam::start(int helpers) {
+  try {
+    for (; started_ < helpers; ++started_)
+      std::thread(&ThreadTeam::help, this, started_ + 1).detach();
+  } catch (const std::system_error&) {
+    // Fewer threads run the same tasks.
+  }
+}
+
+/// Tasks before one that failed have been taken, so that the smallest i that fails is always run.
+void ThreadTeam::take_tasks(int worker) {
+  std::int64_t i = next_++;
+  try {
+    for (; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
+  } catch (...) {
+    const std::lock_guard lock(failing_);
+    if (!failure_ || i < failed_) failure_ = std::current_exception(), failed_ = i;
+    next_ = job_.count;
+  }
+}
+
+/// Either this sees that the job is closed, or the caller sees that this is active. A job that
+/// opens after `seen` was read ends the next wait at once.
+void ThreadTeam::help(int worker) {
+  take_no_signals();
+  is_in_task = true;
+  set_threads(1);
+  for (std::uint32_t seen = 0;;) {
+    wait_while(jobs_, seen);
+    seen = jobs_.load();
+    ++active_;
+    if (is_open_ && worker <= job_.helpers) take_tasks(worker);
+    if (--active_ == 0) active_.notify_all();
+  }
+}
+
+void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context) {
+  const int helpers = count > 1 ? threads() - 1 : 0;
+  std::unique_lock<std::mutex> turn(caller_, std::defer_lock);
+  const AtTasks at_tasks;
+  if (at_tasks.already() || helpers <= 0 || !turn.try_lock()) {
+    for (std::int64_t i = 0; i < count; ++i) task(context, 0, i);
+    return;
+  }
+  start(helpers);
+  job_ = {task, context, count, helpers};
+  next_ = 0;
+  is_open_ = true;
+  ++jobs_;
+  jobs_.notify_all();
+
+  take_tasks(0);
+
+  is_open_ = false;
+  for (int active = active_; active != 0; active = active_) wait_while(active_, active);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+}  // namespace
+
+LibraryComputes::LibraryComputes() {
+  thread_local int able = 1;  // OpenMP ends the process if it cannot start a thread
+  if (threads() > able) require_more_threads(threads() - 1);
+  able = std::max(able, threads());
+  if (!is_in_task) library_computes.store(true, std::memory_order_relaxed);
+}
+LibraryComputes::~LibraryComputes() {
+  if (!is_in_task) library_computes.store(false, std::memory_order_relaxed);
+}
+
+void compute_beside_the_team(int threads) {
+  take_no_signals();
+  is_in_task = true;
+  set_threads(1);
+  omp_set_num_threads(threads_of_openmp(threads));
+}
+
+void run_task_function(std::int64_t count, TaskFunction task, const void* context) {
+  ThreadTeam::instance().run(count, task, context);
+}
+
+void BackgroundWorker::stop() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundWorker::submit(std::function<void()> job) {
+  std::unique_lock lock(mutex_);
+  ++submitted_;
+  jobs_.push_back(std::move(job));
+  if (!beside_) return do_next(lock);
+  if (!thread_.joinable()) {
+    thread_ = start_thread([this] {
+      return std::jthread([this, device = CallersDevice()](std::stop_token stop) {
+        device.use();
+        run(stop);
+      });
+    });
+  }
+  changed_.notify_all();
+}
+
+void BackgroundWorker::run(const std::stop_token& stop) {
+  compute_beside_the_team(threads_);
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return !jobs_.empty(); })) do_next(lock);
+}
+
+void BackgroundWorker::do_next(std::unique_lock<std::mutex>& lock) {
+  const std::function<void()> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  std::exception_ptr failure = failure_;
+  const auto begin = Clock::now();
+  lock.unlock();
+  try {
+    if (!failure) job();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  seconds_ += seconds_since(begin);
+  failure_ = failure;
+  ++done_;
+  changed_.notify_all();
+}
+
+std::int64_t BackgroundWorker::submitted() const {
+  const std::lock_guard lock(mutex_);
+  return submitted_;
+}
+
+double BackgroundWorker::wait_until_done(std::int64_t jobs) {
+  std::unique_lock lock(mutex_);
+  double waited = 0;
+  if (done_ < jobs) {
+    const auto begin = Clock::now();
+    changed_.wait(lock, [&] { return done_ >= jobs; });
+    waited = seconds_since(begin);
+  }
+  if (failure_) {
+    changed_.wait(lock, [&] { return done_ == submitted_; });
+    std::rethrow_exception(failure_);
+  }
+  return waited;
+}
+
+double BackgroundWorker::seconds() const {
+  const std::lock_guard lock(mutex_);
+  return seconds_;
+}
+
+}  // namespace hybrid_trainer

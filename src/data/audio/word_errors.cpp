@@ -1,0 +1,198 @@
+#include "src/data/audio/word_errors.h"
+
+#include <utf8proc.h>
+#include <algorithm>
+#include <vector>
+
+#include "src/core/narrow.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+using Characters = std::u32string;
+
+/// What is not UTF-8 counts as a sign.
+Characters characters_of(std::string_view text) {
+  Characters characters;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_utf8(text, at);
+    characters += point.bytes == 0 ? U'\uFFFD' : point.value;
+    at += std::max<std::size_t>(point.bytes, 1);
+  }
+  return characters;
+}
+
+std::string utf8_of(const Characters& characters) {
+  std::string text;
+  for (const char32_t one : characters) append_utf8(one, text);
+  return text;
+}
+
+void make_lower(Characters& characters) {
+  for (char32_t& one : characters)
+    one = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(one)));
+}
+
+/// Takes out each text between one of `opening` and the next of `closing`.
+Characters without_brackets(const Characters& text, std::u32string_view opening,
+                            std::u32string_view closing, std::size_t least) {
+  Characters left;
+  std::size_t end = 0;  // the next one of `closing`
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool opens = opening.find(text[at]) != opening.npos;
+    if (opens && end <= at) end = text.find_first_of(closing, at + 1);
+    if (!opens || end == text.npos || end - at - 1 < least)
+      left += text[at];
+    else
+      at = end;
+  }
+  return left;
+}
+
+/// Marks are vowels in many scripts, so that only a mark without a letter before it separates words.
+bool separates_words(char32_t character, bool is_in_word) {
+  if (character <= U' ' || character == 0x85) return true;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+      return !is_in_word;
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+    case UTF8PROC_CATEGORY_SM:
+    case UTF8PROC_CATEGORY_SC:
+    case UTF8PROC_CATEGORY_SK:
+    case UTF8PROC_CATEGORY_SO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return true;
+    default:
+      return false;
+  }
+}
+
+using Words = std::vector<std::string_view>;
+
+Words words_of(std::string_view normal) {
+  Words words;
+  for (std::size_t at = 0; at < normal.size();) {
+    const std::size_t end = std::min(normal.find(' ', at), normal.size());
+    words.push_back(normal.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// Distances between all beginnings of two texts, kept as their differences to the distance of one
+/// word less of the first.
+class Distances {
+ public:
+  Distances(const Words& said, const Words& heard)
+      : said_(said), heard_(heard), steps_((said.size() + 1) * (heard.size() + 1)) {
+    std::vector<std::int64_t> before(said.size() + 1), now(said.size() + 1);
+    for (std::size_t i = 0; i <= said.size(); ++i) before[i] = static_cast<std::int64_t>(i);
+    keep(0, before);
+    for (std::size_t j = 1; j <= heard.size(); ++j) {
+      now[0] = static_cast<std::int64_t>(j);
+      for (std::size_t i = 1; i <= said.size(); ++i)
+        now[i] = std::min(
+            {before[i - 1] + (said[i - 1] == heard[j - 1] ? 0 : 1), before[i] + 1, now[i - 1] + 1});
+      keep(j, now);
+      before.swap(now);
+    }
+  }
+
+  /// Walks back over one of the shortest ways: that which jiwer takes.
+  WordErrors errors() const {
+    WordErrors errors{.words = std::ssize(said_)};
+    std::size_t i = said_.size(), j = heard_.size();
+    while (i > 0 && j > 0) {
+      if (step(i, j) == 1) {
+        ++errors.deletions;
+        --i;
+      } else if (--j; j > 0 && step(i, j) == -1) {
+        ++errors.insertions;
+      } else {
+        --i;
+        if (said_[i] != heard_[j]) ++errors.substitutions;
+      }
+    }
+    errors.deletions += static_cast<std::int64_t>(i);
+    errors.insertions += static_cast<std::int64_t>(j);
+    return errors;
+  }
+
+ private:
+  void keep(std::size_t j, const std::vector<std::int64_t>& distances) {
+    for (std::size_t i = 1; i < distances.size(); ++i)
+      steps_[j * (said_.size() + 1) + i] = narrow<std::int8_t>(distances[i] - distances[i - 1]);
+  }
+  std::int8_t step(std::size_t i, std::size_t j) const {
+    return steps_[j * (said_.size() + 1) + i];
+  }
+
+  const Words& said_;
+  const Words& heard_;
+  std::vector<std::int8_t> steps_;
+};
+
+}  // namespace
+
+double WordErrors::rate() const {
+  if (words == 0) return errors() == 0 ? 0 : 1;
+  return static_cast<double>(errors()) / static_cast<double>(words);
+}
+
+WordErrors& WordErrors::operator+=(const WordErrors& other) {
+  words += other.words;
+  substitutions += other.substitutions;
+  deletions += other.deletions;
+  insertions += other.insertions;
+  return *this;
+}
+
+std::string normal_words(std::string_view text) {
+  Characters characters = characters_of(text);
+  make_lower(characters);
+  characters = without_brackets(characters, U"<[", U">]", 0);
+  characters = without_brackets(characters, U"(", U")", 1);
+  characters = characters_of(in_unicode_form(utf8_of(characters), UnicodeForm::kKC));
+  make_lower(characters);
+  Characters words;
+  for (const char32_t one : characters) {
+    const bool is_in_word = !words.empty() && words.back() != U' ';
+    if (!separates_words(one, is_in_word))
+      words += one;
+    else if (is_in_word)
+      words += U' ';
+  }
+  if (words.ends_with(U' ')) words.pop_back();
+  return utf8_of(words);
+}
+
+WordErrors word_errors(std::string_view said, std::string_view heard) {
+  const std::string normal_said = normal_words(said), normal_heard = normal_words(heard);
+  Words of_said = words_of(normal_said), of_heard = words_of(normal_heard);
+  const std::int64_t words = std::ssize(of_said);
+  // Equal words at both ends are kept.
+  const auto same = std::ranges::mismatch(of_said, of_heard);
+  of_said.erase(of_said.begin(), same.in1);
+  of_heard.erase(of_heard.begin(), same.in2);
+  while (!of_said.empty() && !of_heard.empty() && of_said.back() == of_heard.back()) {
+    of_said.pop_back();
+    of_heard.pop_back();
+  }
+  WordErrors errors = Distances(of_said, of_heard).errors();
+  errors.words = words;
+  return errors;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,250 @@
+#include "src/data/chat/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <cctype>
+#include <map>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/chat/evaluation.h"
+#include "src/data/chat/syntax.h"
+#include "src/files/foreign_files.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
+#include "src/gguf/gguf_file.h"
+#include "src/gguf/gguf_special_tokens.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
+jinja::Value value_of_json(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::bool_:
+      return {value.get_bool()};
+    case json::kind::int64:
+      return {value.get_int64()};
+    case json::kind::uint64:
+      throw jinja::Problem(concat("the number ", value.get_uint64(), " does not fit 64 bits"));
+    case json::kind::double_:
+      return {value.get_double()};
+    case json::kind::string:
+      return {std::string(value.get_string())};
+    case json::kind::array: {
+      jinja::List items;
+      for (const json::value& item : value.get_array()) items.push_back(value_of_json(item));
+      return jinja::list_of(std::move(items));
+    }
+    case json::kind::object: {
+      jinja::Dict entries;
+      for (const auto& [key, entry] : value.get_object())
+        entries.emplace_back(key, value_of_json(entry));
+      return jinja::dict_of(std::move(entries));
+    }
+    case json::kind::null:
+      break;
+  }
+  return {jinja::None{}};
+}
+
+}  // namespace
+
+struct ChatTemplate::Parsed : jinja::ParsedTemplate {};
+
+ChatTemplate::ChatTemplate(const std::string& source, std::string name)
+    : name_(std::move(name)), source_(source) {
+  if (source.size() > kMostBytes)
+    throw DataError(concat(name_, ": the template has ", source.size(), " bytes; at most ",
+                           kMostBytes, " are read"));
+  parsed_ = std::make_unique<Parsed>(Parsed{jinja::parse_template(source, name_)});
+}
+ChatTemplate::~ChatTemplate() = default;
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+
+bool ChatTemplate::marks_generation() const { return parsed_->marks_generation; }
+bool ChatTemplate::reads_date() const { return parsed_->reads_date; }
+bool ChatTemplate::mentions(std::string_view word) const {
+  const auto is_of_word = [&](std::size_t at) {
+    const auto c = static_cast<unsigned char>(at < source_.size() ? source_[at] : ' ');
+    return std::isalnum(c) != 0 || c == '_';
+  };
+  for (std::size_t at = source_.find(word); at != source_.npos; at = source_.find(word, at + 1))
+    if (!is_of_word(at - 1) && !is_of_word(at + word.size())) return true;
+  return false;
+}
+
+RenderedChat ChatTemplate::render(const json::object& variables, std::time_t now) const {
+  int line = 1;
+  try {
+    jinja::Dict values;
+    for (const auto& [name, value] : variables) values.emplace_back(name, value_of_json(value));
+    return jinja::render(*parsed_, std::move(values), now, line);
+  } catch (const jinja::Problem& problem) {
+    throw DataError(concat(name_, ":", line, ": ", problem.what()));
+  }
+}
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
+
+/// The text of a string, or the content of an added token's object.
+const json::string* token_text(const json::value& value) {
+  if (value.is_object()) {
+    const json::value* content = value.get_object().if_contains("content");
+    return content == nullptr ? nullptr : content->if_string();
+  }
+  return value.if_string();
+}
+
+void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& files) {
+  const NamedTemplate* of_chats = find_template(templates, "default");
+  if (of_chats == nullptr) return;
+  files.chat_template.emplace(of_chats->text, of_chats->place);
+  const NamedTemplate* of_tools = find_template(templates, "tool_use");
+  try {
+    if (of_tools != nullptr) files.tool_template.emplace(of_tools->text, of_tools->place);
+  } catch (const DataError& error) {  // chats without tools do not need it
+    files.tool_template_problem = error.what();
+  }
+}
+
+/// The object in a file; an empty one where there is no file.
+json::object chat_settings_in(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  json::value config = read_json(file, {.max_bytes = kLargestConfig});
+  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+  return std::move(config.get_object());
+}
+
+}  // namespace
+
+const ChatTemplate& ChatFiles::template_for(bool has_tools) const {
+  if (has_tools && !tool_template_problem.empty()) throw DataError(tool_template_problem);
+  if (has_tools && tool_template) return *tool_template;
+  if (!chat_template)
+    throw DataError(missing_template.empty() ? "the model has no chat template" : missing_template);
+  return *chat_template;
+}
+
+std::string ChatFiles::special_token(const std::string& name) const {
+  for (const auto& [key, text] : special_tokens)
+    if (key == name) return text;
+  return "";
+}
+
+namespace {
+
+std::vector<std::pair<std::string, std::string>> special_tokens_of(const GgufFile& file) {
+  std::vector<std::pair<std::string, std::string>> tokens;
+  for (const auto& token : read_gguf_special_tokens(file).tokens)
+    tokens.emplace_back(token.role + "_token", token.text);
+  return tokens;
+}
+
+ChatFiles chat_files_of(const GgufFile& file) {
+  ChatFiles files;
+  files.special_tokens = special_tokens_of(file);
+  std::vector<NamedTemplate> templates;
+  for (const auto& [name, text] : gguf_chat_templates(file)) {
+    templates.push_back({name, text, concat(file.path().string(), ": chat_template")});
+    if (text.size() > kLargestTemplate)
+      throw DataError(concat(file.path().string(), ": its chat template has ", text.size(),
+                             " bytes; want at most ", kLargestTemplate));
+  }
+  take_templates(templates, files);
+  const bool is_ollamas = file.path().filename().string().starts_with("sha256");
+  files.missing_template = concat(
+      file.path().string(), " has no chat template",
+      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
+      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
+      "--output FOLDER) and put a chat_template.jinja into it");
+  return files;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return special_tokens_of(GgufFile(folder));
+  std::vector<std::pair<std::string, std::string>> tokens;
+  const auto add = [&](std::string_view name, const json::value& value) {
+    const json::string* text = token_text(value);
+    const bool is_known =
+        std::ranges::find(tokens, name, &std::pair<std::string, std::string>::first) !=
+        tokens.end();
+    if (text != nullptr && !is_known) tokens.emplace_back(name, *text);
+  };
+  const json::object config = chat_settings_in(folder / "tokenizer_config.json");
+  const json::object map = chat_settings_in(folder / "special_tokens_map.json");
+  const json::value* decoder = config.if_contains("added_tokens_decoder");
+  const bool is_newer = decoder != nullptr && !decoder->is_null();
+  for (const json::object* file :
+       is_newer ? std::array{&config, &map} : std::array{&map, &config}) {
+    for (const auto& [key, value] : *file) {
+      if (key.ends_with("_token")) add(key, value);
+      const bool holds_names =
+          key == "extra_special_tokens" || key == "model_specific_special_tokens";
+      if (!holds_names || !value.is_object()) continue;
+      for (const auto& [name, token] : value.get_object()) add(name, token);
+    }
+  }
+  return tokens;
+}
+
+ChatFiles read_chat_files(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return chat_files_of(GgufFile(folder));
+  if (!fs::is_directory(folder)) throw MissingInput(concat("there is no folder ", folder.string()));
+  ChatFiles files;
+  files.special_tokens = read_special_tokens(folder);
+  std::map<std::string, std::string> texts;
+  for (const std::string& name : additional_template_files(folder.string()))
+    texts[name] = read_text(folder / name, kLargestTemplate);
+  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file))
+    texts[file.filename()] = read_text(file, kLargestTemplate);
+  if (const fs::path file = folder / "tokenizer_config.json"; fs::exists(file))
+    texts[file.filename()] = read_text(file, kLargestConfig);
+  take_templates(named_templates(texts, folder.string()), files);
+  files.missing_template =
+      concat(folder.string(),
+             " has no chat template; copy the chat_template.jinja of a model that writes ",
+             "chats as you want them into it, or give rows of prompt and completion");
+  return files;
+}
+
+namespace {
+
+constexpr const char* kQuestion = "What is this?";
+
+/// Whether the template writes the question if a message of the user has it so, and no list as
+/// Python prints it.
+bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
+  json::object variables{{"tools", nullptr}, {"documents", nullptr}};
+  for (const auto& [name, token] : chat.special_tokens) variables[name] = token;
+  variables["messages"] =
+      json::array{json::object{{"role", "user"}, {"content", std::move(content)}}};
+  variables["add_generation_prompt"] = false;
+  try {
+    const std::string text = chat.chat_template->render(variables, now).text;
+    return text.find(kQuestion) != text.npos && text.find("'type': 'text'") == text.npos;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+bool takes_parts_alone(const ChatFiles& chat, std::time_t now) {
+  return chat.chat_template && !writes_question(chat, kQuestion, now) &&
+         writes_question(chat, json::array{json::object{{"type", "text"}, {"text", kQuestion}}},
+                         now);
+}
+
+}  // namespace hybrid_trainer

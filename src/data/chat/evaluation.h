@@ -1,0 +1,228 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <ctime>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/data/chat/chat_template.h"
+#include "src/data/chat/syntax.h"
+#include "src/data/chat/value.h"
+
+namespace hybrid_trainer::jinja {
+
+/// What one rendering may compute and hold, so that it ends soon whatever the template does. It
+/// grows with what the template is given. Counts are of operations and bytes, not of time, so that
+/// the same chat is always rendered or always refused.
+class Allowance {
+ public:
+  explicit Allowance(std::size_t input_bytes);
+
+  /// Each throws Problem where that is too much.
+  void spend(std::size_t operations) {
+    operations_ += operations;
+    if (operations_ > most_operations_) refuse();
+  }
+  /// For an operation that looks at so much.
+  void spend_on_reading(std::size_t bytes);
+  /// For the copy that a value is, without what lists share.
+  void spend_on_copy(const Value& value);
+  void spend_on_bytes(std::size_t bytes);
+  void check_output(std::size_t bytes) const;
+
+ private:
+  [[noreturn]] void refuse() const;
+  std::size_t input_bytes_, most_operations_;
+  std::size_t operations_ = 0, bytes_ = 0;
+};
+
+/// Names within a loop, a macro or another body, before those outside. By their numbers, in the order
+/// in which they were set: there are few of them.
+struct Scope {
+  std::vector<std::pair<int, Value>> names;
+  std::shared_ptr<Scope> outer;
+  bool holds_macro = false;  // that was made here
+
+  Value* find(int name) {
+    const auto found = std::ranges::find(names, name, &std::pair<int, Value>::first);
+    return found == names.end() ? nullptr : &found->second;
+  }
+};
+using ScopePointer = std::shared_ptr<Scope>;
+
+/// The variables of a template while it is rendered.
+class Variables {
+ public:
+  /// Those that the template names, which `numbers` holds: it cannot read others.
+  Variables(const NameNumbers& numbers, Dict values, Allowance& allowance);
+
+  /// The variable of that number, or null.
+  Value* find(int name);
+  /// Sets it in the innermost scope.
+  void set(int name, Value value);
+  /// What a name means: a variable, a function, or nothing that is defined.
+  Value value_of(const Expression& name);
+
+  const ScopePointer& scope() const { return scope_; }
+  ScopePointer new_scope() const { return std::make_shared<Scope>(Scope{{}, scope_}); }
+  /// Runs the body within the scope.
+  template <class Body>
+  void in_scope(ScopePointer scope, Body&& body) {
+    struct Back {
+      ScopePointer& place;
+      ScopePointer held;
+      ~Back() { place = std::move(held); }
+    };
+    const Back back{scope_, std::exchange(scope_, std::move(scope))};
+    body();
+  }
+
+ private:
+  Allowance& allowance_;
+  ScopePointer scope_ = std::make_shared<Scope>();
+};
+
+/// Notes which of `messages` each round of a loop writes: its item, or what it looks up by its
+/// number. Messages are told by their address, which slices and filters keep; they are held, so that
+/// nothing else gets one.
+class MessageParts {
+ public:
+  explicit MessageParts(const Dict& variables) {
+    if (const Value* messages = find(variables, "messages")) messages_ = *messages;
+    const auto* list = messages_.if_is<Sequence>();
+    for (std::size_t i = 0; list != nullptr && i < list->items->size(); ++i) {
+      const auto* message = (*list->items)[i].if_is<Mapping>();
+      if (message != nullptr) numbers_.emplace(message->entries.get(), i);
+    }
+  }
+
+  /// Runs the body of a round over `item`; `captured`: what it writes goes elsewhere first.
+  template <class Body>
+  void in_round(const Expression& target, const Value& item, RenderedChat& rendered, bool captured,
+                Body&& body) {
+    Round round;
+    if (target.kind == Expression::Kind::kName) round.target = target.text;
+    round.message = number_of(item);
+    const std::size_t begin = rendered.text.size();
+    Round* const around = std::exchange(round_, &round);
+    body();
+    round_ = around;
+    const std::size_t end = rendered.text.size();
+    if (round.message && !captured && end > begin)
+      rendered.parts.push_back({*round.message, {begin, end}});
+  }
+
+  /// What an expression like messages[i] gave.
+  void looked_up(const Expression& index, const Value& value) {
+    if (round_ == nullptr || round_->message || index.kind != Expression::Kind::kName) return;
+    if (index.text == round_->target) round_->message = number_of(value);
+  }
+
+ private:
+  struct Round {
+    std::string_view target{};
+    std::optional<std::size_t> message{};
+  };
+
+  std::optional<std::size_t> number_of(const Value& value) const {
+    const auto* held = value.if_is<Mapping>();
+    const auto found = held == nullptr ? numbers_.end() : numbers_.find(held->entries.get());
+    return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  Value messages_;
+  std::map<const Dict*, std::size_t> numbers_;
+  Round* round_ = nullptr;  // the innermost one
+};
+
+/// Finds the values of plain expressions where they are, without a copy.
+class PlainValues {
+ public:
+  PlainValues(Variables& variables, MessageParts& parts, Allowance& allowance)
+      : variables_(variables), parts_(parts), allowance_(allowance) {}
+
+  /// Where the value of a plain expression is; null where there is none, or it has to be made.
+  const Value* find(const Expression& node);
+  /// The value, in which one key is looked for: that costs more in a large dict or namespace.
+  const Value& searched(const Value& value);
+
+ private:
+  const Value* found_in(const Expression& node);
+
+  Variables& variables_;
+  MessageParts& parts_;
+  Allowance& allowance_;
+};
+
+struct Macro {
+  const Statement* statement;
+  std::weak_ptr<Scope> scope;  // where it was made
+};
+
+/// Enough for macros that walk the schema of a tool; a level takes up to 2 kB of stack.
+inline constexpr int kDeepestEvaluation = 1000;
+
+/// Counts how deep expressions and statements are in one another.
+class EvaluationDepth {
+ public:
+  explicit EvaluationDepth(int& depth) : depth_(depth) {
+    if (depth_ == kDeepestEvaluation)
+      throw Problem("macros, statements and expressions are nested too deeply in one another");
+    ++depth_;
+  }
+  ~EvaluationDepth() { --depth_; }
+  EvaluationDepth(const EvaluationDepth&) = delete;
+
+ private:
+  int& depth_;
+};
+
+/// Computes expressions; the statements' evaluation goes on from it.
+class ExpressionEvaluation {
+ protected:
+  ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line, Dict variables);
+  ~ExpressionEvaluation() = default;
+
+  virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
+
+  Value value_of(const Expression& node);
+  /// The same without a copy: what is there already, or what is put into `room`. It is for use
+  /// before anything else is computed, but for what is plain.
+  const Value& seen(const Expression& node, Value& room);
+  bool is_true(const Expression& node);
+  Arguments arguments(const Expression& node, const Signature& signature);
+  Value filtered(const Value& input, const Expression& node);
+
+  const std::time_t now_;
+  int& line_;
+  int depth_ = 0;
+  Allowance allowance_;
+  MessageParts parts_;
+  Variables variables_;
+
+ private:
+  Value computed(const Expression& node);
+  const Value& first_of(const Expression& node, Value& room);
+  List values_of(const Expressions& nodes);
+  Value dict(const Expression& node);
+  Value concatenated(const Expression& node);
+  bool compare(const Expression& node);
+  Value call(const Expression& node);
+  Dict named_values(const Expression& node);
+  void spend_on_operands(const Value& value, std::span<const Value> arguments);
+
+  PlainValues plain_{variables_, parts_, allowance_};
+  std::deque<Dict> namespaces_;
+};
+
+/// Runs the statements of a template. Throws Problem; `line` then says where.
+RenderedChat render(const ParsedTemplate& parsed, Dict variables, std::time_t now, int& line);
+
+}  // namespace hybrid_trainer::jinja

@@ -1,0 +1,406 @@
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/chat/builtins.h"
+#include "src/data/chat/evaluation.h"
+#include "src/data/chat/value.h"
+
+namespace hybrid_trainer::jinja {
+
+namespace {
+
+/// A template in use takes some hundreds for a message, and a quadratic one as many for each pair.
+constexpr std::size_t kOperations = 5'000'000, kOperationsPerByte = 50;
+/// All texts and lists that are made, one after another.
+constexpr std::size_t kMadeBytes = std::size_t{64} << 20, kMadePerByte = 1024;
+constexpr std::size_t kOutputBytes = std::size_t{4} << 20, kOutputPerByte = 64;
+constexpr std::size_t kBytesPerOperation = 64;
+
+std::size_t copied_bytes(const Value& value) {
+  if (const auto* text = value.if_is<std::string>()) return text->size();
+  const auto* sequence = value.if_is<Sequence>();
+  if (sequence == nullptr) return 0;
+  std::size_t bytes = 0;
+  for (const Value& item : *sequence->items) {
+    const auto* inner = item.if_is<Sequence>();
+    const bool is_pair = inner != nullptr && inner->is_tuple;
+    bytes += sizeof(Value) + (is_pair || item.is<std::string>() ? copied_bytes(item) : 0);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Allowance::Allowance(std::size_t input_bytes)
+    : input_bytes_(input_bytes), most_operations_(kOperations + kOperationsPerByte * input_bytes) {}
+
+void Allowance::refuse() const {
+  throw Problem(concat("the template computes without end: it has done ", most_operations_,
+                       " operations, for a chat of ", input_bytes_,
+                       " bytes; look for loops in loops and macros that call macros"));
+}
+
+void Allowance::spend_on_bytes(std::size_t bytes) {
+  bytes_ += bytes;
+  const std::size_t most = kMadeBytes + kMadePerByte * input_bytes_;
+  if (bytes_ > most)
+    throw Problem(concat("the template makes texts and lists of more than ", most >> 20,
+                         " MiB, for a chat of ", input_bytes_,
+                         " bytes; look for a loop that doubles a text or a list"));
+  spend_on_reading(bytes);
+}
+
+void Allowance::spend_on_reading(std::size_t bytes) { spend(bytes / kBytesPerOperation); }
+
+void Allowance::spend_on_copy(const Value& value) { spend_on_bytes(copied_bytes(value)); }
+
+void Allowance::check_output(std::size_t bytes) const {
+  const std::size_t most = kOutputBytes + kOutputPerByte * input_bytes_;
+  if (bytes > most)
+    throw Problem(concat("the template writes more than ", most >> 20, " MiB, for a chat of ",
+                         input_bytes_, " bytes"));
+}
+
+namespace {
+
+constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;
+
+/// What other functions of jinja2 and Python are called, which a template could only read.
+bool is_unsupported_name(std::string_view name) {
+  return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
+}
+
+}  // namespace
+
+Variables::Variables(const NameNumbers& numbers, Dict values, Allowance& allowance)
+    : allowance_(allowance) {
+  for (auto& [name, value] : values) {
+    const auto found = numbers.find(name);
+    if (found != numbers.end()) scope_->names.emplace_back(found->second, std::move(value));
+  }
+}
+
+Value* Variables::find(int name) {
+  std::size_t passed = 0;
+  Value* found = nullptr;
+  for (Scope* scope = scope_.get(); scope != nullptr && found == nullptr;
+       scope = scope->outer.get()) {
+    found = scope->find(name);
+    passed += 1 + scope->names.size() / kNamesPerOperation;
+  }
+  allowance_.spend(passed / kScopesPerOperation);
+  return found;
+}
+
+void Variables::set(int name, Value value) {
+  allowance_.spend(scope_->names.size() / kNamesPerOperation);
+  if (Value* found = scope_->find(name)) {
+    *found = std::move(value);
+  } else {
+    scope_->names.emplace_back(name, std::move(value));
+  }
+}
+
+Value Variables::value_of(const Expression& name) {
+  if (const Value* found = find(name.name)) return *found;
+  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text, nullptr}};
+  if (is_unsupported_name(name.text)) throw Problem(concat("\"", name.text, "\" is not supported"));
+  return {Undefined{name.text}};
+}
+
+using NodeKind = Expression::Kind;
+
+static constexpr std::size_t kEntriesPerOperation = 16;
+
+const Value* PlainValues::find(const Expression& node) {
+  allowance_.spend(1);
+  const Value* value = found_in(node);
+  if (value != nullptr && value->is<std::string>()) allowance_.spend_on_copy(*value);
+  return value;
+}
+
+const Value* PlainValues::found_in(const Expression& node) {
+  if (node.kind == NodeKind::kLiteral) return &node.value;
+  if (node.kind == NodeKind::kName) return variables_.find(node.name);
+  const Value* owner = find(node.items[0]);
+  if (owner == nullptr) return nullptr;
+  searched(*owner);
+  if (node.kind == NodeKind::kAttribute) {
+    const Dict* entries = entries_of(*owner);
+    return entries == nullptr ? nullptr : jinja::find(*entries, node.text);
+  }
+  const Value* key = find(node.items[1]);
+  const Value* value = key == nullptr ? nullptr : item_in(*owner, *key);
+  if (value != nullptr) parts_.looked_up(node.items[1], *value);
+  return value;
+}
+
+const Value& PlainValues::searched(const Value& value) {
+  const Dict* entries = entries_of(value);
+  allowance_.spend(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
+  return value;
+}
+
+namespace {
+
+/// A dict as Python makes it of keys and values: a key keeps its first place and its last value.
+class Entries {
+ public:
+  void put(std::string key, Value value) {
+    const auto [place, is_new] = places_.emplace(std::move(key), entries_.size());
+    if (is_new) {
+      entries_.emplace_back(place->first, std::move(value));
+    } else {
+      entries_[place->second].second = std::move(value);
+    }
+  }
+  Dict take() { return std::move(entries_); }
+
+ private:
+  Dict entries_;
+  std::unordered_map<std::string, std::size_t> places_;
+};
+
+using NodeKind = Expression::Kind;
+
+/// Whether all but the first are plain.
+bool has_plain_operands(const Expression& node) {
+  return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
+}
+
+}  // namespace
+
+ExpressionEvaluation::ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line,
+                                           Dict variables)
+    : now_(now),
+      line_(line),
+      allowance_(extent_of(variables).bytes),
+      parts_(variables),
+      variables_(numbers, std::move(variables), allowance_) {}
+
+const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
+  if (node.is_plain)
+    if (const Value* value = plain_.find(node)) return *value;
+  return room = value_of(node);
+}
+
+/// What an operation is applied to, whose other operands are computed next.
+const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
+  if (has_plain_operands(node)) return seen(node.items[0], room);
+  return room = value_of(node.items[0]);
+}
+
+Value ExpressionEvaluation::value_of(const Expression& node) {
+  const EvaluationDepth depth(depth_);
+  if (node.is_plain)
+    if (const Value* value = plain_.find(node)) return *value;
+  allowance_.spend(1);
+  Value value = computed(node);
+  const bool is_shared = node.kind == NodeKind::kName || node.kind == NodeKind::kAttribute ||
+                         node.kind == NodeKind::kItem;
+  if (!is_shared || value.is<std::string>()) allowance_.spend_on_copy(value);
+  return value;
+}
+
+bool ExpressionEvaluation::is_true(const Expression& node) {
+  const EvaluationDepth depth(depth_);
+  Value room;
+  switch (node.kind) {
+    case NodeKind::kNot:
+      allowance_.spend(1);
+      return !is_true(node.items[0]);
+    case NodeKind::kAnd:
+      allowance_.spend(1);
+      return is_true(node.items[0]) && is_true(node.items[1]);
+    case NodeKind::kOr:
+      allowance_.spend(1);
+      return is_true(node.items[0]) || is_true(node.items[1]);
+    case NodeKind::kCompare:
+      allowance_.spend(1);
+      return compare(node);
+    default:
+      return truth(seen(node, room));
+  }
+}
+
+Value ExpressionEvaluation::computed(const Expression& node) {
+  const auto item = [&](std::size_t i) { return value_of(node.items[i]); };
+  Value room;
+  switch (node.kind) {
+    case NodeKind::kLiteral:
+      return node.value;
+    case NodeKind::kName:
+      return variables_.value_of(node);
+    case NodeKind::kList:
+      return list_of(values_of(node.items));
+    case NodeKind::kTuple:
+      return tuple_of(values_of(node.items));
+    case NodeKind::kDict:
+      return dict(node);
+    case NodeKind::kAttribute:
+      return attribute_of(plain_.searched(seen(node.items[0], room)), node.text);
+    case NodeKind::kItem: {
+      const Value& owner = plain_.searched(first_of(node, room));
+      Value value = item_of(owner, item(1));
+      parts_.looked_up(node.items[1], value);
+      return value;
+    }
+    case NodeKind::kSlice: {
+      const Value& owner = first_of(node, room);
+      const Value start = item(1), stop = item(2), step = item(3);
+      return slice_of(owner, start, stop, step);
+    }
+    case NodeKind::kCall:
+      return call(node);
+    case NodeKind::kFilter:
+      return filtered(first_of(node, room), node);
+    case NodeKind::kTest: {
+      const Value& input = first_of(node, room);
+      const Arguments values = arguments(node, *node.signature);
+      if (!values.empty()) spend_on_operands(input, values);
+      return {apply_test(input, node.text, values)};
+    }
+    case NodeKind::kNot:
+      return {!is_true(node.items[0])};
+    case NodeKind::kNegative:
+      return negative_of(item(0));
+    case NodeKind::kPositive:
+      return calculate({std::int64_t{0}}, "+", item(0));
+    case NodeKind::kAnd:
+    case NodeKind::kOr: {
+      Value left = item(0);
+      return truth(left) == (node.kind == NodeKind::kOr) ? left : item(1);
+    }
+    case NodeKind::kBinary: {
+      Value right_room;
+      const Value& left = first_of(node, room);
+      return calculate(left, node.text, seen(node.items[1], right_room));
+    }
+    case NodeKind::kConcat:
+      return concatenated(node);
+    case NodeKind::kCompare:
+      return {compare(node)};
+    case NodeKind::kCondition:
+      return is_true(node.items[1]) ? item(0) : item(2);
+  }
+  return {};
+}
+
+List ExpressionEvaluation::values_of(const Expressions& nodes) {
+  List values;
+  values.reserve(nodes.size());
+  for (const Expression& node : nodes) values.push_back(value_of(node));
+  return values;
+}
+
+Value ExpressionEvaluation::dict(const Expression& node) {
+  Entries entries;
+  for (std::size_t i = 0; i < node.items.size(); i += 2) {
+    const Value key = value_of(node.items[i]);
+    if (!key.is<std::string>()) throw Problem("a dict's key that is no text is not supported");
+    entries.put(text_of(key), value_of(node.items[i + 1]));
+  }
+  return dict_of(entries.take());
+}
+
+Value ExpressionEvaluation::concatenated(const Expression& node) {
+  std::string text;
+  for (const Expression& item : node.items) {
+    Value room;
+    text += text_of(seen(item, room));
+    want_room(text.size(), "\"~\" makes a text");
+  }
+  return {std::move(text)};
+}
+
+bool ExpressionEvaluation::compare(const Expression& node) {
+  Value rooms[2];
+  const bool is_plain = has_plain_operands(node);
+  const auto operand = [&](std::size_t i) -> const Value& {
+    Value& room = rooms[i % 2];
+    return is_plain ? seen(node.items[i], room) : room = value_of(node.items[i]);
+  };
+  const Value* left = &operand(0);
+  for (std::size_t i = 0; i < node.keywords.size(); ++i) {
+    const Value& right = operand(i + 1);
+    spend_on_operands(*left, std::span(&right, 1));
+    if (!holds(*left, node.keywords[i], right)) return false;
+    left = &right;
+  }
+  return true;
+}
+
+/// The arguments of a node in the signature's order.
+Arguments ExpressionEvaluation::arguments(const Expression& node, const Signature& signature) {
+  Arguments values(signature.parameters.size());
+  const std::size_t unnamed = node.items.size() - 1 - node.keywords.size();
+  for (std::size_t i = 0; i + 1 < node.items.size(); ++i) {
+    std::size_t place = i;
+    if (i >= unnamed) {
+      const auto found = std::ranges::find(signature.parameters, node.keywords[i - unnamed]);
+      place = static_cast<std::size_t>(found - signature.parameters.begin());
+    }
+    values[place] = value_of(node.items[i + 1]);
+  }
+  return values;
+}
+
+/// For operations that look at all of their operands.
+void ExpressionEvaluation::spend_on_operands(const Value& value, std::span<const Value> arguments) {
+  std::size_t bytes = extent_of(value).bytes;
+  for (const Value& argument : arguments) bytes += extent_of(argument).bytes;
+  allowance_.spend_on_reading(bytes);
+}
+
+Value ExpressionEvaluation::filtered(const Value& input, const Expression& node) {
+  const std::string& name = node.text;
+  const Arguments values = arguments(node, *node.signature);
+  const bool looks_only = name == "length" || name == "count" || name == "default" || name == "d" ||
+                          name == "first" || name == "last";
+  if (!looks_only) spend_on_operands(input, values);
+  return apply_filter(input, name, values);
+}
+
+Dict ExpressionEvaluation::named_values(const Expression& node) {
+  Entries entries;
+  for (std::size_t i = 0; i < node.keywords.size(); ++i)
+    entries.put(node.keywords[i], value_of(node.items[i + 1]));
+  return entries.take();
+}
+
+Value ExpressionEvaluation::call(const Expression& node) {
+  const Expression& callee = node.items[0];
+  if (callee.kind == NodeKind::kAttribute) {
+    Value room;
+    const Value& self =
+        has_plain_operands(node) ? seen(callee.items[0], room) : room = value_of(callee.items[0]);
+    const Arguments values = arguments(node, *node.signature);
+    line_ = node.line;
+    if (callee.text == "get") {
+      plain_.searched(self);
+    } else {
+      spend_on_operands(self, values);
+    }
+    return apply_method(self, callee.text, values);
+  }
+  const Value function = variables_.value_of(callee);
+  if (const auto* macro = function.if_is<std::shared_ptr<const Macro>>())
+    return call_macro(**macro, node);
+  const auto* builtin = function.if_is<Function>();
+  if (builtin == nullptr || builtin->self != nullptr)
+    throw Problem(concat("\"", shortened(callee.text), "\" is no function"));
+  if (callee.text == "namespace") {
+    namespaces_.push_back(named_values(node));
+    allowance_.spend_on_bytes(sizeof(Dict) + extent_of(namespaces_.back()).bytes);
+    return {Namespace{&namespaces_.back()}};
+  }
+  if (callee.text == "dict") return dict_of(named_values(node));
+  const Arguments values = arguments(node, *node.signature);
+  line_ = node.line;
+  return apply_function(callee.text, values, now_);
+}
+
+}  // namespace hybrid_trainer::jinja

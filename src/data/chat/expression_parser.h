@@ -1,0 +1,165 @@
+#pragma once
+
+#include <initializer_list>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/narrow.h"
+#include "src/data/chat/syntax.h"
+
+namespace hybrid_trainer::jinja {
+
+/// A place among the tokens of a template.
+class TokenReader {
+ public:
+  TokenReader(std::vector<Token> tokens, const std::string& name)
+      : tokens_(std::move(tokens)), name_(name) {}
+
+  /// Throws DataError "name:line: …".
+  template <class... Parts>
+  [[noreturn]] void fail(int line, const Parts&... parts) const {
+    throw DataError(concat(name_, ":", line, ": ", parts...));
+  }
+  [[noreturn]] void fail_unexpected() const;
+  const Token& token() const { return tokens_[at_]; }
+  const Token& token_after() const { return tokens_[at_ + 1]; }
+  const Token& next() { return tokens_[at_++]; }
+  void go_back() { --at_; }
+  bool at_operator(std::string_view text) const { return token().is(Token::Kind::kOperator, text); }
+  bool at_name(std::string_view text) const { return token().is(Token::Kind::kName, text); }
+  /// Passes it where it is there.
+  bool take_operator(std::string_view text) { return at_operator(text) && ++at_ > 0; }
+  bool take_name(std::string_view text) { return at_name(text) && ++at_ > 0; }
+  void expect_operator(std::string_view text);
+  std::string expect_name();
+  Token expect(Token::Kind kind);
+
+ private:
+  std::vector<Token> tokens_;
+  const std::string& name_;
+  std::size_t at_ = 0;
+};
+
+/// How a message names it.
+std::string shown(const Token& token);
+
+/// Whether what a template calls exists, and takes the arguments that it is given.
+class CallChecks {
+ public:
+  struct Call {
+    std::string function;
+    int line;
+  };
+  explicit CallChecks(const TokenReader& reader) : reader_(reader) {}
+  /// Finds the call's signature. Throws DataError where there is none.
+  void check_call(Expression& call);
+  void check_arguments(Expression& call, const char* what, const std::string& name,
+                       std::span<const Signature> table) const;
+  /// Calls of what the environment does not have; they must be macros.
+  const std::vector<Call>& unknown_calls() const { return unknown_calls_; }
+  bool reads_date() const { return reads_date_; }
+
+ private:
+  const TokenReader& reader_;
+  std::vector<Call> unknown_calls_;
+  bool reads_date_ = false;
+};
+
+/// Reads what operators stand between: literals, names, and what is looked up in, called with or
+/// filtered from them. Source: jinja2 3.1.6, parser.py.
+class OperandParser : protected TokenReader {
+ protected:
+  using TokenReader::TokenReader;
+  ~OperandParser() = default;
+
+  enum class Conditions { kTaken, kLeft };
+  virtual Expression expression(Conditions conditions = Conditions::kTaken) = 0;
+  /// An expression, or a tuple without parentheses; `end` is a name that ends it.
+  Expression tuple(Conditions conditions, std::string_view end = {});
+  Expression unary(bool with_filters);
+  Expression filters(Expression input);
+
+  /// Sets its height. Fails where that is too much.
+  Expression grown(Expression node) const;
+  template <class... Items>
+  Expression made(Expression::Kind kind, int line, std::string text, Items&&... items) const {
+    Expression node{.kind = kind, .line = line, .text = std::move(text)};
+    node.items.reserve(sizeof...(items));
+    (node.items.push_back(std::forward<Items>(items)), ...);
+    return grown(std::move(node));
+  }
+  static Expression literal(Value value, int line) {
+    return {.kind = Expression::Kind::kLiteral,
+            .line = line,
+            .value = std::move(value),
+            .is_plain = true};
+  }
+  Expression name(const std::string& text, int line) {
+    return {.kind = Expression::Kind::kName,
+            .line = line,
+            .text = text,
+            .name = number_of(text),
+            .is_plain = true};
+  }
+  /// A name's number.
+  int number_of(const std::string& name) {
+    return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
+  }
+  NameNumbers take_numbers() { return std::move(numbers_); }
+  const CallChecks& calls() const { return calls_; }
+
+  /// Counts how deep brackets, "not" and signs are in one another.
+  class Depth {
+   public:
+    explicit Depth(OperandParser& parser);
+    ~Depth() { --depth_; }
+
+   private:
+    int& depth_;
+  };
+  /// Names that cannot be read here.
+  std::set<std::string, std::less<>> refused_names_;
+
+ private:
+  Expression primary();
+  Expression list();
+  Expression dict();
+  Expression postfix(Expression base);
+  Expression subscript(Expression base);
+  Expression call(Expression callee);
+  Expression test(Expression input);
+  void arguments(Expression& call);
+
+  int depth_ = 0;
+  CallChecks calls_{*this};
+  NameNumbers numbers_;
+};
+
+/// Reads expressions, operators by their precedence; the statements' parser goes on from it. Source:
+/// jinja2 3.1.6, parser.py.
+class ExpressionParser : protected OperandParser {
+ protected:
+  using OperandParser::OperandParser;
+  ~ExpressionParser() = default;
+  Expression expression(Conditions conditions = Conditions::kTaken) final;
+
+ private:
+  using Level = Expression (ExpressionParser::*)();
+  Expression binary(Level operand, std::initializer_list<std::string_view> operators);
+  Expression chain(Level operand, const char* word, Expression::Kind kind);
+  Expression either();
+  Expression both();
+  Expression negation();
+  Expression comparison();
+  Expression sum();
+  Expression concatenation();
+  Expression product();
+  Expression unary_with_filters() { return unary(true); }
+};
+
+}  // namespace hybrid_trainer::jinja

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/data/chat/builtins.h"
+#include "src/data/chat/value.h"
+
+namespace hybrid_trainer::jinja {
+
+struct Token {
+  enum class Kind {
+    kText,  // between tags, as it is written out
+    kPrintBegin,
+    kPrintEnd,
+    kBlockBegin,
+    kBlockEnd,
+    kName,
+    kInteger,
+    kFloat,
+    kString,  // without quotes and escapes
+    kOperator,
+    kEnd,
+  };
+  Kind kind = Kind::kEnd;
+  std::string text;
+  int line = 0;
+
+  bool is(Kind wanted, std::string_view wanted_text) const {
+    return kind == wanted && text == wanted_text;
+  }
+};
+
+/// The tokens of a template, with white space taken away as trim_blocks, lstrip_blocks and the signs
+/// in tags say, without comments; the last is kEnd. Source: jinja2 3.1.6, lexer.py. Throws DataError
+/// "name:line: …".
+std::vector<Token> tokens_of(std::string_view source, const std::string& name);
+
+/// The number that each name of a template has.
+using NameNumbers = std::map<std::string, int, std::less<>>;
+
+struct Expression;
+using Expressions = std::vector<Expression>;
+
+struct Expression {
+  enum class Kind {
+    kLiteral,    // value
+    kName,       // text
+    kList,       // items
+    kTuple,      // items
+    kDict,       // items: key, value, key, value, …
+    kAttribute,  // items[0] . text
+    kItem,       // items[0] [items[1]]
+    kSlice,      // items[0] [items[1] : items[2] : items[3]]
+    kCall,       // items[0] is called with the others
+    kFilter,     // items[0] | text, with the others
+    kTest,       // items[0] is text, with the others
+    kNot,
+    kNegative,
+    kPositive,
+    kAnd,
+    kOr,
+    kBinary,     // items[0] text items[1]
+    kConcat,     // items[0] ~ items[1] ~ …
+    kCompare,    // items[0] keywords[0] items[1] keywords[1] items[2] …
+    kCondition,  // items[0] if items[1] else items[2]
+  };
+  Kind kind = Kind::kLiteral;
+  int line = 0;
+  std::string text{};
+  Expressions items{};
+  /// Of a call, filter or test: the names of its last arguments.
+  std::vector<std::string> keywords{};
+  Value value{};
+  int height = 1;  // of the tree below it
+  /// Of a name: its number in the template.
+  int name = -1;
+  /// A literal, a name, or an attribute or item of such by such: no macro runs while it is computed.
+  bool is_plain = false;
+  /// Of a filter, a test, a call of a function or method.
+  const Signature* signature = nullptr;
+};
+
+/// How a message names it.
+std::string construct_of(const Expression& node);
+
+struct Statement;
+using Statements = std::vector<Statement>;
+
+struct Statement {
+  enum class Kind {
+    kText,        // text
+    kPrint,       // items[0]
+    kIf,          // bodies[i] where items[i]; the last body is that of else
+    kFor,         // target in items[0], where items[1]; bodies[1] is that of else
+    kSet,         // target = items[0]
+    kSetBlock,    // target = bodies[0], through the filter items[0], whose items[0] is its input
+    kMacro,       // text(keywords), items are the defaults of the last ones
+    kGeneration,  // bodies[0]
+    kBreak,
+    kContinue,
+  };
+  Kind kind = Kind::kText;
+  int line = 0;
+  std::string text{};
+  Expression target{};  // a name, a tuple of names, or an attribute of a name
+  Expressions items{};
+  std::vector<std::string> keywords{};
+  std::vector<int> names{};  // of a macro: its number, and those of its parameters
+  std::vector<Statements> bodies{};
+};
+
+struct ParsedTemplate {
+  Statements statements;
+  NameNumbers numbers;
+  bool marks_generation = false;
+  bool reads_date = false;
+};
+
+/// Throws DataError "name:line: …" for what is no template, and for each construct outside the
+/// subset by its name.
+ParsedTemplate parse_template(std::string_view source, const std::string& name);
+
+}  // namespace hybrid_trainer::jinja

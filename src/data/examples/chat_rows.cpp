@@ -1,0 +1,473 @@
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/chat/chat_template.h"
+#include "src/data/examples/row_tokens.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+/// Roles before an answer for which a generation prompt is asked for.
+constexpr std::size_t kMostRoles = 16;
+
+/// A chat of one message, which the user says.
+json::array asked(json::value content) {
+  return {json::object{{"role", "user"}, {"content", std::move(content)}}};
+}
+
+}  // namespace
+
+const ChatTemplate& template_of(const ExampleFormat& format, const json::object& variables) {
+  const json::value* tools = variables.if_contains("tools");
+  return format.chat.template_for(tools != nullptr && !tools->is_null());
+}
+
+RenderedChat rendered(const ExampleFormat& format, const json::object& variables,
+                      json::array messages, bool add_generation_prompt) {
+  const ChatTemplate& source = template_of(format, variables);
+  json::object all;
+  for (const auto& [name, token] : format.chat.special_tokens) all[name] = token;
+  for (const auto& [name, value] : variables) all[name] = value;
+  all["messages"] = std::move(messages);
+  all["add_generation_prompt"] = add_generation_prompt;
+  return source.render(all, format.now);
+}
+
+json::array first_messages(const NormalRow& row, std::size_t count) {
+  const auto begin = row.messages.begin();
+  return json::array(begin, begin + static_cast<std::ptrdiff_t>(count));
+}
+
+std::optional<std::string> GenerationPrompts::before(std::size_t i) {
+  const std::string before =
+      i == 0 ? "" : std::string(row_.messages[i - 1].get_object().at("role").get_string());
+  if (prompts_.size() == kMostRoles && !prompts_.contains(before)) return {};
+  const auto [entry, is_new] = prompts_.try_emplace(before);
+  if (!is_new) return entry->second;
+  if (i > 0) entry->second = behind(first_messages(row_, i));
+  if (!entry->second) {
+    static constexpr const char* kAny = "Hello";
+    const bool as_parts = i + 1 <= row_.messages.size() && has_parts();
+    entry->second = behind(
+        asked(as_parts ? json::value(json::array{json::object{{"type", "text"}, {"text", kAny}}})
+                       : json::value(kAny)));
+  }
+  return entry->second;
+}
+
+bool GenerationPrompts::has_parts() const {
+  return std::ranges::any_of(row_.messages, [](const json::value& one) {
+    return one.get_object().at("content").is_array();
+  });
+}
+
+std::optional<std::string> GenerationPrompts::behind(const json::array& messages) const {
+  try {
+    const RenderedChat with = rendered(format_, row_.variables, messages, true);
+    const std::string without = rendered(format_, row_.variables, messages, false).text;
+    const bool goes_on = with.text.starts_with(without);
+    std::size_t end = 0;  // of what the loop over messages wrote
+    for (const auto& part : with.parts) end = std::max(end, part.span.end);
+    if (goes_on && (end == 0 || without.size() < end)) end = without.size();
+    if (goes_on || end > 0) return with.text.substr(end);
+  } catch (const DataError&) {  // such a chat is refused
+  }
+  return {};
+}
+
+namespace {
+
+/// Where a text has a message: what one round of the template's loop wrote.
+struct MessagePlace {
+  /// Without what an inner loop wrote of other messages; in order, never empty.
+  std::vector<RenderedChat::Span> spans;
+  bool holds_others = false;  // there is such
+};
+
+using Span = RenderedChat::Span;
+using FoundPlace = std::optional<MessagePlace>;
+
+bool holds(const Span& outer, const Span& inner) {
+  return outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+/// The place of each of `count` messages; none where the text has none, or several.
+std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
+  std::vector<std::optional<Span>> wholes(count);
+  std::vector<bool> has_several(count, false);
+  std::vector<std::int32_t> owners(chat.text.size(), -1);
+  for (auto part = chat.parts.rbegin(); part != chat.parts.rend(); ++part) {  // inner ones last
+    const auto& [message, span] = *part;
+    std::fill(owners.begin() + static_cast<std::ptrdiff_t>(span.begin),
+              owners.begin() + static_cast<std::ptrdiff_t>(span.end),
+              static_cast<std::int32_t>(message));
+    std::optional<Span>& whole = wholes[message];
+    has_several[message] = has_several[message] || (whole && !holds(*whole, span));
+    if (!whole) whole = span;
+  }
+  std::vector<FoundPlace> places(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!wholes[i] || has_several[i]) continue;
+    MessagePlace place;
+    for (std::size_t at = wholes[i]->begin; at < wholes[i]->end; ++at) {
+      if (owners[at] != static_cast<std::int32_t>(i)) {
+        place.holds_others = true;
+        continue;
+      }
+      if (place.spans.empty() || place.spans.back().end != at) place.spans.push_back({at, at});
+      place.spans.back().end = at + 1;
+    }
+    if (!place.spans.empty()) places[i] = std::move(place);
+  }
+  return places;
+}
+
+/// Chats up to here may be found turn by turn, each by rendering what is before it.
+constexpr std::size_t kMostPrefixes = 100;
+
+/// Stands in a text for another one, to see whether that is written.
+constexpr const char* kProbeMark = "Xq7Zk2Jv9W";
+
+/// A text without its white space, of which templates write more or less.
+std::string without_blanks(std::string_view text) {
+  std::string rest(text);
+  std::erase_if(rest, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+  return rest;
+}
+
+std::size_t common_length(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+/// Finds the answers in one rendering of a row.
+class AnswerFinder {
+ public:
+  AnswerFinder(const ExampleFormat& format, const NormalRow& row, RenderedChat chat)
+      : format_(format),
+        row_(row),
+        chat_(std::move(chat)),
+        places_(message_places(chat_, row.messages.size())),
+        prompts_(format, row) {}
+
+  /// Whether what is written of each answer names the tools that it calls.
+  bool writes_calls() const {
+    for (std::size_t i = 0; i < count(); ++i)
+      if (!writes_calls_of(i)) return false;
+    return true;
+  }
+
+  RenderedRow run() && {
+    if (row_.prompt_messages > 0) {
+      find_completion();
+    } else if (template_of(format_, row_.variables).marks_generation()) {
+      take_generation_blocks();
+    } else {
+      for (std::size_t i = 0; i < count(); ++i)
+        if (is_wanted(i)) find_answer(i);
+    }
+    note_ending();
+    for (const auto& [i, key, text] : row_.notable)
+      if ((places_[i] || !is_wanted(i)) && !writes(i, text)) result_.unwritten.push_back(key);
+    result_.text = std::move(chat_.text);
+    return std::move(result_);
+  }
+
+ private:
+  std::size_t count() const { return row_.messages.size(); }
+  const json::object& message(std::size_t i) const { return row_.messages[i].get_object(); }
+  bool is_answer(std::size_t i) const { return message(i).at("role") == json::value("assistant"); }
+  bool is_wanted(std::size_t i) const { return is_answer(i) && row_.trains[i]; }
+
+  std::string written_of(std::size_t i) const {
+    std::string text;
+    for (const Span& span : places_[i]->spans)
+      text.append(chat_.text, span.begin, span.end - span.begin);
+    return text;
+  }
+
+  /// Whether a text of the message is written, as it is or within JSON, but for white space; what
+  /// cannot be told in time counts as written.
+  bool writes(std::size_t i, std::string_view text) const {
+    const std::string_view said = trimmed(text);
+    const auto is_in = [&](std::string_view whole) {
+      if (whole.find(said) != whole.npos) return true;
+      const std::string written = without_blanks(whole);
+      const std::string quoted = without_blanks(json_text(json::value(said)));
+      return written.find(without_blanks(said)) != written.npos ||
+             written.find(std::string_view(quoted).substr(1, quoted.size() - 2)) != written.npos;
+    };
+    if (places_[i] && is_in(written_of(i))) return true;
+    if (i > 0 && places_[i]) return false;
+    if (i > 0 && count() > kMostPrefixes) return true;
+    constexpr std::size_t kTelling = 32;  // so long a text is written nowhere by chance
+    return is_in(chat_.text) && (said.size() >= kTelling || writes_mark_for(i, text));
+  }
+
+  /// Whether a mark in place of the text is written.
+  bool writes_mark_for(std::size_t i, std::string_view text) const {
+    json::array messages = row_.messages;
+    const auto replace = [&](auto&& self, json::value& value) -> void {
+      if (value == json::value(text)) value = kProbeMark;
+      if (json::object* const object = value.if_object())
+        for (auto& member : *object) self(self, member.value());
+      if (json::array* const list = value.if_array())
+        for (json::value& item : *list) self(self, item);
+    };
+    replace(replace, messages[i]);
+    try {
+      const RenderedChat chat = rendered(format_, row_.variables, std::move(messages), false);
+      return chat.text.find(kProbeMark) != std::string::npos;
+    } catch (const DataError&) {  // such a text is refused
+      return true;
+    }
+  }
+
+  /// What stands behind what the last answer says.
+  void note_ending() {
+    if (!result_.last_answer) return;
+    const json::value& content = message(count() - 1).at("content");
+    const json::value& text = content.is_array() ? content.at(0).at("text") : content;
+    if (!text.is_string()) return;
+    const auto [begin, end] = *result_.last_answer;
+    const auto answer = std::string_view(chat_.text).substr(begin, end - begin);
+    std::string_view said = text.get_string();
+    if (answer.find(said) == answer.npos) said = trimmed(said);
+    const std::size_t at = answer.rfind(said);
+    if (!said.empty() && at != answer.npos) result_.ending = answer.substr(at + said.size());
+  }
+
+  /// Whether the name of each tool that the message calls is written.
+  bool writes_calls_of(std::size_t i) const {
+    if (!message(i).contains("tool_calls")) return true;
+    if (!places_[i]) return false;
+    if (!drops_calls_) drops_calls_ = dropped_calls();
+    return !(*drops_calls_)[i];
+  }
+
+  /// Which messages have a call whose name is not written, told by a mark in place of each name; none
+  /// if the template refuses such names.
+  std::vector<bool> dropped_calls() const {
+    std::vector<std::pair<std::size_t, std::string>> marks;  // by their messages
+    json::array messages = row_.messages;
+    for (std::size_t i = 0; i < count(); ++i) {
+      json::value* const calls = messages[i].get_object().if_contains("tool_calls");
+      if (calls == nullptr) continue;
+      for (json::value& call : calls->get_array()) {
+        json::value* const name = function_of(call.get_object()).if_contains("name");
+        if (name == nullptr || !name->is_string()) continue;
+        marks.emplace_back(i, concat(kProbeMark, marks.size(), "n"));
+        *name = marks.back().second;
+      }
+    }
+    std::vector<bool> drops(count(), false);
+    try {
+      const std::string text = rendered(format_, row_.variables, std::move(messages), false).text;
+      std::size_t at = 0;
+      for (const auto& [i, mark] : marks) {
+        const std::size_t found = text.find(mark, at);
+        drops[i] = drops[i] || found == text.npos;
+        if (found != text.npos) at = found;
+      }
+    } catch (const DataError&) {
+    }
+    return drops;
+  }
+
+  void find_answer(std::size_t i) {
+    std::vector<Span> spans;
+    if (!places_[i]) {
+      if (const auto span = span_by_prefixes(i)) spans = {*span};
+    } else if (const auto header = header_length(i, places_[i]->spans.front())) {
+      spans = places_[i]->spans;
+      if (places_[i]->holds_others) add_end_before_others(i, spans.front());
+      spans.front().begin += *header;
+    }
+    if (spans.empty() || !writes_calls_of(i)) {
+      ++result_.left_out;
+      return;
+    }
+    if (i + 1 == count()) {
+      spans.back().end = chat_.text.size();
+      result_.last_answer = {spans.front().begin, spans.back().end};
+    }
+    result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
+  }
+
+  /// Where others speak within an answer, as tools do behind a call, it ends as it does without them;
+  /// the template may have written that end as their beginning.
+  void add_end_before_others(std::size_t i, Span& span) {
+    const auto written = [&](const Span& of, const std::string& text) {
+      return std::string_view(text).substr(of.begin, of.end - of.begin);
+    };
+    if (!end_before_others_) {
+      end_before_others_ = "";
+      const RenderedChat alone =
+          rendered(format_, row_.variables, first_messages(row_, i + 1), false);
+      const FoundPlace place = message_places(alone, i + 1)[i];
+      const auto whole = place ? written(place->spans.back(), alone.text) : std::string_view();
+      const auto here = written(span, chat_.text);
+      if (whole.starts_with(here)) end_before_others_ = whole.substr(here.size());
+    }
+    const bool is_here =
+        std::string_view(chat_.text).substr(span.end).starts_with(*end_before_others_);
+    if (is_here) span.end += end_before_others_->size();
+  }
+
+  /// How much of what is written of a message stands in its generation prompt: all of that, or else
+  /// the tokens that both begin with.
+  std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
+    const auto prompt = prompts_.before(i);
+    if (!prompt) return {};
+    const std::string_view text =
+        std::string_view(chat_.text).substr(span.begin, span.end - span.begin);
+    const std::size_t common = common_length(*prompt, text);
+    if (common == prompt->size()) return common;
+    if (const std::size_t at = text.find(*prompt); at != text.npos && is_first_written(i))
+      return at + prompt->size();  // behind what begins the whole chat
+    const Tokenizer& tokenizer = format_.tokenizer;
+    const auto of_prompt = tokenizer.encode(*prompt, ControlText::kAsTokens);
+    const auto of_text =
+        tokenizer.encode(text.substr(0, 2 * prompt->size()), ControlText::kAsTokens);
+    std::size_t bytes = 0;
+    const auto end = std::ranges::mismatch(of_prompt, of_text).in1;
+    for (auto id = of_prompt.begin(); id != end; ++id) bytes += tokenizer.token_bytes(*id).size();
+    return std::min(bytes, common);
+  }
+
+  bool is_first_written(std::size_t i) const {
+    const auto end = places_.begin() + static_cast<std::ptrdiff_t>(i);
+    return std::all_of(places_.begin(), end, [](const FoundPlace& place) { return !place; });
+  }
+
+  /// Of a template that does not loop over messages: what the chat with the answer has beyond the
+  /// chat before it with the generation prompt, if the text begins with both.
+  std::optional<Span> span_by_prefixes(std::size_t i) const {
+    if (count() > kMostPrefixes) return {};
+    try {
+      const std::string before =
+          rendered(format_, row_.variables, first_messages(row_, i), true).text;
+      const std::string through =
+          rendered(format_, row_.variables, first_messages(row_, i + 1), false).text;
+      const bool holds = chat_.text.starts_with(through) && through.starts_with(before) &&
+                         before.size() < through.size();
+      if (holds) return Span{before.size(), through.size()};
+    } catch (const DataError&) {  // such a chat is refused
+    }
+    return {};
+  }
+
+  /// All from the completion's first message on.
+  void find_completion() {
+    const std::size_t i = row_.prompt_messages;
+    for (std::size_t j = i; j < count(); ++j) {
+      if (!is_wanted(j) || writes_calls_of(j)) continue;
+      result_.left_out = 1;
+      return;
+    }
+    std::optional<std::size_t> begin;
+    if (places_[i]) {
+      if (const auto header = header_length(i, places_[i]->spans.front()))
+        begin = places_[i]->spans.front().begin + *header;
+    } else {
+      const std::string before =
+          rendered(format_, row_.variables, first_messages(row_, i), true).text;
+      if (chat_.text.starts_with(before)) begin = before.size();
+    }
+    if (!begin)
+      throw DataError(
+          "where the completion begins in the text cannot be told: the prompt's text is not how "
+          "the text of the whole begins");
+    Span rest{*begin, chat_.text.size()};
+    if (is_wanted(count() - 1)) result_.last_answer = rest;
+    for (std::size_t j = i; j < count(); ++j) {
+      if (row_.trains[j]) continue;
+      if (!places_[j]) throw DataError("a turn that is not to be trained on is not found");
+      for (const Span& span : places_[j]->spans) {
+        if (rest.begin < span.begin) result_.targets.push_back({rest.begin, span.begin});
+        rest.begin = span.end;
+      }
+    }
+    if (rest.begin < rest.end) result_.targets.push_back(rest);
+  }
+
+  void take_generation_blocks() {
+    std::vector<bool> found(count(), false);
+    std::optional<std::size_t> last;  // whose the last of the targets is, where that can be told
+    const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
+    for (const Span& block : chat_.generated) {
+      const auto owner = message_at(block.begin);
+      if (!owner && !trains_all)
+        throw DataError("which turn a generation block is of cannot be told");
+      if (owner && (!row_.trains[*owner] || !writes_calls_of(*owner))) continue;
+      if (owner) found[*owner] = true;
+      last = owner;
+      result_.targets.push_back(block);
+    }
+    if (!result_.targets.empty() && is_wanted(count() - 1) &&
+        last.value_or(count() - 1) == count() - 1)
+      result_.last_answer = result_.targets.back();
+    if (is_first_written(count())) return;
+    for (std::size_t i = 0; i < count(); ++i) result_.left_out += is_wanted(i) && !found[i] ? 1 : 0;
+  }
+
+  std::optional<std::size_t> message_at(std::size_t byte) const {
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (!places_[i]) continue;
+      for (const Span& span : places_[i]->spans)
+        if (span.begin <= byte && byte < span.end) return i;
+    }
+    return {};
+  }
+
+  const ExampleFormat& format_;
+  const NormalRow& row_;
+  RenderedChat chat_;
+  std::vector<FoundPlace> places_;
+  GenerationPrompts prompts_;
+  std::optional<std::string> end_before_others_;
+  mutable std::optional<std::vector<bool>> drops_calls_;
+  RenderedRow result_;
+};
+
+}  // namespace
+
+FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, RenderedChat chat) {
+  AnswerFinder finder(format, row, std::move(chat));
+  const bool writes_calls = finder.writes_calls();
+  return {std::move(finder).run(), writes_calls};
+}
+
+ChatRows::ChatRows(const ExampleFormat& format) : format_(format) {
+  form_.content_as_parts = takes_parts_alone(format.chat, format.now);
+}
+
+RenderedRow ChatRows::render(const json::object& example, const NormalRow& row) const {
+  std::optional<RenderedRow> incomplete;
+  std::optional<DataError> refusal;
+  for (int variant = 0; variant < 8; ++variant) {
+    MessageForm form = form_;
+    form.none_beside_calls = (variant & 1) != 0;
+    form.arguments_as_text = (variant & 2) != 0;
+    form.wraps_calls = (variant & 4) != 0;
+    try {
+      std::set<std::string> ignored;
+      const bool is_first = variant == 0;
+      const NormalRow other = is_first ? NormalRow() : normal_row(example, form, ignored);
+      const NormalRow& tried = is_first ? row : other;
+      FoundAnswers found =
+          find_answers(format_, tried, rendered(format_, tried.variables, tried.messages, false));
+      if (found.writes_calls) return std::move(found.row);
+      if (!incomplete) incomplete = std::move(found.row);
+    } catch (const DataError& error) {
+      if (!refusal) refusal = error;
+    }
+    if (!row.has_calls()) break;
+  }
+  if (incomplete) return *std::move(incomplete);
+  throw DataError(*refusal);
+}
+
+}  // namespace hybrid_trainer

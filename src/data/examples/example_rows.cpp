@@ -1,0 +1,361 @@
+#include "src/data/examples/example_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <map>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/examples/row_tokens.h"
+#include "src/data/examples/shaped_row.h"
+#include "src/data/tables/row_files.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+class EndTokens {
+ public:
+  explicit EndTokens(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void add(const ExampleRow& row) {
+    if (row.end_token) found_.insert(*row.end_token);
+  }
+
+  /// Drops those behind which the row goes on with what is learnt.
+  void check(const ExampleRow& row) {
+    for (std::size_t i = 0; i < row.tokens.size(); ++i) {
+      if (!row.learnt[i] || !found_.contains(row.tokens[i])) continue;
+      std::size_t next = i + 1;
+      while (next < row.tokens.size() && row.learnt[next] && ends(row.tokens[next])) ++next;
+      if (next < row.tokens.size() && row.learnt[next]) found_.erase(row.tokens[i]);
+      i = next - 1;
+    }
+  }
+
+  std::vector<std::int32_t> tokens() const { return {found_.begin(), found_.end()}; }
+
+ private:
+  /// Whether the token may stand behind the end of an answer.
+  bool ends(std::int32_t id) {
+    const auto [entry, is_new] = ends_.try_emplace(id);
+    if (is_new) entry->second = is_blank_token(tokenizer_, id) || is_special_token(tokenizer_, id);
+    return entry->second;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::set<std::int32_t> found_;
+  std::map<std::int32_t, bool> ends_;
+};
+
+}  // namespace
+
+bool is_special_token(const Tokenizer& tokenizer, std::int32_t id) {
+  const std::string_view spelling = tokenizer.token_bytes(id);
+  const std::vector<std::int32_t> alone{id};
+  return tokenizer.encode(spelling, ControlText::kAsTokens) == alone &&
+         tokenizer.encode(spelling, ControlText::kAsText) != alone;
+}
+
+bool is_blank_token(const Tokenizer& tokenizer, std::int32_t id) {
+  return tokenizer.token_bytes(id).find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
+                                        const Tokenizer& tokenizer) {
+  EndTokens ends(tokenizer);
+  for (const ExampleRow& row : rows) ends.add(row);
+  for (const ExampleRow& row : rows) ends.check(row);
+  return ends.tokens();
+}
+
+ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format) {
+  if (chosen.tokens == rejected.tokens && chosen.learnt == rejected.learnt)
+    throw DataError(
+        "\"chosen\" and \"rejected\" have the same tokens, so nothing is to be preferred");
+  const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
+                           std::ssize(rejected.tokens) + rejected.left_out - 2;
+  if (all > format.longest - 1)
+    throw DataError(concat("its two answers with their prompts take ", all,
+                           " tokens, and a sequence holds ", format.longest - 1, "; ",
+                           format.context == 0 || format.longest <= format.context
+                               ? "raise data.sequence_length"
+                               : kContextIsFull));
+  ExampleRow row = std::move(chosen);
+  row.rejected_at = std::ssize(row.tokens);
+  row.tokens.insert(row.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
+  row.learnt.insert(row.learnt.end(), rejected.learnt.begin(), rejected.learnt.end());
+  row.answers_left_out += rejected.answers_left_out;
+  return row;
+}
+
+namespace json = boost::json;
+
+namespace {
+
+/// A file that is something else is not read to its end.
+void check_is_data(const ExampleRows& examples, const std::filesystem::path& path) {
+  constexpr std::size_t kManyRefused = 100'000;
+  const std::size_t used = examples.rows.size() + examples.pairs.size();
+  if (examples.refused.size() < kManyRefused || examples.refused.size() < used) return;
+  throw DataError(concat(path.string(), ": ", examples.refused.size(), " of its first ",
+                         used + examples.refused.size(), " lines are refused; line ",
+                         examples.refused.front().line, ": ", examples.refused.front().reason));
+}
+
+/// Reads the files one behind the other.
+class ExampleReader {
+ public:
+  explicit ExampleReader(const ExampleFormat& format) : format_(format), maker_(format) {}
+
+  void read(const std::filesystem::path& path) {
+    const TableReading reading{
+        .columns = format_.columns,
+        .wanted = keys_of_examples(),
+        .called = format_.called,
+        .renaming = columns_of(
+            {.has_template = format_.chat.chat_template.has_value(), .pairs = format_.pairs},
+            "COLUMN")};
+    examples_.files.push_back({path, {}});
+    const TableVisitor visitor{
+        [&](std::int64_t line, const json::object& example, const WideIntegers& wide) {
+          try {
+            add(line, maker_.make(example, wide));
+          } catch (const DataError& error) {
+            refuse(line, error.what());
+          }
+        },
+        [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
+    examples_.files.back().form = visit_rows(path, reading, visitor);
+  }
+
+  ExampleRows take() {
+    check_columns();
+    examples_.findings = maker_.findings();
+    for (const ExampleFile& file : examples_.files)
+      for (const std::string& name : file.form.unread)
+        examples_.findings.unused.try_emplace(name, 0);
+    return std::move(examples_);
+  }
+
+ private:
+  void add(std::int64_t line, MadeRow made) {
+    const RowShape shape = made.shape;
+    made.row.file = examples_.files.size() - 1;
+    made.row.line = line;
+    if (made.rejected && format_.pairs)
+      made.row = pair_row(std::move(made.row), *made.rejected, format_);
+    if (format_.pairs && !made.rejected)
+      throw DataError(
+          "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
+          "of messages");
+    ++examples_.files.back().shapes[shape];  // of what is used
+    if (!made.rejected || format_.pairs) {
+      examples_.rows.push_back(std::move(made.row));
+      return;
+    }
+    made.rejected->file = made.row.file;
+    made.rejected->line = line;
+    examples_.pairs.push_back(
+        {std::move(made.row), *std::move(made.rejected), std::move(made.chosen_columns)});
+  }
+
+  /// Throws DataError where the user names a column, and no row is made of it.
+  void check_columns() const {
+    const ExampleFindings& found = maker_.findings();
+    for (const auto& [name, column] : format_.columns.names()) {
+      if (column.empty() || !found.unused.contains(name) || found.used.contains(name)) continue;
+      throw DataError(concat(examples_.files.front().path.string(), ": the column \"", column,
+                             "\", read as ", name, ", has no effect: these are ", examples_.form(),
+                             ", which have no ", name, "; leave it out, or leave out what is ",
+                             "read instead of it, as in --columns NAME="));
+    }
+  }
+
+  void refuse(std::int64_t line, const std::string& reason) {
+    examples_.refused.push_back({line, reason, examples_.files.size() - 1});
+    check_is_data(examples_, examples_.files.back().path);
+  }
+
+  const ExampleFormat& format_;
+  RowMaker maker_;
+  ExampleRows examples_;
+};
+
+std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritten) {
+  std::string keys;
+  for (const auto& [key, count] : unwritten)
+    keys +=
+        concat(keys.empty() ? "\"" : ", \"", key, "\" (", count, count == 1 ? " time)" : " times)");
+  if (keys.empty()) return "";
+  return concat("the chat template leaves out what the examples have as ", keys,
+                ", whole or in part; it is not learned");
+}
+
+/// `rest` follows "the role "x" is" or "the roles "x", "y" are".
+std::string told_of_roles(const std::set<std::string>& roles, const char* rest) {
+  if (roles.empty()) return "";
+  std::vector<std::string> names;
+  for (const std::string& role : roles)
+    names.push_back(json::serialize(json::value(role.substr(0, 40))));
+  names.resize(std::min<std::size_t>(names.size(), 8));
+  return concat(roles.size() == 1 ? "the role " : "the roles ", join(names),
+                roles.size() == 1 ? " is " : " are ", rest);
+}
+
+std::string told_of_empty_answers(std::int64_t answers) {
+  if (answers == 0) return "";
+  return concat(answers, answers == 1 ? " answer is" : " answers are",
+                " empty: the model learns to end its turn at once");
+}
+
+/// Names the unused members, or counts them if there are many.
+std::string told_of_unused(const ExampleFindings& findings) {
+  constexpr std::size_t kNamed = 20;
+  std::vector<std::string> names;
+  for (const auto& [key, rows] : findings.unused)
+    names.push_back(concat('"', key.substr(0, 60), '"',
+                           rows == 0 ? "" : concat(" (", rows, rows == 1 ? " row)" : " rows)")));
+  for (const std::string& key : findings.unused_of_messages)
+    names.push_back(concat('"', key.substr(0, 60), "\" of messages"));
+  if (names.empty()) return "";
+  const std::size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
+  names.resize(names.size() - more);
+  return concat("takes no part in training: ", join(names),
+                more > 0 ? concat(" and ", more, " more") : "");
+}
+
+std::string told_of_untemplated(const ExampleRows& examples) {
+  const std::int64_t rows = examples.findings.untemplated;
+  if (rows == 0) return "";
+  const bool are_pairs = !examples.rows.empty() && examples.rows.front().rejected_at > 0;
+  return concat(
+      rows, rows == 1 ? " text is" : " texts are",
+      " learned as plain text, without the model's chat template, by which `hybrid sample ",
+      "--chat` asks; --columns instruction=prompt", are_pairs ? "" : ",output=completion",
+      " makes chats of them");
+}
+
+std::string told_of_loose_ends(const std::map<std::string, std::int64_t>& loose_ends) {
+  if (loose_ends.empty()) return "";
+  std::int64_t chats = 0;
+  for (const auto& [ending, count] : loose_ends) chats += count;
+  const auto most =
+      std::ranges::max_element(loose_ends, {}, [](const auto& entry) { return entry.second; });
+  const bool is_blank = most->first.find_first_not_of(" \t\r\n") == std::string::npos;
+  return concat(chats, chats == 1 ? " chat ends" : " chats end", " with ",
+                is_blank ? "the answer itself and no token behind it"
+                         : concat(json::serialize(json::value(most->first.substr(0, 60))),
+                                  ", which is no special token of this tokenizer"),
+                ", so generation will not stop there; let the chat template write eos_token behind "
+                "what the assistant says",
+                is_blank ? "" : ", or stop at that text with hybrid sample --stop");
+}
+
+}  // namespace
+
+std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), learnt.end(), true); }
+
+std::vector<std::string> ExampleRows::notes() const {
+  std::vector<std::string> notes;
+  std::int64_t answers = 0, of_rows = 0;
+  for (const ExampleRow& row : rows) {
+    answers += row.answers_left_out;
+    of_rows += row.answers_left_out > 0 ? 1 : 0;
+  }
+  if (answers > 0)
+    notes.push_back(concat(answers, " answers in ", of_rows, " rows are left out: the chat ",
+                           "template does not write them, or writes them where they cannot be ",
+                           "told apart"));
+  for (const std::string& note :
+       std::array{told_of_unused(findings), told_of_unwritten(findings.unwritten),
+                  told_of_roles(findings.said_roles, "read as system, user, assistant or tool"),
+                  told_of_roles(findings.other_roles,
+                                "none of system, developer, user, assistant and tool; what they "
+                                "say is written as the chat template has it, and no answer"),
+                  told_of_empty_answers(findings.empty_answers),
+                  told_of_loose_ends(findings.loose_ends), told_of_untemplated(*this)})
+    if (!note.empty()) notes.push_back(note);
+  return notes;
+}
+
+std::string ExampleRows::mostly_refused() const {
+  const std::size_t used = rows.size() + pairs.size();
+  if (refused.empty() || refused.size() <= used) return "";
+  const Refusal& first = refused.front();
+  const std::string unit = files[first.file].form.unit();
+  return concat(used == 0 ? concat("every ", unit, " is refused; ")
+                          : concat(refused.size(), " of ", refused.size() + used, " ", unit,
+                                   "s are refused, as of a file of another kind or a damaged one; ",
+                                   "take them out to train on the others; "),
+                place(first.file, first.line, false), ": ", first.reason);
+}
+
+std::string ExampleRows::place(std::size_t file, std::int64_t line, bool names_file) const {
+  const ExampleFile& of = files.at(file);
+  const bool is_named = names_file || files.size() > 1;
+  return concat(of.form.unit(), " ", line, is_named ? " of " + of.path.string() : "");
+}
+
+std::string ExampleRows::form() const {
+  std::vector<std::string> containers, counts;
+  std::map<RowShape, std::int64_t> shapes;
+  for (const ExampleFile& file : files) {
+    const std::string& key = file.form.array_key;
+    const std::string name =
+        concat(name_of(file.form.container), key.empty() ? "" : " under ", key);
+    if (std::ranges::count(containers, name) == 0) containers.push_back(name);
+    for (const auto& [shape, count] : file.shapes) shapes[shape] += count;
+  }
+  for (const auto& [shape, count] : shapes)
+    counts.push_back(concat(count,
+                            count == 1 && counts.empty() ? " row of "
+                            : counts.empty()             ? " rows of "
+                                                         : " of ",
+                            name_of(shape)));
+  return concat(files.size() > 1 ? concat(files.size(), " files of ") : "",
+                join(containers, " and "), counts.empty() ? "" : ", ", join(counts));
+}
+
+ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format) {
+  require(format.longest >= 2, "a row of examples has at least 2 tokens");
+  ExampleReader reader(format);
+  for (const std::filesystem::path& file : row_files(path, format.split)) reader.read(file);
+  ExampleRows examples = reader.take();
+  if (examples.rows.empty() && examples.pairs.empty() && examples.refused.empty())
+    throw DataError(
+        concat(format.called.empty() ? path.string() : format.called, ": holds no examples"));
+  return examples;
+}
+
+std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                        std::int64_t length, const std::string& way_out) {
+  std::int64_t all = 0, cut = 0, left_out = 0;
+  for (const auto* some : rows) {
+    all += std::ssize(*some);
+    for (const ExampleRow& row : *some) {
+      cut += row.left_out > 0 ? 1 : 0;
+      left_out += row.left_out;
+    }
+  }
+  if (cut == 0) return "";
+  return concat(cut, " of ", all, " rows are longer than ", length, " tokens and lose ", left_out,
+                " tokens at their end; ", way_out);
+}
+
+std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                                std::int64_t longest) {
+  std::int64_t cut = 0, lost = 0;
+  for (const std::vector<ExampleRow>* some : rows)
+    for (const ExampleRow& row : *some) {
+      cut += row.source_left_out > 0 ? 1 : 0;
+      lost += row.source_left_out;
+    }
+  if (cut == 0) return "";
+  return concat(cut, cut == 1 ? " source is" : " sources are", " longer than ", longest,
+                " tokens, which the encoder reads at most, and lost ", lost,
+                lost == 1 ? " token at " : " tokens at ", cut == 1 ? "its end" : "their ends");
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,459 @@
+#include "src/data/examples/row_tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/examples/example_rows.h"
+#include "src/data/examples/shaped_row.h"
+
+namespace hybrid_trainer {
+
+EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, ControlText control,
+                           std::int64_t longest) {
+  EnclosedText made{.tokens = tokenizer.encode_document(text, control)};
+  std::vector<std::int32_t> end = tokenizer.template_end();
+  if (const auto of_text = tokenizer.end_of_text(); end.empty() && of_text) end = {*of_text};
+  const bool is_spelt = made.tokens.size() >= end.size() &&
+                        std::equal(end.rbegin(), end.rend(), made.tokens.rbegin());
+  if (!is_spelt) made.tokens.insert(made.tokens.end(), end.begin(), end.end());
+  made.left_out = std::max<std::int64_t>(0, std::ssize(made.tokens) - longest);
+  if (made.left_out == 0) return made;
+  made.tokens.resize(static_cast<std::size_t>(longest));
+  std::copy_backward(end.begin() + std::max<std::int64_t>(0, std::ssize(end) - longest), end.end(),
+                     made.tokens.end());
+  return made;
+}
+
+namespace {
+
+bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+}  // namespace
+
+TokenPlaces::TokenPlaces(std::string_view text, std::span<const std::int32_t> tokens,
+                         const Tokenizer& tokenizer)
+    : text_(text), tokens_(tokens), tokenizer_(tokenizer) {
+  if (!walk()) bytes_.clear();
+}
+
+/// Follows the tokens' bytes through the text. A space that the tokenizer puts before a word is in
+/// no text, and white space that an added token takes from beside it is in no token. Fails where a
+/// normalizer changed anything else.
+bool TokenPlaces::walk() {
+  std::size_t at = 0;
+  for (const std::int32_t id : tokens_) {
+    const std::string_view bytes = tokenizer_.token_bytes(id);
+    std::size_t begin = at, length = bytes.size();
+    while (!text_.substr(begin).starts_with(bytes)) {
+      if (bytes.starts_with(' ') && text_.substr(begin).starts_with(bytes.substr(1))) {
+        length = bytes.size() - 1;
+        break;
+      }
+      if (begin == text_.size() || !is_space(text_[begin])) return false;
+      ++begin;
+    }
+    at = begin + length;
+    bytes_.emplace_back(begin, at);
+  }
+  return std::all_of(text_.begin() + static_cast<std::ptrdiff_t>(at), text_.end(), is_space);
+}
+
+/// By encoding what is between the byte asked for last and this one, or else all before it.
+std::optional<std::size_t> TokenPlaces::tokens_before(std::size_t byte) {
+  const auto count_from = [&](std::size_t from, std::size_t known) -> std::optional<std::size_t> {
+    const auto part = tokenizer_.encode(text_.substr(from, byte - from), ControlText::kAsTokens);
+    const auto rest = tokens_.subspan(known);
+    if (part.size() > rest.size() || !std::equal(part.begin(), part.end(), rest.begin())) return {};
+    return known + part.size();
+  };
+  auto count = byte < known_byte_ ? std::nullopt : count_from(known_byte_, known_tokens_);
+  if (!count) count = count_from(0, 0);
+  if (count) {
+    known_byte_ = byte;
+    known_tokens_ = *count;
+  }
+  return count;
+}
+
+std::optional<std::pair<std::size_t, std::size_t>> TokenPlaces::within(std::size_t begin,
+                                                                       std::size_t end) {
+  if (bytes_.empty()) {
+    const auto first = tokens_before(begin), last = tokens_before(end);
+    if (!first || !last) return {};
+    return std::pair(*first, *last);
+  }
+  const auto first =
+      std::ranges::lower_bound(bytes_, begin, {}, [](const auto& of) { return of.first; });
+  auto last = first;
+  while (last != bytes_.end() && last->first < end && last->second <= end) ++last;
+  return std::pair(static_cast<std::size_t>(first - bytes_.begin()),
+                   static_cast<std::size_t>(last - bytes_.begin()));
+}
+
+namespace json = boost::json;
+
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+bool begins_with(const Tokens& whole, const Tokens& start) {
+  return start.size() <= whole.size() && std::equal(start.begin(), start.end(), whole.begin());
+}
+
+class RowTokens {
+ public:
+  explicit RowTokens(const ExampleFormat& format) : format_(format) {}
+
+  /// A text that goes on from another, to the end of the document.
+  void learn_text(const std::string& before, const std::string& text) {
+    const std::string end = end_of_text();
+    if (format_.control == ControlText::kAsTokens) {
+      row_.tokens = encoded_document(before + text + (text.ends_with(end) ? "" : end));
+    } else {  // what the text spells does not end it
+      row_.tokens = encoded_document(before + text);
+      std::ranges::copy(encoded(end), std::back_inserter(row_.tokens));
+    }
+    const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
+    if (!begins_with(row_.tokens, prompt))
+      throw DataError(
+          concat("the prompt's tokens are not how the tokens of the whole begin; begin the "
+                 "completion with "
+                 "a space, and end the prompt without one",
+                 format_.chat.chat_template
+                     ? ", or make chats: --columns instruction=prompt,output=completion"
+                     : ""));
+    row_.learnt.assign(row_.tokens.size(), false);
+    learn(prompt.size(), row_.tokens.size());
+    row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
+  }
+
+  /// Whether the tokens of a text begin with those of its start.
+  bool begins_document(const std::string& start, const std::string& text) const {
+    return begins_with(encoded_document(text), encoded_document(start));
+  }
+
+  /// What a decoder writes of a source that its encoder reads.
+  void learn_source(const std::string& source, const std::string& text) {
+    const auto enclosed = [&](const std::string& one, std::int64_t longest) {
+      return enclosed_text(one, format_.tokenizer, format_.control, longest);
+    };
+    EnclosedText read = enclosed(source, format_.source->longest);
+    row_.source = std::move(read.tokens);
+    row_.source_left_out = read.left_out;
+    row_.tokens = enclosed(text, INT64_MAX).tokens;
+    row_.tokens.insert(row_.tokens.begin(), format_.source->start);
+    row_.learnt.assign(row_.tokens.size(), true);
+    row_.end_token = end_token_in(1, row_.tokens.size());
+  }
+
+  /// Whether the text has special tokens, as a chat that is written already does.
+  bool spells_special_tokens(std::string_view text) const {
+    return std::ranges::any_of(
+        encoded(text), [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
+  }
+
+  void learn_chat(const RenderedRow& chat) {
+    row_.tokens = encoded(chat.text);
+    row_.learnt.assign(row_.tokens.size(), false);
+    row_.answers_left_out = chat.left_out;
+    TokenPlaces places(chat.text, row_.tokens, format_.tokenizer);
+    for (const auto& [begin, end] : chat.targets) {
+      if (begin == end) continue;  // a generation block that is empty
+      const auto tokens = places.within(begin, end);
+      if (tokens && tokens->first < tokens->second) {
+        learn(tokens->first, tokens->second);
+      } else {
+        ++row_.answers_left_out;
+      }
+    }
+    if (!chat.last_answer) return;
+    const auto last = places.within(chat.last_answer->begin, chat.last_answer->end);
+    if (last) row_.end_token = end_token_in(last->first, last->second);
+  }
+
+  ExampleRow run() && {
+    cut();
+    check_vocabulary();
+    return std::move(row_);
+  }
+
+ private:
+  Tokens encoded(std::string_view text) const {
+    return format_.tokenizer.encode(text, ControlText::kAsTokens);
+  }
+
+  std::string end_of_text() const {
+    const std::string end = format_.chat.special_token("eos_token");
+    const auto id = format_.tokenizer.end_of_text();
+    return end.empty() && id ? std::string(format_.tokenizer.token_bytes(*id)) : end;
+  }
+
+  /// A text that is no chat.
+  Tokens encoded_document(std::string_view text) const {
+    return format_.tokenizer.encode_document(text, format_.control);
+  }
+
+  void learn(std::size_t first, std::size_t last) {
+    std::fill(row_.learnt.begin() + static_cast<std::ptrdiff_t>(first),
+              row_.learnt.begin() + static_cast<std::ptrdiff_t>(last), true);
+  }
+
+  /// The first of the special tokens, with white space between them, that an answer ends with.
+  std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
+    std::optional<std::int32_t> end;
+    for (std::size_t i = last; i-- > first;) {
+      const std::int32_t id = row_.tokens[i];
+      if (is_special_token(format_.tokenizer, id)) {
+        end = id;
+      } else if (!is_blank_token(format_.tokenizer, id)) {
+        break;
+      }
+    }
+    return end;
+  }
+
+  void cut() {
+    if (!row_.learnt.empty()) row_.learnt.front() = false;
+    const auto found = std::find(row_.learnt.begin(), row_.learnt.end(), true);
+    if (found == row_.learnt.end() && row_.answers_left_out > 0)
+      throw DataError(
+          "it has no target tokens: the chat template does not write its answers, or writes them "
+          "where they cannot be told apart");
+    if (found == row_.learnt.end()) throw DataError("it has no target tokens");
+    const std::int64_t first = found - row_.learnt.begin();
+    if (first >= format_.longest)
+      throw DataError(concat("its first target token is ", first + 1,
+                             " and is cut away whole: the longest length is ", format_.longest));
+    row_.left_out = std::max<std::int64_t>(0, std::ssize(row_.tokens) - format_.longest);
+    row_.tokens.resize(row_.tokens.size() - static_cast<std::size_t>(row_.left_out));
+    row_.learnt.resize(row_.tokens.size());
+  }
+
+  void check_vocabulary() const {
+    std::int32_t largest = *std::max_element(row_.tokens.begin(), row_.tokens.end());
+    for (const std::int32_t id : row_.source) largest = std::max(largest, id);
+    if (format_.vocabulary > 0 && largest >= format_.vocabulary)
+      throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
+                             ", which is none of the model's ", format_.vocabulary));
+  }
+
+  const ExampleFormat& format_;
+  ExampleRow row_;
+};
+
+/// Whether the text of a chat names one of the tools that it was given, or none has a name.
+bool names_a_tool(std::string_view text, const json::value& tools) {
+  bool has_names = false;
+  for (const json::value& tool : tools.get_array()) {
+    const json::object* object = tool.if_object();
+    const json::value* name =
+        object == nullptr ? nullptr : function_of(*object).if_contains("name");
+    if (name == nullptr || !name->is_string()) continue;
+    has_names = true;
+    if (text.find(std::string_view(name->get_string())) != text.npos) return true;
+  }
+  return !has_names;
+}
+
+std::string_view role_in(const json::value& message) {
+  return message.get_object().at("role").get_string();
+}
+
+/// Whether a message that is learned says nothing at all.
+bool is_empty_answer(const json::object& message) {
+  for (const char* key : {"tool_calls", "reasoning_content", "tool_plan", "refusal"})
+    if (message.contains(key)) return false;
+  const json::value& content = message.at("content");
+  const json::array* const parts = content.if_array();  // of MessageForm
+  return content.is_null() || content == json::value("") ||
+         (parts != nullptr && parts->size() == 1 && (*parts)[0].is_object() &&
+          (*parts)[0].at("text") == json::value(""));
+}
+
+/// Throws DataError if a completion does not begin and end with what the assistant says.
+void check_completion(const NormalRow& row) {
+  for (const std::size_t i : {row.prompt_messages, row.messages.size() - 1}) {
+    const std::string_view role = role_in(row.messages[i]);
+    if (row.prompt_messages == 0 || !row.trains[i] || role == "assistant" || role == "tool" ||
+        role == "ipython")
+      continue;
+    throw DataError(concat(
+        "the answer ", i == row.prompt_messages ? "begins" : "ends", " with a turn of the role ",
+        json::serialize(json::value(role.substr(0, 40))), ", want \"assistant\""));
+  }
+}
+
+/// Throws DataError if none of the turns is an answer that may be learned.
+void check_roles(const NormalRow& row) {
+  std::set<std::string> roles;
+  bool has_answer = row.prompt_messages > 0;
+  for (const json::value& message : row.messages) {
+    const std::string role(role_in(message));
+    has_answer = has_answer || role == "assistant";
+    roles.insert(json::serialize(json::value(role.substr(0, 40))));
+  }
+  if (has_answer) return;
+  throw DataError(concat("it has no target tokens: no turn is the assistant's, and its roles are ",
+                         join({roles.begin(), roles.end()}).substr(0, 300),
+                         "; the answers' role must be \"assistant\", in ShareGPT's rows \"gpt\""));
+}
+
+/// Of an instruction that is a text, whose last line a decoder goes on behind.
+void end_of_line_goes(json::object& example) {
+  json::string& prompt = example.at("prompt").as_string();
+  if (prompt.ends_with('\n')) prompt.pop_back();
+}
+
+}  // namespace
+
+MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
+  const bool has_template = format_.chat.chat_template.has_value() && !format_.source;
+  ShapedRow shaped = shaped_row(example,
+                                {.has_template = has_template,
+                                 .pairs = format_.pairs,
+                                 .begins_tokens =
+                                     [this](const std::string& start, const std::string& text) {
+                                       return RowTokens(format_).begins_document(start, text);
+                                     }},
+                                wide);
+  if (format_.source && shaped.shape == RowShape::kAlpaca) end_of_line_goes(shaped.example);
+  MadeRow made{
+      shaped.shape, make_row(shaped.example, wide, shaped.used), {}, shaped.chosen_columns};
+  if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide, shaped.used);
+  note_unused(example, shaped.used);
+  return made;
+}
+
+ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& wide, Names& used) {
+  const NormalRow row = normal_row(example, chats_.form(), findings_.unused_of_messages);
+  if (format_.source) return make_source_row(row);
+  for (const json::value& message : row.messages) check_integers(message, wide);
+  for (const auto& [key, value] : row.variables) check_integers(value, wide);
+  RowTokens tokens(format_);
+  if (!row.is_chat) {
+    tokens.learn_text(row.prompt, row.completion);
+    const bool may_be_chat = format_.chat.chat_template && !row.prompt.empty();
+    if (may_be_chat && !tokens.spells_special_tokens(row.prompt)) ++findings_.untemplated;
+    ExampleRow made = std::move(tokens).run();
+    findings_.empty_answers += row.completion.empty() ? 1 : 0;
+    return made;
+  }
+  check_completion(row);
+  const RenderedRow chat = chats_.render(example, row);
+  if (chat.targets.empty()) check_roles(row);
+  tokens.learn_chat(chat);
+  ExampleRow made = std::move(tokens).run();
+  note(row, chat, used);
+  if (chat.last_answer && chat.ending && !made.end_token) note_ending(*chat.ending);
+  return made;
+}
+
+ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
+  if (row.is_chat)
+    throw DataError(
+        "it is a list of messages, and the model reads a source and writes a text; want \"prompt\" "
+        "with \"completion\", both texts");
+  if (row.prompt.empty())
+    throw DataError(
+        "it has no prompt, which the encoder reads; want \"prompt\" with \"completion\"");
+  RowTokens tokens(format_);
+  tokens.learn_source(row.prompt, row.completion);
+  return std::move(tokens).run();
+}
+
+/// Whether the template of the row has the word.
+bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key) {
+  const bool has_tools = row.variables.at("tools").is_array();
+  const auto [entry, is_new] = named_in_template_[has_tools ? 1 : 0].try_emplace(key);
+  if (is_new) entry->second = template_of(format_, row.variables).mentions(key);
+  return entry->second;
+}
+
+/// Names the unused members of a row, from which one or two others were made.
+void RowMaker::note_unused(const json::object& example, const Names& used) {
+  for (const auto& [name, value] : example) {
+    const std::string key(name);
+    const bool says_something = held(example, key.c_str()) != nullptr && value != json::value("");
+    if (!says_something) continue;
+    if (used.contains(key)) {
+      findings_.used.insert(key);
+    } else {
+      ++findings_.unused[key];
+    }
+  }
+}
+
+/// What the template leaves out of a row.
+void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) {
+  used.insert(row.used.begin(), row.used.end());
+  findings_.said_roles.insert(row.said_roles.begin(), row.said_roles.end());
+  for (const std::string& key : chat.unwritten) ++findings_.unwritten[key];
+  const json::value& tools = row.variables.at("tools");
+  if (tools.is_array() && !names_a_tool(chat.text, tools)) ++findings_.unwritten["tools"];
+  for (const auto& [key, value] : row.variables)
+    if (key != "tools" && !value.is_null() && !is_named_in_template(row, key))
+      ++findings_.unwritten[key];
+  for (std::size_t i = 0; i < row.messages.size(); ++i) {
+    const json::object& message = row.messages[i].get_object();
+    const std::string role(role_in(row.messages[i]));
+    static constexpr std::array kRoles{"system",    "developer", "user",
+                                       "assistant", "tool",      "ipython"};
+    const bool is_written =
+        std::ranges::find(chat.unwritten, "content of " + role) == chat.unwritten.end();
+    if (std::ranges::find(kRoles, role) == kRoles.end() && is_written)
+      findings_.other_roles.insert(role);
+    const bool is_learned = row.trains[i] && role == "assistant" && i >= row.prompt_messages;
+    findings_.empty_answers += is_learned && is_empty_answer(message) ? 1 : 0;
+    for (const auto& [key, value] : message)
+      if (!is_of_messages(key) && !is_read(row, i, key)) findings_.unused_of_messages.insert(key);
+    const json::value* const calls = message.if_contains("tool_calls");
+    if (calls != nullptr) note_calls(row, calls->get_array());
+  }
+}
+
+/// Whether the template writes another text without a key of a message: told by the first message of
+/// each role that has the key.
+bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
+  if (!is_named_in_template(row, key)) return false;
+  const std::string place = concat(role_in(row.messages[i]), " ", key);
+  const bool has_tools = row.variables.at("tools").is_array();
+  const auto [entry, is_new] = read_[has_tools ? 1 : 0].try_emplace(place, true);
+  if (!is_new) return entry->second;
+  json::array others = row.messages;
+  others[i].get_object().erase(key);
+  try {
+    entry->second = rendered(format_, row.variables, row.messages, false).text !=
+                    rendered(format_, row.variables, std::move(others), false).text;
+  } catch (const DataError&) {  // the template wants it
+  }
+  return entry->second;
+}
+
+/// Names members of calls that no template has.
+void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
+  static constexpr std::array kKeys{"id", "type", "index", "function", "name", "arguments"};
+  for (const json::value& call : calls)
+    for (const json::object* part : {&call.get_object(), &function_of(call.get_object())})
+      for (const auto& [key, value] : *part)
+        if (std::ranges::find(kKeys, key) == kKeys.end() && !is_named_in_template(row, key))
+          findings_.unused_of_messages.insert(concat("tool_calls.", std::string_view(key)));
+}
+
+/// An answer has no end token and ends with this, in which there may be one before other text.
+void RowMaker::note_ending(const std::string& ending) {
+  constexpr std::size_t kMostEndings = 8;
+  if (const auto known = findings_.loose_ends.find(ending); known != findings_.loose_ends.end()) {
+    ++known->second;
+    return;
+  }
+  if (findings_.loose_ends.size() == kMostEndings) return;
+  const Tokens tokens = format_.tokenizer.encode(ending, ControlText::kAsTokens);
+  const bool has_special = std::ranges::any_of(
+      tokens, [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
+  if (!has_special) findings_.loose_ends[ending] = 1;
+}
+
+}  // namespace hybrid_trainer

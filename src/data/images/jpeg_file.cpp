@@ -1,0 +1,227 @@
+// It wants FILE, which <cstdio> declares.
+
+#include <jerror.h>
+#include <jpeglib.h>
+#include <algorithm>
+#include <csetjmp>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/narrow.h"
+#include "src/data/images/picture_formats.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::uint32_t kOrientationTag = 0x0112, kShort = 3;
+
+class TiffBytes {
+ public:
+  explicit TiffBytes(std::string_view bytes)
+      : bytes_(bytes), is_little_endian_(bytes.starts_with("II")) {}
+  bool has(std::size_t at, std::size_t count) const {
+    return at <= bytes_.size() && count <= bytes_.size() - at;
+  }
+  std::uint32_t number(std::size_t at, std::size_t count) const {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t from = is_little_endian_ ? at + count - 1 - i : at + i;
+      value = value << 8 | static_cast<unsigned char>(bytes_[from]);
+    }
+    return value;
+  }
+
+ private:
+  std::string_view bytes_;
+  bool is_little_endian_;
+};
+
+}  // namespace
+
+int exif_orientation(std::string_view tiff) {
+  constexpr std::size_t kEntryBytes = 12;
+  if (!tiff.starts_with("II") && !tiff.starts_with("MM")) return 1;
+  const TiffBytes bytes(tiff);
+  if (!bytes.has(0, 8)) return 1;
+  const std::size_t first = bytes.number(4, 4);
+  if (!bytes.has(first, 2)) return 1;
+  const std::size_t entries = bytes.number(first, 2);
+  for (std::size_t i = 0; i < entries; ++i) {
+    const std::size_t at = first + 2 + i * kEntryBytes;
+    if (!bytes.has(at, kEntryBytes)) return 1;
+    if (bytes.number(at, 2) != kOrientationTag) continue;
+    if (bytes.number(at + 2, 2) != kShort || bytes.number(at + 4, 4) != 1) return 1;
+    const std::uint32_t value = bytes.number(at + 8, 2);
+    return value >= 1 && value <= 8 ? narrow<int>(value) : 1;
+  }
+  return 1;
+}
+
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr int kExifMarker = JPEG_APP0 + 1;
+constexpr long kMostMemory = 512L << 20;  // in addition to the picture
+constexpr std::string_view kExifStart = "Exif\0\0"sv;
+
+/// Unpacks one JPEG file with libjpeg. libjpeg leaves a call by longjmp where something is wrong: so
+/// what calls it has no local objects with destructors, and returns false then.
+class JpegReader {
+ public:
+  JpegReader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {
+    jpeg_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = on_error;
+    errors_.emit_message = on_message;
+    jpeg_.client_data = this;
+    if (!opens()) {
+      jpeg_destroy_decompress(&jpeg_);
+      refuse();
+    }
+    progress_.progress_monitor = on_progress;
+    jpeg_.progress = &progress_;
+  }
+  ~JpegReader() { jpeg_destroy_decompress(&jpeg_); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  PictureForm form() {
+    if (!reads_header()) refuse();
+    const PictureForm form{PictureKind::kJpeg, jpeg_.image_height, jpeg_.image_width};
+    check_compressed_size(form.height, form.width, bytes_.size(), path_);
+    return form;
+  }
+  /// Whether the end of the picture follows its header somewhere.
+  bool has_end() const {
+    const std::size_t at = bytes_.size() - jpeg_.src->bytes_in_buffer;
+    return bytes_.substr(at).find("\xFF\xD9"sv) != bytes_.npos;
+  }
+
+  Picture picture() {
+    const PictureForm size = form();
+    const bool has_four_inks = jpeg_.num_components == 4;
+    jpeg_.out_color_space = has_four_inks ? JCS_CMYK : JCS_RGB;
+    if (!starts()) refuse();
+    Picture picture = Picture::of_size(size.height, size.width);
+    std::vector<JSAMPLE> row(static_cast<std::size_t>(size.width * jpeg_.output_components));
+    for (std::int64_t y = 0; y < size.height; ++y) {
+      if (!reads_row(row.data()) || is_cut_off_ || is_damaged_) refuse();
+      if (has_four_inks) {
+        mix_inks(row, picture.at(y, 0));
+      } else {
+        std::ranges::copy(row, picture.at(y, 0));
+      }
+    }
+    return upright(std::move(picture), orientation());
+  }
+
+ private:
+  static JpegReader& of(j_common_ptr jpeg) { return *static_cast<JpegReader*>(jpeg->client_data); }
+  static void on_error(j_common_ptr jpeg) {
+    char message[JMSG_LENGTH_MAX];
+    jpeg->err->format_message(jpeg, message);
+    const bool is_large = jpeg->err->msg_code == JERR_NO_BACKING_STORE;
+    of(jpeg).problem_ = is_large ? concat("several passes over its pixels take more than ",
+                                          kMostMemory >> 20, " MiB; want it in one (baseline)")
+                                 : message;
+    std::longjmp(of(jpeg).before_, 1);
+  }
+  static void on_message(j_common_ptr jpeg, int level) {
+    if (level >= 0) return;
+    JpegReader& reader = of(jpeg);
+    const int code = jpeg->err->msg_code;
+    if (code == JWRN_JPEG_EOF) reader.is_cut_off_ = true;
+    if (code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE) reader.is_damaged_ = true;
+    if (!reader.problem_.empty() || !(reader.is_cut_off_ || reader.is_damaged_)) return;
+    char message[JMSG_LENGTH_MAX];
+    jpeg->err->format_message(jpeg, message);
+    reader.problem_ = message;
+  }
+  /// A small file may have so many passes over a large picture that it takes hours.
+  static void on_progress(j_common_ptr jpeg) {
+    constexpr int kMostPasses = 500;
+    const auto* decompressor = reinterpret_cast<j_decompress_ptr>(jpeg);
+    if (decompressor->input_scan_number <= kMostPasses) return;
+    of(jpeg).problem_ = concat("it has over ", kMostPasses, " passes over its pixels");
+    std::longjmp(of(jpeg).before_, 1);
+  }
+  [[noreturn]] void refuse() const {
+    throw DataError(
+        concat(path_, ": the JPEG file is ", is_cut_off_ ? "truncated: " : "damaged: ", problem_));
+  }
+
+  bool opens() {
+    if (setjmp(before_) != 0) return false;
+    jpeg_create_decompress(&jpeg_);
+    jpeg_.mem->max_memory_to_use = kMostMemory;
+    jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
+    jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
+    return true;
+  }
+  bool reads_header() {
+    if (setjmp(before_) != 0) return false;
+    jpeg_read_header(&jpeg_, TRUE);
+    return !is_cut_off_;
+  }
+  bool starts() {
+    if (setjmp(before_) != 0) return false;
+    jpeg_start_decompress(&jpeg_);
+    return true;
+  }
+  bool reads_row(JSAMPROW row) {
+    if (setjmp(before_) != 0) return false;
+    return jpeg_read_scanlines(&jpeg_, &row, 1) == 1;
+  }
+
+  /// Cyan, magenta, yellow and black, each as how much light is left, as Adobe writes them.
+  void mix_inks(const std::vector<JSAMPLE>& row, std::uint8_t* to) const {
+    for (std::size_t x = 0; x < row.size() / 4; ++x) {
+      const int black = row[4 * x + 3];
+      for (std::size_t c = 0; c < 3; ++c) {
+        const int scaled = (255 - row[4 * x + c]) * black + 128;
+        const int share = ((scaled >> 8) + scaled) >> 8;
+        *to++ = narrow<std::uint8_t>(std::clamp(black - share, 0, 255));
+      }
+    }
+  }
+
+  int orientation() const {
+    for (jpeg_saved_marker_ptr marker = jpeg_.marker_list; marker != nullptr;
+         marker = marker->next) {
+      const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+      if (marker->marker == kExifMarker && data.starts_with(kExifStart))
+        return exif_orientation(data.substr(kExifStart.size()));
+    }
+    return 1;
+  }
+
+  std::string_view bytes_;
+  const std::string& path_;
+  jpeg_decompress_struct jpeg_{};
+  jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
+  std::jmp_buf before_{};
+  std::string problem_;
+  bool is_cut_off_ = false, is_damaged_ = false;
+};
+
+}  // namespace
+
+bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"sv); }
+
+PictureForm jpeg_form(std::string_view bytes, const std::string& path) {
+  JpegReader reader(bytes, path);
+  const PictureForm form = reader.form();
+  if (!reader.has_end())
+    throw DataError(concat(path, ": the JPEG file is truncated: nothing marks its end"));
+  return form;
+}
+
+Picture read_jpeg(std::string_view bytes, const std::string& path) {
+  return JpegReader(bytes, path).picture();
+}
+
+}  // namespace hybrid_trainer

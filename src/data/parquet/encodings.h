@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/data/parquet/footer.h"
+
+namespace hybrid_trainer {
+
+/// Decompresses a page to exactly `size` bytes, which the file claims: `out` grows with what is
+/// decompressed. `codec` is the file's number. Throws DataError, which names a codec that is not read,
+/// and if the claim is out of proportion to the page.
+void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out);
+
+/// Throws DataError unless decompress_page reads the codec.
+void check_codec(int codec);
+
+/// CRC-32 as page headers have it.
+unsigned page_checksum(std::string_view page);
+
+/// Takes bytes from the front of a page. Throws DataError where there are too few.
+std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
+/// Takes a little-endian number of 4 bytes.
+std::uint32_t take_u32(std::string_view& bytes);
+std::uint64_t take_varint(std::string_view& bytes);
+
+/// Unpacks number i of `width` ≤ 64 bits from packed ones, lowest bits first; bytes that are missing
+/// are zeros.
+std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
+
+/// Reads numbers in runs: repeated ones, or packed ones in groups of eight (parquet's RLE).
+class RunReader {
+ public:
+  RunReader() = default;
+  /// `width`: bits of a number, at most 32. Throws DataError where it is larger.
+  RunReader(std::string_view bytes, int width);
+  /// Throws DataError at the end.
+  std::uint32_t next();
+
+ private:
+  void begin_run();
+  std::string_view rest_, packed_;
+  int width_ = 0;
+  std::uint64_t left_ = 0, at_ = 0;  // of the run
+  bool is_packed_ = false;
+  std::uint32_t repeated_ = 0;
+};
+
+/// Reads integers as differences in packed blocks (DELTA_BINARY_PACKED).
+class DeltaReader {
+ public:
+  DeltaReader() = default;
+  /// Reads the header. `most`: numbers that there are at most. Throws DataError.
+  DeltaReader(std::string_view bytes, std::uint64_t most);
+  std::uint64_t size() const { return total_; }
+  /// Throws DataError at the end.
+  std::int64_t next();
+  /// What follows all numbers. Reads through them.
+  std::string_view behind() const;
+
+ private:
+  void begin_block();
+  void begin_part();
+  std::string_view rest_, widths_, packed_;
+  std::uint64_t parts_ = 0, part_size_ = 0, total_ = 0;
+  std::uint64_t done_ = 0, part_ = 0, in_part_ = 0;
+  std::uint64_t least_ = 0, value_ = 0;  // unsigned, since differences wrap around
+  int width_ = 0;
+};
+
+/// The values of a page, in order.
+class ValueReader {
+ public:
+  virtual ~ValueReader() = default;
+  /// Its text lives until the next call. Throws DataError at the end.
+  virtual ParquetValue next() = 0;
+};
+
+/// The distinct values of a column in a row group.
+class ValueDictionary {
+ public:
+  ValueDictionary() = default;
+  /// `bytes`: a dictionary page, which holds `size` values. Throws DataError.
+  ValueDictionary(std::string bytes, std::uint64_t size, const ParquetColumn& column);
+  /// Throws DataError where there is no such value.
+  ParquetValue at(std::uint32_t index) const;
+
+ private:
+  std::string bytes_;
+  std::vector<std::uint32_t> begins_;  // of texts
+  std::uint64_t size_ = 0;
+  ParquetColumn column_;
+};
+
+/// Reads the `size` values of a page, whose bytes and dictionary must outlive the reader. Throws
+/// DataError, which names an encoding that is not read.
+std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t size, int encoding,
+                                         const ParquetColumn& column,
+                                         const ValueDictionary* dictionary);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/data/parquet/parquet_file.h"
+
+namespace hybrid_trainer {
+
+/// Physical types by their numbers in the file.
+enum class ParquetType {
+  kBoolean,
+  kInt32,
+  kInt64,
+  kInt96,
+  kFloat,
+  kDouble,
+  kByteArray,
+  kFixedLenByteArray
+};
+
+/// A column of values that can be read.
+struct ParquetColumn {
+  std::string name;       // "messages.list.element.role"
+  std::size_t chunk = 0;  // in a row group
+  ParquetType type = ParquetType::kByteArray;
+  bool is_unsigned = false;
+  int most_repetition = 0, most_definition = 0;
+};
+
+/// Where a column's values of a row group lie.
+struct ColumnChunk {
+  int codec = 0;
+  std::int64_t values = 0;
+  std::uint64_t begin = 0, end = 0;  // in the file
+};
+
+/// What a parquet file says at its end. Keeps the metadata of row groups as bytes, so that memory is
+/// bounded by theirs.
+class Footer {
+ public:
+  /// `bytes` must outlive this; pages end before `pages_end`. Throws DataError.
+  Footer(std::string_view bytes, std::uint64_t pages_end);
+
+  std::int64_t rows() const { return rows_; }
+  const std::vector<ParquetNode>& nodes() const { return nodes_; }
+  const std::vector<ParquetColumn>& columns() const { return columns_; }
+  std::size_t row_groups() const { return groups_.size(); }
+  std::int64_t rows_of_group(std::size_t group) const { return groups_.at(group).rows; }
+  /// Throws DataError.
+  ColumnChunk chunk(std::size_t group, const ParquetColumn& column) const;
+
+ private:
+  struct Group {
+    std::string_view bytes;
+    std::int64_t rows = 0;
+    std::vector<std::uint32_t> chunks{};  // where the metadata of each column begin in `bytes`
+  };
+  void add_group(std::string_view bytes);
+  /// Throws DataError if the file is too small for so many rows, or values of a column.
+  void check_count(std::int64_t count, const char* what) const;
+
+  std::uint64_t pages_end_;
+  std::int64_t rows_ = 0;
+  std::size_t all_columns_ = 0;  // also of those that cannot be read
+  std::vector<ParquetNode> nodes_;
+  std::vector<ParquetColumn> columns_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace hybrid_trainer

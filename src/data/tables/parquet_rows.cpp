@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/tables/row_formats.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+
+namespace {
+
+/// What one row may hold, so that a few bytes of the file do not become gigabytes.
+struct RowAllowance {
+  std::size_t values = 0, bytes = 0;
+};
+
+/// Bytes that all rows may take: dictionaries and runs make much of a few bytes, and a reader may keep it all.
+class TableAllowance {
+ public:
+  explicit TableAllowance(const ParquetFile& file)
+      : file_bytes_(file.bytes()), left_(kAlwaysAllowed + kMostTimes * file.bytes()) {}
+
+  void spend(std::size_t bytes) {
+    if (bytes > left_)
+      throw DataError(
+          concat("the ", file_bytes_, " bytes of the file make rows of more than ",
+                 kAlwaysAllowed >> 20, " MiB and ", kMostTimes,
+                 " times as many bytes; leave out columns that say the same in all rows"));
+    left_ -= bytes;
+  }
+
+ private:
+  static constexpr std::size_t kAlwaysAllowed = 64 << 20, kMostTimes = 256;
+  std::size_t file_bytes_, left_;
+};
+
+constexpr std::size_t kBytesOfRow = 64, kBytesOfValue = 16;
+
+/// A column of a row group.
+class ColumnRows {
+ public:
+  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool takes_bytes,
+             TableAllowance& table)
+      : node_(node),
+        takes_bytes_(takes_bytes),
+        leaves_(file.open(group, node)),
+        allowed_{(64u << 10) + file.bytes() / 16, (16u << 20) + 16 * file.bytes()},
+        table_(table) {}
+
+  json::value next() {
+    left_ = allowed_;
+    json::value value = read(node_);
+    for (const auto& leaf : leaves_)
+      if (!leaf->at_end() && leaf->repetition() != 0)
+        throw DataError(concat("column ", node_.name, " is damaged: its parts do not agree"));
+    return value;
+  }
+
+ private:
+  ParquetLeaf& first_of(const ParquetNode& node) { return *leaves_[node.leaf - node_.leaf]; }
+
+  /// Passes over a place that is empty in all columns of the node.
+  void pass(const ParquetNode& node) {
+    ParquetValue none;
+    for (std::size_t i = 0; i < node.leaves; ++i) leaves_[node.leaf - node_.leaf + i]->take(none);
+  }
+
+  json::value read(const ParquetNode& node) {
+    if (left_.values-- == 0) throw DataError(concat("column ", node_.name, " has too many values"));
+    table_.spend(kBytesOfValue);
+    if (node.kind == ParquetNode::Kind::kLeaf) return read_leaf(node);
+    if (first_of(node).definition() < node.present) {
+      pass(node);
+      return nullptr;
+    }
+    if (node.kind == ParquetNode::Kind::kList) return read_list(node);
+    if (node.kind == ParquetNode::Kind::kMap) return read_map(node);
+    json::object object;  // a row without a member has null there, which is as absent
+    for (const ParquetNode& child : node.children) {
+      table_.spend(child.name.size());
+      if (json::value held = read(child); !held.is_null()) object[child.name] = std::move(held);
+    }
+    return object;
+  }
+
+  json::value read_leaf(const ParquetNode& node) {
+    ParquetValue value;
+    if (!first_of(node).take(value)) return nullptr;
+    if (const auto* text = std::get_if<std::string_view>(&value)) {
+      if (text->size() > left_.bytes)
+        throw DataError(concat("column ", node_.name, " has a row with too much text"));
+      left_.bytes -= text->size();
+      table_.spend(text->size());
+      if (!takes_bytes_ && valid_utf8_bytes(*text, 0) != text->size())
+        throw DataError(concat("column ", node_.name,
+                               node.name == node_.name ? "" : "." + node.name,
+                               " is not UTF-8; where it holds bytes, such as sound, write them to "
+                               "files and their paths into a column of text"));
+      return json::string(json::string_view(text->data(), text->size()));
+    }
+    if (const bool* truth = std::get_if<bool>(&value)) return *truth;
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
+    const double real = std::get<double>(value);
+    return std::isfinite(real) ? json::value(real) : json::value();  // JSON has no others
+  }
+
+  template <class F>
+  void for_each_element(const ParquetNode& node, const F& f) {
+    if (first_of(node).definition() < node.has_element) return pass(node);
+    do {
+      f();
+    } while (!first_of(node).at_end() && first_of(node).repetition() == node.repeated);
+  }
+
+  json::value read_list(const ParquetNode& node) {
+    json::array list;
+    for_each_element(node, [&] { list.push_back(read(node.children[0])); });
+    return list;
+  }
+
+  json::value read_map(const ParquetNode& node) {
+    json::object object;
+    for_each_element(node, [&] {
+      const json::value key = read(node.children[0]);
+      json::value held = read(node.children[1]);
+      if (!key.is_string())
+        throw DataError(concat("column ", node_.name, " has a map without a key"));
+      object[key.get_string()] = std::move(held);
+    });
+    return object;
+  }
+
+  const ParquetNode& node_;
+  bool takes_bytes_;
+  std::vector<std::unique_ptr<ParquetLeaf>> leaves_;
+  RowAllowance allowed_, left_;
+  TableAllowance& table_;
+};
+
+std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
+                                             const std::vector<std::string>& wanted,
+                                             const std::string& renaming) {
+  std::vector<const ParquetNode*> nodes;
+  for (const ParquetNode& node : file.nodes()) {
+    const bool is_wanted = wanted.empty() || std::ranges::find(wanted, node.name) != wanted.end();
+    if (!is_wanted) continue;
+    if (!node.problem.empty())
+      throw DataError(concat("column ", node.name, " is ", node.problem,
+                             ", which is not read; write it as text or as 64-bit numbers"));
+    nodes.push_back(&node);
+  }
+  if (nodes.empty()) throw DataError(no_wanted_column(file.columns(), wanted, renaming));
+  return nodes;
+}
+
+}  // namespace
+
+/// "audio=COLUMN,text=COLUMN": the first two of the names.
+static std::string renamed_columns(const std::vector<std::string>& wanted) {
+  if (wanted.empty()) return "prompt=COLUMN,completion=COLUMN";
+  return concat(wanted[0], "=COLUMN", wanted.size() > 1 ? concat(",", wanted[1], "=COLUMN") : "");
+}
+
+std::string no_wanted_column(const std::vector<std::string>& columns,
+                             const std::vector<std::string>& wanted, const std::string& renaming) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::string> first(
+      wanted.begin(),
+      wanted.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, wanted.size())));
+  if (wanted.size() > kNamed) first.emplace_back("…");
+  return concat("has the columns ", join(columns).substr(0, 300), ", and none of ", join(first),
+                "; --columns ", renaming.empty() ? renamed_columns(wanted) : renaming,
+                " names them");
+}
+
+void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
+                       const std::function<void(std::int64_t, json::object&)>& f,
+                       const std::string& renaming, bool takes_bytes) {
+  std::int64_t number = 0;
+  const auto named = [&](const auto& read) {
+    try {
+      return read();
+    } catch (const DataError& error) {
+      throw DataError(
+          concat(file.name(), ": ", number > 0 ? concat("row ", number, ": ") : "", error.what()));
+    }
+  };
+  const std::vector<const ParquetNode*> nodes =
+      named([&] { return wanted_nodes(file, wanted, renaming); });
+  TableAllowance table(file);
+  std::size_t row_bytes = kBytesOfRow;
+  for (const ParquetNode* node : nodes) row_bytes += node->name.size();
+  for (std::size_t group = 0; group < file.row_groups(); ++group) {
+    std::vector<ColumnRows> columns;
+    named([&] {
+      for (const ParquetNode* node : nodes)
+        columns.emplace_back(file, group, *node, takes_bytes, table);
+      return true;
+    });
+    for (std::int64_t i = 0; i < file.rows_of_group(group); ++i) {
+      ++number;
+      json::object row = named([&] {
+        json::object read;
+        table.spend(row_bytes);
+        for (std::size_t c = 0; c < nodes.size(); ++c) read[nodes[c]->name] = columns[c].next();
+        return read;
+      });
+      f(number, row);
+    }
+  }
+}
+
+}  // namespace hybrid_trainer

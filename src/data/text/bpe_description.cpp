@@ -1,0 +1,213 @@
+#include <boost/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/narrow.h"
+#include "src/data/text/json_place.h"
+#include "src/data/text/tokenizer_steps.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace json = boost::json;
+using StepKind = PreTokenizerStep::Kind;
+
+BpeWords words_of(WordPattern pattern) {
+  switch (pattern) {
+    case WordPattern::kGpt2:
+      return BpeWords::kGpt2;
+    case WordPattern::kLlama3:
+      return BpeWords::kLlama3;
+    case WordPattern::kQwen2:
+      return BpeWords::kQwen2;
+    case WordPattern::kQwen35:
+      return BpeWords::kQwen35;
+    case WordPattern::kTekken:
+      return BpeWords::kTekken;
+    case WordPattern::kGpt4o:
+      return BpeWords::kGpt4o;
+  }
+  return BpeWords::kOther;
+}
+
+BpeWords words_of_bytes(const std::vector<PreTokenizerStep>& steps) {
+  if (steps.size() == 1 && steps[0].kind == StepKind::kWords) return words_of(steps[0].pattern);
+  const bool are_digits = steps.size() == 2 && steps[0].kind == StepKind::kDigits &&
+                          steps[0].behavior == SplitBehavior::kIsolated &&
+                          steps[1].kind == StepKind::kWords &&
+                          steps[1].pattern == WordPattern::kGpt2;
+  return are_digits ? BpeWords::kGpt2Digits : BpeWords::kOther;
+}
+
+constexpr const char* kBlank = "▁";
+
+/// Of the whole text: "▁" for each blank, and one before the text or not.
+void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
+                         const std::vector<PreTokenizerStep>& steps, BpeDescription& found) {
+  bool replaces = false, prepends = false, is_other = false;
+  for (const NormalizerStep& step : normalizers) {
+    const bool is_blank = step.kind == NormalizerStep::Kind::kReplace && step.pattern == " " &&
+                          step.content == kBlank;
+    const bool is_first = step.kind == NormalizerStep::Kind::kPrepend && step.content == kBlank;
+    (is_blank ? replaces : is_first ? prepends : is_other) = true;
+  }
+  for (const PreTokenizerStep& step : steps) {
+    const bool is_metaspace =
+        step.kind == StepKind::kMetaspace && step.literal == kBlank && !step.splits;
+    // Where blanks were replaced, there is none to cut at.
+    const bool cuts_nothing = step.kind == StepKind::kLiteral && step.literal == " " && replaces;
+    if (is_metaspace) replaces = true;
+    if (is_metaspace && step.prepend != PreTokenizerStep::Prepend::kNever) prepends = true;
+    if (!is_metaspace && !cuts_nothing) is_other = true;
+  }
+  if (!replaces || is_other) return;
+  found.words = BpeWords::kWholeText;
+  found.adds_prefix_space = prepends;
+}
+
+json::value parsed(const TokenizerFiles& files, const char* name) {
+  const auto found = files.find(name);
+  if (found == files.end()) return {};
+  boost::system::error_code error;
+  json::value value = json::parse(found->second, error);
+  if (error) throw DataError(concat(name, ": is no JSON: ", error.message()));
+  return value;
+}
+
+std::pair<std::string, std::string> parts_of(const json::value& merge) {
+  if (merge.is_array()) {
+    const json::array& parts = merge.get_array();
+    if (parts.size() == 2 && parts[0].is_string() && parts[1].is_string())
+      return {std::string(parts[0].get_string()), std::string(parts[1].get_string())};
+  } else if (merge.is_string()) {
+    const std::string line(merge.get_string());
+    const std::size_t space = line.find(' ');
+    if (space != std::string::npos) return {line.substr(0, space), line.substr(space + 1)};
+  }
+  throw DataError(
+      concat("tokenizer.json: model.merges: got ", shortened(merge), ", want two tokens"));
+}
+
+void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
+  for (const auto& [text, id] : vocabulary) {
+    const auto place = static_cast<std::size_t>(id.is_int64() ? id.get_int64() : -1);
+    if (place >= found.tokens.size()) continue;  // the tokenizer has none of that id
+    found.tokens[place] = std::string(text);
+    found.uses[place] = TokenUse::kText;
+  }
+}
+
+/// The contents of added tokens, and whether they are special.
+std::map<std::string, bool> added_tokens(const TokenizerFiles& files, const json::value& root) {
+  std::map<std::string, bool> added;
+  const auto add = [&](const json::value& token) {
+    if (!token.is_object()) return;
+    const json::object& members = token.get_object();
+    const json::value *content = members.if_contains("content"),
+                      *special = members.if_contains("special");
+    if (content != nullptr && content->is_string())
+      added[std::string(content->get_string())] =
+          special != nullptr && special->is_bool() && special->get_bool();
+  };
+  if (root.is_object())
+    if (const json::value* list = root.get_object().if_contains("added_tokens"))
+      if (list->is_array())
+        for (const json::value& token : list->get_array()) add(token);
+  const json::value settings = parsed(files, "tokenizer_config.json");
+  if (settings.is_object())
+    if (const json::value* decoder = settings.get_object().if_contains("added_tokens_decoder"))
+      if (decoder->is_object())
+        for (const auto& [id, token] : decoder->get_object()) add(token);
+  return added;
+}
+
+bool spells_a_byte(const std::string& token) {
+  return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
+}
+
+/// Those of ids that the vocabulary has none of were added.
+void read_added(const Tokenizer& tokenizer, const json::value& root, const std::string& unknown,
+                BpeDescription& found) {
+  const std::map<std::string, bool> added = added_tokens(tokenizer.files(), root);
+  for (std::size_t id = 0; id < found.tokens.size(); ++id) {
+    std::string& token = found.tokens[id];
+    TokenUse& use = found.uses[id];
+    if (use == TokenUse::kNone) {
+      token = std::string(tokenizer.token_bytes(narrow<std::int32_t>(id)));
+      if (!token.empty()) use = TokenUse::kSpecial;
+    }
+    if (const auto listed = added.find(token); listed != added.end())
+      use = listed->second ? TokenUse::kSpecial : TokenUse::kAdded;
+    const bool is_whole = found.words == BpeWords::kWholeText;
+    if (is_whole && use == TokenUse::kText && spells_a_byte(token)) use = TokenUse::kByte;
+    if (is_whole && !unknown.empty() && token == unknown) use = TokenUse::kUnknown;
+  }
+}
+
+/// Of GPT-2's vocab.json and merges.txt.
+void describe_gpt2_files(const TokenizerFiles& files, BpeDescription& found) {
+  found.words = BpeWords::kGpt2;
+  const json::value vocabulary = parsed(files, "vocab.json");
+  if (vocabulary.is_object()) read_vocabulary(vocabulary.get_object(), found);
+  std::istringstream lines(files.at("merges.txt"));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    const std::size_t space = line.find(' ');
+    if (line.starts_with("#version") || space == std::string::npos) continue;
+    found.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+  }
+}
+
+/// Of a tokenizer.json; returns the text of its unknown token.
+std::string describe_file(const json::value& root, const Tokenizer& tokenizer,
+                          BpeDescription& found) {
+  const JsonPlace place(root, "tokenizer.json");
+  const JsonPlace model = place.at("model");
+  PreTokenizer pre = read_pre_tokenizer(place.find("pre_tokenizer"), {});
+  const std::vector<NormalizerStep> normalizers = read_normalizer(place.find("normalizer"));
+  for (const NormalizerStep& step : normalizers)
+    found.composes = found.composes || step.kind == NormalizerStep::Kind::kNfc;
+  const auto flag = [&](const char* key) {
+    const auto member = model.find(key);
+    return member && member->flag();
+  };
+  found.ignores_merges = flag("ignore_merges");
+  if (const auto steps = place.find("pre_tokenizer")) found.steps = json::serialize(steps->value());
+  const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
+  if (pre.by_bytes) {
+    std::erase_if(pre.steps, [](const auto& step) { return step.kind == StepKind::kPrefixSpace; });
+    found.adds_prefix_space = tokenizer.adds_prefix_space();  // other files may say it
+    if (only_composes) found.words = words_of_bytes(pre.steps);
+  }
+  if (!pre.by_bytes && flag("byte_fallback")) describe_whole_text(normalizers, pre.steps, found);
+  read_vocabulary(model.at("vocab").object(), found);
+  for (const json::value& merge : model.at("merges").array())
+    found.merges.push_back(parts_of(merge));
+  const auto unknown = model.find("unk_token");
+  return unknown ? unknown->text() : "";
+}
+
+}  // namespace
+
+BpeDescription describe_bpe(const Tokenizer& tokenizer) {
+  if (tokenizer.kind() != TokenizerKind::kBpe)
+    throw DataError(concat("the tokenizer is of ", name_of(tokenizer.kind()), ", not a BPE"));
+  BpeDescription found;
+  const auto size = static_cast<std::size_t>(tokenizer.vocabulary_size());
+  found.tokens.resize(size);
+  found.uses.resize(size);
+  const json::value root = parsed(tokenizer.files(), "tokenizer.json");
+  std::string unknown;
+  if (root.is_object()) {
+    unknown = describe_file(root, tokenizer, found);
+  } else {
+    found.adds_prefix_space = tokenizer.adds_prefix_space();
+    describe_gpt2_files(tokenizer.files(), found);
+  }
+  read_added(tokenizer, root, unknown, found);
+  return found;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,169 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "src/data/text/added_tokens.h"
+#include "src/data/text/text_pipeline.h"
+#include "src/data/text/token_texts.h"
+
+namespace hybrid_trainer {
+
+/// Joins the neighbours left and right into the token `joined`. The rank is the place in the list.
+struct BpeMerge {
+  std::int32_t left = 0;
+  std::int32_t right = 0;
+  std::int32_t joined = 0;
+};
+
+/// The merges by pair, in an open-addressed hash table. Of a pair that stands there twice, the last
+/// one counts.
+class MergeTable {
+ public:
+  struct Rule {
+    std::int32_t rank = kNone;
+    std::int32_t joined = 0;
+  };
+  static constexpr std::int32_t kNone = INT32_MAX;
+
+  explicit MergeTable(const std::vector<BpeMerge>& merges);
+  /// Rank kNone if the pair is never joined.
+  Rule find(std::int32_t left, std::int32_t right) const {
+    const std::uint64_t key = key_of(left, right);
+    for (std::size_t i = slot_of(key);; i = (i + 1) & mask_) {
+      if (slots_[i].key == key) return slots_[i].rule;
+      if (slots_[i].key == kFree) return {};
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
+  struct Slot {
+    std::uint64_t key = kFree;
+    Rule rule;
+  };
+  static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
+    return std::uint64_t{std::bit_cast<std::uint32_t>(left)} << 32 |
+           std::bit_cast<std::uint32_t>(right);
+  }
+  std::size_t slot_of(std::uint64_t key) const {
+    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & mask_;
+  }
+  std::size_t mask_;
+  std::vector<Slot> slots_;
+};
+
+/// What a byte-pair encoding makes of words. A word begins as symbols: its bytes, or its characters,
+/// of which those without a token are their bytes' tokens, if all have one. What still has no token
+/// is the unknown one, or is left out where the tokenizer names none, as by Hugging Face's
+/// tokenizers. A byte that is not UTF-8 is a character without a token.
+struct BpeVocabulary {
+  static constexpr std::int32_t kNoId = -1;
+  bool by_bytes = true;
+  std::array<std::int32_t, 256>
+      byte_ids{};  // or kNoId; by characters: "<0x00>" …, for byte_fallback
+  std::unordered_map<char32_t, std::int32_t> character_ids;
+  std::optional<std::int32_t> unknown;
+  std::string missing_unknown;  // an unk_token that has no id: what needs it is refused
+  bool fuses_unknown = false;   // unknown tokens that follow each other are one
+  std::vector<BpeMerge> merges;
+  std::vector<std::string> tokens;  // what each id spells: bytes, or UTF-8 and "<0x00>" …
+  bool ignores_merges = false;      // a word that is a token is that token
+};
+
+class WordModel {
+ public:
+  explicit WordModel(BpeVocabulary vocabulary);
+  const MergeTable& merges() const { return merges_; }
+  bool by_bytes() const { return vocabulary_.by_bytes; }
+  bool ignores_merges() const { return vocabulary_.ignores_merges; }
+  /// The token that a whole word is, before any merge.
+  std::optional<std::int32_t> whole_word(std::string_view word) const;
+  /// Appends the symbols that a word begins as. Throws DataError where one needs an unk_token that has
+  /// no id.
+  void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
+  /// Whether no merge, nor anything else, can go across the border of two neighbouring characters.
+  bool may_divide(std::string_view before, std::string_view after) const;
+
+ private:
+  /// First and last symbol of a character; kNoId where it is unknown.
+  std::pair<std::int32_t, std::int32_t> ends_of(std::string_view character) const;
+  std::int32_t id_of(std::string_view character) const;
+  bool has_all_bytes(std::string_view character) const;
+  bool bytes_stand_alone() const;
+  std::vector<BpeMerge> borders() const;
+
+  BpeVocabulary vocabulary_;
+  MergeTable merges_;
+  bool divides_ = true;
+  std::unique_ptr<std::atomic<bool>> has_warned_ = std::make_unique<std::atomic<bool>>(false);
+  MergeTable borders_;  // pairs of symbols that some merge joins the tokens of
+  std::unordered_map<std::string_view, std::int32_t> words_;
+};
+
+/// What a byte-level BPE within GPT-2's words consists of that was trained here; the last id is that
+/// of the end-of-text token.
+struct BpeModel {
+  std::vector<std::string> tokens;  // the bytes of each id; the end-of-text token's text
+  std::array<std::int32_t, 256> byte_ids{};
+  std::vector<BpeMerge> merges;
+};
+
+inline constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+/// What a tokenizer.json of Hugging Face says.
+struct BpePipeline {
+  std::vector<std::string> spelling;  // of each id, as the decoder takes it
+  std::size_t least_table = 0;        // ids from here on are of special tokens
+  AddedTokens added;                  // found in the text as it is
+  AddedTokens added_normalized;       // found after the normalizer
+  TextPipeline text{{}, {}};
+  BpeVocabulary vocabulary;
+  std::vector<std::int32_t> template_start, template_end;  // around a document
+  std::vector<DecoderStep> decoder;
+  bool adds_prefix_space = false;
+};
+
+/// Byte-pair encoding by such a pipeline.
+class BpeTokenizer : public Tokenizer {
+ public:
+  BpeTokenizer(BpePipeline pipeline, std::optional<std::int32_t> end_of_text, TokenizerFiles files);
+  ~BpeTokenizer() override;
+  TokenizerKind kind() const override { return TokenizerKind::kBpe; }
+  std::int64_t least_table() const override {
+    return static_cast<std::int64_t>(pipeline_.least_table);
+  }
+  bool adds_prefix_space() const override { return pipeline_.adds_prefix_space; }
+  std::vector<std::int32_t> template_start() const override { return pipeline_.template_start; }
+  std::vector<std::int32_t> template_end() const override { return pipeline_.template_end; }
+  void append_tokens(std::string_view text, std::vector<std::int32_t>& ids, TextStart start,
+                     ControlText control) const override;
+  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::size_t last_cut(std::string_view text, std::size_t first) const override;
+
+ private:
+  struct Scratch;
+  std::unique_ptr<Scratch> take_scratch() const;
+  void give_back(std::unique_ptr<Scratch> scratch) const;
+  void append_piece(std::string_view text, PiecePlace place, bool skips_special, Scratch& scratch,
+                    std::vector<std::int32_t>& ids) const;
+  bool may_cut(std::string_view before, std::string_view after) const;
+
+  BpePipeline pipeline_;  // without its vocabulary, which the model has
+  WordModel model_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each concurrent call so far
+};
+
+}  // namespace hybrid_trainer

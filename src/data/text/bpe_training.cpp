@@ -1,0 +1,357 @@
+#include "src/data/text/bpe_training.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/machine.h"
+#include "src/core/narrow.h"
+#include "src/core/threads.h"
+#include "src/data/text/bpe_tokenizer.h"
+#include "src/data/text/token_texts.h"
+#include "src/data/text/tokenizer_files.h"
+#include "src/data/text/word_splitter.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+std::uint32_t WordCounts::hash_of(std::string_view word) {
+  const std::size_t hash = std::hash<std::string_view>()(word);
+  return narrow<std::uint32_t>((hash ^ hash >> 32) & 0xFFFFFFFF);
+}
+
+void WordCounts::add(std::string_view word, std::uint32_t hash, std::int64_t count) {
+  if (2 * entries_.size() >= slots_.size()) grow();
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t i = hash & mask;
+  for (; slots_[i] != 0; i = (i + 1) & mask) {
+    Entry& entry = entries_[slots_[i] - 1];
+    if (entry.hash != hash || text_of(entry) != word) continue;
+    entry.count += count;
+    return;
+  }
+  entries_.push_back(
+      {count, text_.size(), narrow<std::uint32_t>(word.size(), "the length of a word"), hash});
+  text_ += word;
+  slots_[i] = narrow<std::uint32_t>(entries_.size(), "the number of words");
+}
+
+void WordCounts::add(const WordCounts& other) {
+  for (const Entry& entry : other.entries_) add(other.text_of(entry), entry.hash, entry.count);
+}
+
+void WordCounts::clear() {
+  text_.clear();
+  entries_.clear();
+  std::ranges::fill(slots_, 0u);
+}
+
+void WordCounts::grow() {
+  constexpr std::size_t kFewestSlots = 64;
+  slots_.assign(std::max(kFewestSlots, 2 * slots_.size()), 0);
+  const std::size_t mask = slots_.size() - 1;
+  for (std::size_t place = 0; place < entries_.size(); ++place) {
+    std::size_t i = entries_[place].hash & mask;
+    while (slots_[i] != 0) i = (i + 1) & mask;
+    slots_[i] = narrow<std::uint32_t>(place + 1);
+  }
+}
+
+bool WordCounts::comes_first(const Entry& a, const Entry& b) const {
+  if (a.count != b.count) return a.count > b.count;
+  if (a.hash != b.hash) return a.hash < b.hash;
+  return text_of(a) < text_of(b);
+}
+
+/// Moves the most frequent words to the front of entries_, as many as fit into `limit`; returns
+/// their number. Bisects with nth_element, in linear time.
+std::size_t WordCounts::most_frequent(std::size_t limit) {
+  std::size_t kept = 0, end = entries_.size();
+  const auto at = [&](std::size_t place) {
+    return entries_.begin() + static_cast<std::ptrdiff_t>(place);
+  };
+  while (kept < end) {
+    const std::size_t middle = kept + (end - kept - 1) / 2;
+    std::nth_element(at(kept), at(middle), at(end),
+                     [&](const Entry& a, const Entry& b) { return comes_first(a, b); });
+    std::size_t weight = 0;
+    for (std::size_t i = kept; i <= middle; ++i) weight += entries_[i].size + kWordWeight;
+    if (weight <= limit) {
+      limit -= weight;
+      kept = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return kept;
+}
+
+std::int64_t WordCounts::forget_rarest(std::size_t limit) {
+  if (weight() <= limit) return 0;
+  const std::int64_t before = words();
+  const std::size_t kept = most_frequent(limit);
+  WordCounts rest;
+  for (std::size_t i = 0; i < kept; ++i) {
+    rest.add(text_of(entries_[i]), entries_[i].hash, entries_[i].count);
+  }
+  *this = std::move(rest);
+  return before - words();
+}
+
+/// How often each pair of neighbouring tokens occurs within the words of a corpus, kept up to date
+/// while pairs are joined.
+class PairCounts {
+ public:
+  explicit PairCounts(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
+  /// Adds a word that occurs `count` times; only before the first join.
+  void add_word(std::string_view word, std::int64_t count);
+  struct Pair {
+    std::int64_t count = 0;
+    std::int32_t left = 0;
+    std::int32_t right = 0;
+  };
+  /// The most frequent pair, on a tie that of the smallest ids; never returned again. Count 0 if no
+  /// pair is left.
+  Pair take_most_frequent();
+  /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
+  void join(const Pair& pair, std::int32_t joined);
+
+ private:
+  struct Word {
+    std::size_t begin;  // in symbols_
+    std::int32_t size;
+    std::int64_t count;
+  };
+  struct Entry {
+    std::int64_t count = 0;
+    std::vector<std::int32_t> words;  // that have, or once had, the pair
+  };
+  struct LessFrequent {
+    bool operator()(const Pair& a, const Pair& b) const {
+      if (a.count != b.count) return a.count < b.count;
+      return std::pair(a.left, a.right) > std::pair(b.left, b.right);
+    }
+  };
+  static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
+    return std::uint64_t{std::bit_cast<std::uint32_t>(left)} << 32 |
+           std::bit_cast<std::uint32_t>(right);
+  }
+  void add_pair(std::int32_t left, std::int32_t right, std::int64_t count, std::int32_t word);
+  void push_new_pairs();
+  void join_in_word(std::int32_t index, const Pair& pair, std::int32_t joined);
+
+  std::array<std::int32_t, 256> byte_ids_;
+  std::vector<std::int32_t> symbols_;
+  std::vector<Word> words_;
+  std::unordered_map<std::uint64_t, Entry> pairs_;
+  std::vector<std::uint64_t> new_pairs_;  // not yet in the queue
+  // Counts here may be too high: a pair's count only falls after it was pushed.
+  std::priority_queue<Pair, std::vector<Pair>, LessFrequent> queue_;
+};
+
+void PairCounts::add_word(std::string_view word, std::int64_t count) {
+  const auto index = narrow<std::int32_t>(words_.size(), "the number of words");
+  words_.push_back(
+      {symbols_.size(), narrow<std::int32_t>(word.size(), "the length of a word"), count});
+  for (const char byte : word) symbols_.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+  const std::int32_t* symbol = symbols_.data() + words_.back().begin;
+  for (std::size_t i = 0; i + 1 < word.size(); ++i)
+    add_pair(symbol[i], symbol[i + 1], count, index);
+}
+
+void PairCounts::add_pair(std::int32_t left, std::int32_t right, std::int64_t count,
+                          std::int32_t word) {
+  const auto [found, is_new] = pairs_.try_emplace(key_of(left, right));
+  if (is_new) new_pairs_.push_back(found->first);
+  Entry& entry = found->second;
+  entry.count += count;
+  if (entry.words.empty() || entry.words.back() != word) entry.words.push_back(word);
+}
+
+void PairCounts::push_new_pairs() {
+  for (const std::uint64_t key : new_pairs_) {
+    queue_.push({pairs_.at(key).count, narrow<std::int32_t>(key >> 32),
+                 narrow<std::int32_t>(key & 0xFFFFFFFFu)});
+  }
+  new_pairs_.clear();
+}
+
+PairCounts::Pair PairCounts::take_most_frequent() {
+  push_new_pairs();
+  while (!queue_.empty()) {
+    Pair best = queue_.top();
+    queue_.pop();
+    const std::int64_t count = pairs_.at(key_of(best.left, best.right)).count;
+    if (count == best.count) return best;
+    best.count = count;
+    queue_.push(best);
+  }
+  return {};
+}
+
+void PairCounts::join(const Pair& pair, std::int32_t joined) {
+  const auto words = std::move(pairs_.at(key_of(pair.left, pair.right)).words);
+  for (const std::int32_t index : words) join_in_word(index, pair, joined);
+  pairs_.erase(key_of(pair.left, pair.right));
+}
+
+void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t joined) {
+  Word& word = words_[static_cast<std::size_t>(index)];
+  std::int32_t* symbol = symbols_.data() + word.begin;
+  const auto lower = [&](std::int32_t left, std::int32_t right) {
+    const auto found = pairs_.find(key_of(left, right));
+    if (found != pairs_.end()) found->second.count -= word.count;
+  };
+  std::int32_t out = 0;
+  for (std::int32_t i = 0; i < word.size; ++i, ++out) {
+    const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
+    if (matches) {
+      // The pairs on both sides are replaced by pairs with the joined symbol; the next round may
+      // change the right one again.
+      if (out > 0) {
+        lower(symbol[out - 1], pair.left);
+        add_pair(symbol[out - 1], joined, word.count, index);
+      }
+      if (i + 2 < word.size) {
+        lower(pair.right, symbol[i + 2]);
+        add_pair(joined, symbol[i + 2], word.count, index);
+      }
+      ++i;
+    }
+    symbol[out] = matches ? joined : symbol[i];
+  }
+  word.size = out;
+}
+
+namespace {
+
+/// Longer words are counted as several.
+constexpr std::size_t kLongestPart = 256;
+/// A token for a pair that occurs only once would just memorise the corpus.
+constexpr std::int64_t kSmallestCount = 2;
+
+/// Words partitioned by hash, so that threads can add up counts part by part.
+class PartedCounts {
+ public:
+  static constexpr std::size_t kParts = 16;
+  void add(std::string_view word) {
+    const std::uint32_t hash = WordCounts::hash_of(word);
+    parts_[hash >> 28].add(word, hash, 1);
+  }
+  WordCounts& part(std::size_t i) { return parts_[i]; }
+
+ private:
+  std::array<WordCounts, kParts> parts_;
+};
+
+BpeModel model_of_bytes() {
+  BpeModel model;
+  for (const std::uint8_t byte : bytes_by_symbol()) {
+    model.byte_ids[byte] = narrow<std::int32_t>(model.tokens.size());
+    model.tokens.emplace_back(1, static_cast<char>(byte));
+  }
+  return model;
+}
+
+/// Adds up to `wanted` merges; returns how many.
+std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted) {
+  std::unordered_set<std::string> known(model.tokens.begin(), model.tokens.end());
+  std::int64_t added = 0;
+  while (added < wanted) {
+    const PairCounts::Pair pair = pairs.take_most_frequent();
+    if (pair.count < kSmallestCount) break;
+    std::string bytes = model.tokens[static_cast<std::size_t>(pair.left)] +
+                        model.tokens[static_cast<std::size_t>(pair.right)];
+    if (!known.insert(bytes).second) continue;  // another pair spells the same token already
+    const auto joined = narrow<std::int32_t>(model.tokens.size());
+    model.tokens.push_back(std::move(bytes));
+    model.merges.push_back({pair.left, pair.right, joined});
+    pairs.join(pair, joined);
+    ++added;
+  }
+  return added;
+}
+
+}  // namespace
+
+struct BpeTrainer::Words {
+  PartedCounts counts;
+};
+
+BpeTrainer::BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes)
+    : vocabulary_size_(vocabulary_size),
+      word_bytes_(word_bytes),
+      words_(std::make_unique<Words>()) {
+  if (vocabulary_size < kSmallestVocabulary || vocabulary_size > kLargestVocabulary) {
+    throw UsageError(concat("vocabulary size (--vocab-size) is ", vocabulary_size, "; want ",
+                            kSmallestVocabulary, " (256 bytes and ", kEndOfText, ") to ",
+                            kLargestVocabulary));
+  }
+}
+
+BpeTrainer::~BpeTrainer() = default;
+
+void BpeTrainer::add(std::span<const std::string_view> texts) {
+  while (counters_.size() < static_cast<std::size_t>(threads())) {
+    counters_.push_back(std::make_unique<Words>());
+  }
+  run_tasks(std::ssize(texts), [&](std::int64_t worker, std::int64_t i) {
+    Words& counter = *counters_[static_cast<std::size_t>(worker)];
+    const std::string_view text = texts[static_cast<std::size_t>(i)];
+    for_each_word(WordPattern::kGpt2, text, [&](std::string_view word) {
+      while (!word.empty()) {
+        const std::size_t bytes = whole_characters(word, kLongestPart);
+        counter.counts.add(word.substr(0, bytes));
+        word.remove_prefix(bytes);
+      }
+    });
+  });
+  add_up();
+}
+
+/// All words are added up before the rarest are dropped, whatever the number of threads.
+void BpeTrainer::add_up() {
+  constexpr std::size_t kParts = PartedCounts::kParts;
+  std::array<std::int64_t, kParts> forgotten{};
+  run_tasks(kParts, [&](std::int64_t, std::int64_t i) {
+    const auto place = static_cast<std::size_t>(i);
+    WordCounts& words = words_->counts.part(place);
+    for (const auto& counter : counters_) {
+      words.add(counter->counts.part(place));
+      counter->counts.part(place).clear();
+    }
+    if (words.weight() <= word_bytes_ / kParts) return;
+    forgotten[place] = words.forget_rarest(word_bytes_ / kParts / 2);
+  });
+  for (const std::int64_t words : forgotten) forgotten_words_ += words;
+}
+
+BpeTrainingResult BpeTrainer::train() {
+  counters_.clear();
+  BpeTrainingResult result;
+  BpeModel model = model_of_bytes();
+  PairCounts pairs(model.byte_ids);
+  for (std::size_t i = 0; i < PartedCounts::kParts; ++i) {
+    const WordCounts words = std::move(words_->counts.part(i));
+    words.for_each([&](std::string_view word, std::int64_t count) { pairs.add_word(word, count); });
+    result.distinct_words += words.words();
+  }
+  const std::int64_t wanted = vocabulary_size_ - kSmallestVocabulary;
+  result.missing_merges = wanted - learn_merges(model, pairs, wanted);
+  result.forgotten_words = forgotten_words_;
+  model.tokens.emplace_back(kEndOfText);
+  result.tokenizer = make_bpe_tokenizer(model);
+  return result;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <array>
+#include <boost/json/object.hpp>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "src/data/text/json_place.h"
+
+namespace hybrid_trainer {
+
+/// The distinct characters of texts.
+struct CharacterSet {
+  std::vector<bool> code_points = std::vector<bool>(0x110000);
+  std::array<bool, 256> bytes{};  // those that are not part of valid UTF-8
+  void add(std::string_view text);
+  std::unique_ptr<Tokenizer> tokenizer() const;
+};
+
+/// The tokenizer.json of this content.
+TokenizerFiles own_file(const boost::json::object& content);
+
+/// From the "characters" file format of Tokenizer::save. Throws DataError.
+std::unique_ptr<Tokenizer> load_character_tokenizer(const JsonPlace& file);
+
+}  // namespace hybrid_trainer

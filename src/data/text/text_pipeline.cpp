@@ -1,0 +1,187 @@
+#include "src/data/text/text_pipeline.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/data/text/unicode.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+using CutKind = PreTokenizerStep::Kind;
+using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+
+Ranges literal_matches(std::string_view text, std::string_view literal) {
+  Ranges matches;
+  for (std::size_t at = text.find(literal); at != std::string_view::npos;
+       at = text.find(literal, at + literal.size()))
+    matches.emplace_back(at, at + literal.size());
+  return matches;
+}
+
+Ranges digit_matches(std::string_view text) {
+  Ranges matches;
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint found = decode_utf8(text, i);
+    const std::size_t bytes = std::max<std::size_t>(found.bytes, 1);
+    if (found.bytes > 0 && (unicode_classes()[found.value] & kDigit) != 0)
+      matches.emplace_back(i, i + bytes);
+    i += bytes;
+  }
+  return matches;
+}
+
+/// Throws DataError where a tokenizer makes far more of a text than it was: a file from others must not
+/// take all memory.
+void check_growth(std::size_t bytes, std::size_t text_bytes) {
+  constexpr std::size_t kMostTimes = 64, kAlwaysAllowed = 1 << 20;
+  if (bytes <= kMostTimes * text_bytes + kAlwaysAllowed) return;
+  throw DataError(concat("the tokenizer's steps make ", bytes, " bytes of a text of ", text_bytes,
+                         "; its tokenizer.json is damaged"));
+}
+
+}  // namespace
+
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+  std::string result;
+  std::size_t begin = 0;
+  const Ranges matches = literal_matches(text, pattern);
+  check_growth(matches.size() * content.size(), text.size());
+  for (const auto& [from, to] : matches) {
+    result += text.substr(begin, from - begin);
+    result += content;
+    begin = to;
+  }
+  result += text.substr(begin);
+  return result;
+}
+
+std::vector<std::string_view> split_parts(std::string_view text, const Ranges& matches,
+                                          SplitBehavior behavior, bool inverted) {
+  struct Part {
+    std::size_t begin, end;
+    bool matches;
+  };
+  std::vector<Part> parts;
+  std::size_t begin = 0;
+  for (const auto& [from, to] : matches) {
+    if (begin < from) parts.push_back({begin, from, inverted});
+    parts.push_back({from, to, !inverted});
+    begin = to;
+  }
+  if (begin < text.size()) parts.push_back({begin, text.size(), inverted});
+  if (behavior == SplitBehavior::kRemoved) std::erase_if(parts, &Part::matches);
+  const bool backwards = behavior == SplitBehavior::kMergedWithNext;
+  if (backwards) std::ranges::reverse(parts);
+  std::vector<Part> joined;
+  bool previous = false;  // whether the one before is a match
+  for (const Part& part : parts) {
+    const bool joins = behavior == SplitBehavior::kContiguous ? part.matches == previous
+                       : behavior == SplitBehavior::kMergedWithPrevious || backwards
+                           ? part.matches && !previous
+                           : false;
+    previous = part.matches;
+    if (!joins || joined.empty()) {
+      joined.push_back(part);
+    } else {
+      (backwards ? joined.back().begin : joined.back().end) = backwards ? part.begin : part.end;
+    }
+  }
+  if (backwards) std::ranges::reverse(joined);
+  std::vector<std::string_view> result;
+  for (const Part& part : joined) result.push_back(text.substr(part.begin, part.end - part.begin));
+  return result;
+}
+
+TextPipeline::TextPipeline(std::vector<NormalizerStep> normalizers,
+                           std::vector<PreTokenizerStep> steps)
+    : normalizers_(std::move(normalizers)), steps_(std::move(steps)) {}
+
+std::string TextPipeline::normalized(std::string_view text, PiecePlace place) const {
+  std::string result(text);
+  for (const NormalizerStep& step : normalizers_) {
+    switch (step.kind) {
+      case NormalizerStep::Kind::kNfc:
+        result = to_nfc(result);
+        break;
+      case NormalizerStep::Kind::kPrepend:
+        if (!result.empty() && place.begins()) result.insert(0, step.content);
+        break;
+      case NormalizerStep::Kind::kReplace:
+        result = replace_all(result, step.pattern, step.content);
+        break;
+    }
+    check_growth(result.size(), text.size());
+  }
+  return result;
+}
+
+/// The parts of `text`, which may lie in `changed`.
+std::vector<std::string_view> TextPipeline::parts(const PreTokenizerStep& step,
+                                                  std::string_view text, PiecePlace place,
+                                                  std::string& changed) const {
+  using Prepend = PreTokenizerStep::Prepend;
+  if (step.kind == CutKind::kLiteral)
+    return split_parts(text, literal_matches(text, step.literal), step.behavior, step.inverted);
+  if (step.kind == CutKind::kDigits)
+    return split_parts(text, digit_matches(text), step.behavior, false);
+  if (step.kind == CutKind::kPrefixSpace) {
+    if (text.starts_with(' ') || !place.begins()) return {text};
+    changed = concat(' ', text);
+    return {changed};
+  }
+  changed = replace_all(text, " ", step.literal);
+  const bool prepends =
+      step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && place.at_start);
+  if (prepends && place.begins() && !changed.starts_with(step.literal))
+    changed.insert(0, step.literal);
+  if (!step.splits) return {changed};
+  return split_parts(changed, literal_matches(changed, step.literal),
+                     SplitBehavior::kMergedWithNext, false);
+}
+
+std::string_view TextPipeline::blank() const {
+  const auto is_character = [](std::string_view text) {
+    return !text.empty() && decode_utf8(text, 0).bytes == text.size();
+  };
+  for (const NormalizerStep& step : normalizers_) {
+    if (step.kind == NormalizerStep::Kind::kReplace && is_character(step.content))
+      return step.content;
+  }
+  for (const PreTokenizerStep& step : steps_) {
+    if (step.kind == CutKind::kMetaspace) return step.literal;
+  }
+  return " ";
+}
+
+bool TextPipeline::composes() const {
+  return std::ranges::any_of(normalizers_, [](const NormalizerStep& step) {
+    return step.kind == NormalizerStep::Kind::kNfc;
+  });
+}
+
+TextPipeline::Cut TextPipeline::may_cut(char32_t before, char32_t after) const {
+  bool replaces_blanks = false;
+  for (const NormalizerStep& step : normalizers_) {
+    if (step.kind != NormalizerStep::Kind::kReplace) continue;
+    if (step.pattern != " " || blank() != step.content) return Cut::kNo;
+    replaces_blanks = true;
+  }
+  for (const PreTokenizerStep& step : steps_) {
+    if (step.kind == CutKind::kWords) {
+      // White space neither composes with what is beside it nor changes its place.
+      return !replaces_blanks && hybrid_trainer::may_cut(step.pattern, before, after) ? Cut::kYes
+                                                                                      : Cut::kNo;
+    }
+    const bool finds_nothing =
+        step.kind == CutKind::kLiteral && step.literal == " " && replaces_blanks;
+    if (step.kind == CutKind::kLiteral && !finds_nothing) return Cut::kNo;
+    replaces_blanks |= step.kind == CutKind::kMetaspace;
+  }
+  const bool may_compose = before >= kFirstComposing || after >= kFirstComposing;
+  return composes() && may_compose ? Cut::kNo : Cut::kWhereTheModelDivides;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/data/text/word_splitter.h"
+
+namespace hybrid_trainer {
+
+/// A step that changes a text, of tokenizer.json's "normalizer".
+struct NormalizerStep {
+  enum class Kind { kNfc, kPrepend, kReplace } kind;
+  std::string pattern;  // of kReplace
+  std::string content;  // that is put before the text, or for the pattern
+};
+
+/// What becomes of what separates words.
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+/// A step that cuts a text, of tokenizer.json's "pre_tokenizer". ByteLevel is kPrefixSpace and
+/// kWords, as it asks for them: that symbols are bytes is the model's affair.
+struct PreTokenizerStep {
+  enum class Kind { kWords, kLiteral, kDigits, kMetaspace, kPrefixSpace } kind;
+  WordPattern pattern = WordPattern::kGpt2;           // of kWords
+  std::string literal = {};                           // of kLiteral, or kMetaspace's ▁
+  SplitBehavior behavior = SplitBehavior::kIsolated;  // of kLiteral, kDigits
+  bool inverted = false;                              // of kLiteral
+  enum class Prepend { kAlways, kFirst, kNever };
+  Prepend prepend = Prepend::kAlways;  // of kMetaspace
+  bool splits = true;                  // of kMetaspace
+};
+
+/// Where a piece of text lies.
+struct PiecePlace {
+  bool at_start = true;    // of the text
+  bool continues = false;  // the text is not the start of its document
+  /// Whether a document, or what follows an added token, begins here.
+  bool begins() const { return !(at_start && continues); }
+};
+
+/// The parts of a text, in order, that lie between matches or are matches, as `behavior` joins or
+/// removes them. `matches` are begin and end, in order and apart, none empty.
+std::vector<std::string_view> split_parts(
+    std::string_view text, const std::vector<std::pair<std::size_t, std::size_t>>& matches,
+    SplitBehavior behavior, bool inverted);
+
+/// A text with `content` for every `pattern`, which is not empty.
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
+
+/// From a text to the words that the model encodes.
+class TextPipeline {
+ public:
+  /// Throws DataError where there are more steps than any tokenizer has.
+  TextPipeline(std::vector<NormalizerStep> normalizers, std::vector<PreTokenizerStep> steps);
+
+  bool normalizes() const { return !normalizers_.empty(); }
+  bool composes() const;  // by NFC
+  /// Throws DataError where it is far longer than the text.
+  std::string normalized(std::string_view text, PiecePlace place) const;
+
+  /// Calls f(word) for each word of a normalized text.
+  template <class F>
+  void for_each_word(std::string_view text, PiecePlace place, const F& f,
+                     std::size_t step = 0) const {
+    if (step == steps_.size()) return f(text);
+    const PreTokenizerStep& this_step = steps_[step];
+    std::string changed;
+    const auto next = [&](std::string_view part) {
+      const char* start = changed.empty() ? text.data() : changed.data();
+      const bool at_start = place.at_start && part.data() == start;
+      for_each_word(part, {at_start, place.continues}, f, step + 1);
+    };
+    if (this_step.kind == PreTokenizerStep::Kind::kWords) {
+      hybrid_trainer::for_each_word(this_step.pattern, text, next);
+    } else {
+      for (const std::string_view part : parts(this_step, text, place, changed)) next(part);
+    }
+  }
+
+  /// Whether a text may be cut between two neighbouring characters by what is told here alone.
+  enum class Cut { kYes, kNo, kWhereTheModelDivides };
+  Cut may_cut(char32_t before, char32_t after) const;
+  /// What a blank is replaced by, if it is one character; otherwise a blank.
+  std::string_view blank() const;
+
+ private:
+  std::vector<std::string_view> parts(const PreTokenizerStep& step, std::string_view text,
+                                      PiecePlace place, std::string& changed) const;
+  std::vector<NormalizerStep> normalizers_;
+  std::vector<PreTokenizerStep> steps_;
+};
+
+}  // namespace hybrid_trainer

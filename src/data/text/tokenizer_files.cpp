@@ -1,0 +1,336 @@
+#include "src/data/text/tokenizer_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "src/data/text/json_place.h"
+#include "src/data/text/token_texts.h"
+#include "src/files/foreign_files.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+bool flag_or(const JsonPlace& place, const char* key, bool otherwise) {
+  const auto found = place.find(key);
+  return found ? found->flag() : otherwise;
+}
+
+/// A token's text, or an object with its content.
+ListedToken special_token(const JsonPlace& place) {
+  ListedToken listed;
+  if (place.value().is_object()) {
+    listed = listed_token(place);
+    listed.normalized = flag_or(place, "normalized", false);
+  } else {
+    listed.token.content = place.text();
+    listed.place = place.path();
+  }
+  listed.token.special = true;
+  return listed;
+}
+
+/// added_tokens_decoder: {"261": {"content": …}, …}.
+std::vector<ListedToken> added_tokens_of(const JsonPlace& place) {
+  std::vector<ListedToken> tokens;
+  for (const auto& [key, value] : place.object()) {
+    std::int64_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 || id > INT32_MAX)
+      place.fail("has the key \"", key, "\"; want ids of tokens");
+    tokens.push_back(listed_token(place.at(key)));
+    tokens.back().id = id;
+  }
+  std::ranges::sort(tokens, {}, &ListedToken::id);
+  return tokens;
+}
+
+constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                  "pad_token", "cls_token", "mask_token"};
+
+bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != std::end(kRoles); }
+
+using Places = std::vector<JsonPlace>;
+
+/// A member of the first of the files that has it.
+std::optional<JsonPlace> first_of(const Places& files, const char* key) {
+  for (const JsonPlace& file : files)
+    if (auto found = file.find(key)) return found;
+  return {};
+}
+
+/// Special tokens that files name, in the order in which transformers 5.24 adds them.
+class NamedTokens {
+ public:
+  /// Of `files` the last one is tokenizer_config.json; special_tokens_map.json may be before it.
+  explicit NamedTokens(const Places& files) : files_(files), config_(files.back()) {}
+
+  std::vector<ListedToken> run() && {
+    for (const char* role : kRoles)
+      if (const auto found = first_of(files_, role)) tokens_.push_back(special_token(*found));
+    // image_token and the like: objects of the config, what the map has, texts of the config.
+    add_other_names(config_, {.objects = true});
+    if (&files_.front() != &config_)
+      add_other_names(files_.front(), {.objects = true, .texts = true});
+    const bool has_names = add_other_names(config_, {.texts = true});
+    const bool has_more = add_all(config_, "extra_special_tokens", &json::value::is_object);
+    if (!has_names && !has_more)
+      add_all(config_, "model_specific_special_tokens", &json::value::is_object);
+    add_all(files_.front(), "extra_special_tokens", &json::value::is_object);
+    add_lists();
+    return std::move(tokens_);
+  }
+
+ private:
+  using IsKind = bool (json::value::*)() const noexcept;
+  struct Kinds {
+    bool objects = false, texts = false;
+  };
+
+  bool add_other_names(const JsonPlace& file, Kinds kinds) {
+    const std::size_t before = tokens_.size();
+    for (const auto& [key, value] : file.object()) {
+      const bool is_object = value.is_object() && value.get_object().contains("content");
+      const bool is_wanted = is_object ? kinds.objects : kinds.texts && value.is_string();
+      if (is_wanted && key.ends_with("_token") && !is_role(key))
+        tokens_.push_back(special_token(file.at(key)));
+    }
+    return tokens_.size() > before;
+  }
+
+  /// The elements of a member, where it is of that kind.
+  bool add_all(const JsonPlace& file, const char* key, IsKind is_kind) {
+    const auto place = file.find(key);
+    if (!place || !(place->value().*is_kind)()) return false;
+    const std::size_t before = tokens_.size();
+    if (place->value().is_array()) {
+      for (const JsonPlace& item : place->items()) tokens_.push_back(special_token(item));
+    } else {
+      for (const auto& [name, value] : place->object())
+        tokens_.push_back(special_token(place->at(name)));
+    }
+    return tokens_.size() > before;
+  }
+
+  void add_lists() {
+    const JsonPlace& first = files_.front();
+    bool has_any = add_all(config_, "extra_special_tokens", &json::value::is_array) ||
+                   add_all(config_, "additional_special_tokens", &json::value::is_array);
+    if (&first == &config_) return;
+    has_any = add_all(first, "extra_special_tokens", &json::value::is_array) || has_any;
+    if (!has_any) add_all(first, "additional_special_tokens", &json::value::is_array);
+  }
+
+  const Places& files_;
+  const JsonPlace& config_;
+  std::vector<ListedToken> tokens_;
+};
+
+/// added_tokens.json: {"<pad>": 50257, …}. Those that are among `named` are special.
+std::vector<ListedToken> older_added_tokens(const fs::path& file,
+                                            const std::vector<ListedToken>& named) {
+  std::vector<ListedToken> tokens;
+  if (!fs::exists(file)) return tokens;
+  const json::value root = read_json_object(file);
+  const JsonPlace place(root, file.string());
+  std::set<std::string_view> special;
+  for (const ListedToken& one : named) special.insert(one.token.content);
+  for (const auto& [key, value] : place.object()) {
+    const bool is_special = special.contains(std::string_view(key));
+    ListedToken listed;
+    listed.token.content = key;
+    listed.token.special = is_special;
+    listed.normalized = !is_special;
+    listed.id = place.at(key).count();
+    listed.place = concat("added_tokens.json: ", std::string_view(key));
+    tokens.push_back(std::move(listed));
+  }
+  std::ranges::sort(tokens, {}, &ListedToken::id);
+  return tokens;
+}
+
+/// Refuses keys that change tokens; those that nobody knows are returned.
+std::vector<std::string> unknown_keys_of(const json::object& config, const std::string& file) {
+  const UnreadKeys unread =
+      sort_unread_keys(config, ForeignFile::kTokenizerConfig,
+                       {"add_prefix_space", "added_tokens_decoder", "chat_template"});
+  if (!unread.problems.empty()) throw DataError(concat(file, ": ", unread.problems.front()));
+  return unread.unknown;
+}
+
+json::value settings_in(const fs::path& file) {
+  return fs::exists(file) ? read_json_object(file) : json::object{};
+}
+
+}  // namespace
+
+ListedToken listed_token(const JsonPlace& place) {
+  place.know(
+      {"__type", "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  const bool special = flag_or(place, "special", false);
+  return {.token = AddedToken{.content = place.at("content").text(),
+                              .single_word = flag_or(place, "single_word", false),
+                              .lstrip = flag_or(place, "lstrip", false),
+                              .rstrip = flag_or(place, "rstrip", false),
+                              .special = special},
+          .normalized = flag_or(place, "normalized", !special),
+          .id = {},
+          .place = place.path()};
+}
+
+TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
+  TokenizerSettings settings;
+  const fs::path config_file = folder / "tokenizer_config.json";
+  const fs::path map_file = folder / "special_tokens_map.json";
+  const json::value config = settings_in(config_file), map = settings_in(map_file);
+  const JsonPlace config_place(config, config_file.string()), map_place(map, map_file.string());
+  std::vector<std::string> unknown = unknown_keys_of(config.get_object(), config_file.string());
+  if (const auto found = config_place.find("add_prefix_space"))
+    settings.adds_prefix_space = found->flag();
+  Places files{config_place};
+  if (const auto decoder = config_place.find("added_tokens_decoder")) {
+    settings.added_tokens = added_tokens_of(*decoder);
+    settings.named_tokens = NamedTokens(files).run();
+    files.push_back(map_place);  // for its eos_token alone
+  } else {
+    files.insert(files.begin(), map_place);
+    const auto named = NamedTokens(files).run();
+    settings.named_tokens = older_added_tokens(folder / "added_tokens.json", named);
+    settings.named_tokens.insert(settings.named_tokens.end(), named.begin(), named.end());
+  }
+  if (const auto found = first_of(files, "eos_token")) {
+    settings.end_of_text = special_token(*found).token.content;
+    settings.end_of_text_file = found->file();
+  }
+  for (std::string& path : config_place.unknown()) unknown.push_back(std::move(path));
+  warn_of_unknown_keys(config_file.string(), unknown);
+  warn_of_unknown_keys(map_file.string(), map_place.unknown());
+  return settings;
+}
+
+namespace {
+
+constexpr std::size_t kLargestFile = std::size_t{256} << 20;
+
+/// tokenizer.json of a byte-level BPE within GPT-2's words. An `end_of_text` is a special token.
+json::object gpt2_pipeline(json::object vocab, json::array merges,
+                           std::optional<std::int64_t> end_of_text, bool adds_prefix_space) {
+  const json::object byte_level{{"type", "ByteLevel"},
+                                {"add_prefix_space", adds_prefix_space},
+                                {"trim_offsets", true},
+                                {"use_regex", true}};
+  json::array added;
+  if (end_of_text) {
+    added.push_back({{"id", *end_of_text},
+                     {"content", kEndOfText},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", byte_level},
+          {"post_processor", nullptr},
+          {"decoder", byte_level},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", ""},
+            {"end_of_word_suffix", ""},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"vocab", std::move(vocab)},
+            {"merges", std::move(merges)}}}};
+}
+
+std::string file_text(const json::value& value) { return json::serialize(value) + "\n"; }
+
+json::array merges_of_lines(const std::string& text) {
+  json::array merges;
+  bool first = true;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    const bool is_version = std::exchange(first, false) && line.starts_with("#version");
+    if (!line.empty() && !is_version) merges.emplace_back(line);
+    begin = end + 1;
+  }
+  return merges;
+}
+
+}  // namespace
+
+TokenizerFiles read_companions(const fs::path& folder) {
+  TokenizerFiles files;
+  for (const char* name : kTokenizerFiles) {
+    if (fs::exists(folder / name)) files[name] = read_file(folder / name, kLargestFile);
+  }
+  for (const std::string& name : additional_template_files(folder.string()))
+    files[name] = read_file(folder / name, kLargestFile);
+  return files;
+}
+
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model) {
+  const ByteSymbolCoder coder;
+  std::vector<std::string> spelling;
+  for (const std::string& token : model.tokens) spelling.push_back(coder.to_symbols(token));
+  spelling.back() = model.tokens.back();
+  json::object vocab;
+  for (std::size_t id = 0; id < spelling.size(); ++id)
+    vocab.emplace(spelling[id], static_cast<std::int64_t>(id));
+  json::array merges;
+  std::string lines = "#version: 0.2\n";
+  for (const BpeMerge& merge : model.merges) {
+    const std::string line = concat(spelling[static_cast<std::size_t>(merge.left)], ' ',
+                                    spelling[static_cast<std::size_t>(merge.right)]);
+    merges.emplace_back(line);
+    lines += line + "\n";
+  }
+  TokenizerFiles files{{"vocab.json", file_text(vocab)}, {"merges.txt", lines}};
+  const json::value root = gpt2_pipeline(std::move(vocab), std::move(merges),
+                                         static_cast<std::int64_t>(model.tokens.size()) - 1, false);
+  files["tokenizer.json"] = file_text(root);
+  return tokenizer_of_json(root, "the trained tokenizer", {}, std::move(files));
+}
+
+std::unique_ptr<Tokenizer> load_gpt2_files(const fs::path& vocab, const fs::path& merges) {
+  const fs::path folder = vocab.parent_path();
+  const TokenizerSettings settings = read_tokenizer_settings(folder);
+  json::object tokens = read_json_object(vocab);
+  std::optional<std::int64_t> end_of_text;
+  if (const json::value* id = tokens.if_contains(kEndOfText); id != nullptr && id->is_int64())
+    end_of_text = id->get_int64();
+  const json::value root =
+      gpt2_pipeline(std::move(tokens), merges_of_lines(read_text(merges, kLargestFile)),
+                    end_of_text, settings.adds_prefix_space.value_or(false));
+  TokenizerFiles files = read_companions(folder);
+  files["tokenizer.json"] = file_text(root);
+  return tokenizer_of_json(root, concat(vocab.string(), " and ", merges.filename().string()),
+                           settings, std::move(files));
+}
+
+std::unique_ptr<Tokenizer> load_hugging_face_file(const json::object& object,
+                                                  const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  TokenizerFiles files = read_companions(folder);
+  files["tokenizer.json"] = read_file(file, kLargestFile);
+  return tokenizer_of_json(object, file.string(), read_tokenizer_settings(folder),
+                           std::move(files));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,322 @@
+#include <algorithm>
+#include <cstdio>
+#include <unordered_map>
+#include <utility>
+
+#include "src/core/messages.h"
+#include "src/core/narrow.h"
+#include "src/data/text/bpe_tokenizer.h"
+#include "src/data/text/token_texts.h"
+#include "src/data/text/tokenizer_files.h"
+#include "src/data/text/tokenizer_steps.h"
+#include "src/files/foreign_files.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::int32_t kUnassigned = BpeVocabulary::kNoId;
+
+constexpr std::int64_t kMostIds = 1 << 19;  // of a vocabulary with fewer tokens
+
+/// Reads the parts that speak of tokens and checks that they fit together.
+class PipelineReader {
+ public:
+  PipelineReader(const JsonPlace& root, const TokenizerSettings& settings)
+      : root_(root), settings_(settings) {}
+
+  std::unique_ptr<Tokenizer> read(TokenizerFiles files) {
+    // Truncation and padding are set anew by whoever calls a tokenizer.
+    root_.know({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                "post_processor", "decoder", "model"});
+    root_.expect("version", "1.0");
+    PreTokenizer pre = read_pre_tokenizer(root_.find("pre_tokenizer"), settings_.adds_prefix_space);
+    pipeline_.adds_prefix_space = pre.adds_prefix_space;
+    pipeline_.text = TextPipeline(read_normalizer(root_.find("normalizer")), std::move(pre.steps));
+    pipeline_.decoder = read_decoder(root_.find("decoder"), pre.by_bytes);
+    pipeline_.vocabulary.by_bytes = pre.by_bytes;
+    read_vocabulary();
+    read_model();
+    read_added_tokens();
+    if (const auto post = root_.find("post_processor")) read_post_processor(*post);
+    return std::make_unique<BpeTokenizer>(std::move(pipeline_), end_of_text(), std::move(files));
+  }
+
+ private:
+  void read_vocabulary() {
+    const JsonPlace vocab = root_.at("model").at("vocab");
+    const auto size = static_cast<std::int64_t>(vocab.object().size());
+    const std::int64_t most = std::max(2 * size, kMostIds);
+    std::vector<bool> taken;
+    for (const auto& [key, value] : vocab.object()) {
+      const std::string token(key);
+      const std::int64_t id = value.is_int64() ? value.get_int64() : -1;
+      const auto place = static_cast<std::size_t>(id);
+      if (id < 0 || id >= most)
+        vocab.fail("token \"", token, "\" has the id ", shortened(value), "; want one from 0 to ",
+                   most - 1);
+      if (place >= taken.size()) taken.resize(place + 1), spelling().resize(place + 1);
+      if (taken[place]) vocab.fail("token \"", token, "\" has the id ", id, ", as another one has");
+      taken[place] = true;
+      spelling()[place] = token;
+      model_ids_[token] = narrow<std::int32_t>(id, "a token's id");
+    }
+    pipeline_.least_table = spelling().size();
+  }
+
+  /// Those of this file, then those of tokenizer_config.json, whose flags take precedence, then
+  /// those that other files name and that are not among them.
+  void read_added_tokens() {
+    if (const auto tokens = root_.find("added_tokens")) {
+      for (const JsonPlace& place : tokens->items()) {
+        ListedToken listed = listed_token(place);
+        listed.id = place.at("id").count();
+        add_listed(std::move(listed));
+      }
+    }
+    for (const ListedToken& listed : settings_.added_tokens) add_listed(listed);
+    for (const ListedToken& listed : settings_.named_tokens) {
+      const std::string& content = listed.token.content;
+      const bool makes_up_the_end =
+          content == settings_.end_of_text && !listed.id && !model_ids_.contains(content);
+      if (!added_.contains(content) && !makes_up_the_end) add_listed(listed);
+    }
+    for (const ListedToken& listed : listed_) find_in_texts(listed);
+    if (renumbered_ > 0)
+      warn("tokenizer.json",
+           concat("added tokens have the ids that Hugging Face's tokenizers gives ",
+                  "them, not those of the file: ", first_renumbered_,
+                  renumbered_ == 1 ? "" : concat(", and ", renumbered_ - 1, " more")));
+  }
+
+  /// Gives a token the id that Hugging Face's tokenizers gives it: that in model.vocab, or the next
+  /// one behind as many as model.vocab has and behind the ids of added tokens, whatever the file
+  /// says.
+  void add_listed(ListedToken listed) {
+    const std::string& content = listed.token.content;
+    if (content.empty()) return;
+    if (const auto known = added_.find(content); known != added_.end()) {
+      ListedToken& before = listed_[known->second];
+      listed.token.id = before.token.id;
+      before = std::move(listed);
+      return;
+    }
+    const auto found = model_ids_.find(content);
+    const auto size = narrow<std::int32_t>(model_ids_.size(), "the number of tokens");
+    const std::int32_t id =
+        found != model_ids_.end() ? found->second : std::max(size, last_added_ + 1);
+    if (listed.id && *listed.id != id && ++renumbered_ == 1)
+      first_renumbered_ =
+          concat("\"", content, "\" is ", id, " and not ", *listed.id, " (", listed.place, ")");
+    last_added_ = std::max(last_added_, id);
+    listed.token.id = id;
+    added_[content] = listed_.size();
+    const auto place = static_cast<std::size_t>(id);
+    if (place >= spelling().size()) spelling().resize(place + 1);
+    spelling()[place] = content;
+    if (!listed.token.special) pipeline_.least_table = std::max(pipeline_.least_table, place + 1);
+    listed_.push_back(std::move(listed));
+  }
+
+  void find_in_texts(ListedToken listed) {
+    if (!listed.normalized) return pipeline_.added.add(std::move(listed.token));
+    std::string& content = listed.token.content;
+    content = pipeline_.text.normalized(content, {});
+    if (content.empty()) root_.fail("has an added token that is nothing after the normalizer");
+    spelling()[static_cast<std::size_t>(listed.token.id)] = content;
+    pipeline_.added_normalized.add(std::move(listed.token));
+  }
+
+  void read_model() {
+    const JsonPlace model = root_.at("model");
+    model.know({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+    model.expect("type", "BPE");
+    model.expect("continuing_subword_prefix", "");
+    model.expect("end_of_word_suffix", "");
+    if (const auto dropout = model.find("dropout"))
+      if (dropout->value() != boost::json::value(0)) model.expect("dropout", 0.0);
+    const auto flag = [&](const char* key) {
+      const auto place = model.find(key);
+      return place && place->flag();
+    };
+    BpeVocabulary& vocabulary = pipeline_.vocabulary;
+    vocabulary.fuses_unknown = flag("fuse_unk");
+    vocabulary.ignores_merges = flag("ignore_merges");
+    if (const auto unknown = model.find("unk_token")) {
+      vocabulary.unknown = model_id(unknown->text());
+      if (!vocabulary.unknown) vocabulary.missing_unknown = unknown->text();
+    }
+    vocabulary.tokens = spelling();
+    const bool falls_back = flag("byte_fallback");
+    vocabulary.by_bytes ? set_byte_symbols(model, falls_back) : set_characters(falls_back);
+    read_merges(model.at("merges"));
+  }
+
+  /// Tokens are spelled in GPT-2's symbols for bytes; what is not spells nothing.
+  void set_byte_symbols(const JsonPlace& model, bool falls_back) {
+    BpeVocabulary& vocabulary = pipeline_.vocabulary;
+    const ByteSymbolCoder coder;
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const auto id = model_id(coder.to_symbols(std::string(1, static_cast<char>(byte))));
+      if (!id && falls_back)
+        model.at("byte_fallback")
+            .fail("is true with ByteLevel and no token for byte ", byte,
+                  ", which is not supported");
+      vocabulary.byte_ids[byte] = id.value_or(kUnassigned);
+    }
+    for (std::string& token : vocabulary.tokens) token = coder.to_bytes(token).value_or("");
+  }
+
+  void set_characters(bool falls_back) {
+    BpeVocabulary& vocabulary = pipeline_.vocabulary;
+    for (const auto& [token, id] : model_ids_) {
+      const CodePoint found = decode_utf8(token, 0);
+      if (found.bytes > 0 && found.bytes == token.size())
+        vocabulary.character_ids[found.value] = id;
+    }
+    vocabulary.byte_ids.fill(kUnassigned);
+    for (unsigned byte = 0; byte < 256 && falls_back; ++byte) {
+      char token[8];
+      std::snprintf(token, sizeof(token), "<0x%02X>", byte);
+      vocabulary.byte_ids[byte] = model_id(token).value_or(kUnassigned);
+    }
+  }
+
+  /// The id of a token of model.vocab.
+  std::optional<std::int32_t> model_id(const std::string& token) const {
+    const auto found = model_ids_.find(token);
+    return found == model_ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  /// The two tokens of a merge.
+  std::pair<std::string, std::string> parts_of(const JsonPlace& merges, std::size_t i) const {
+    const boost::json::value& merge = merges.array()[i];
+    if (merge.is_string()) {
+      const std::string line(merge.get_string());
+      const std::size_t space = line.find(' ');
+      if (space != std::string::npos && line.find(' ', space + 1) == std::string::npos)
+        return {line.substr(0, space), line.substr(space + 1)};
+    }
+    const bool are_two = merge.is_array() && merge.get_array().size() == 2 &&
+                         merge.at(0).is_string() && merge.at(1).is_string();
+    if (!are_two) merges.item(i).fail("is ", shortened(merge), ", not two tokens");
+    return {std::string(merge.at(0).get_string()), std::string(merge.at(1).get_string())};
+  }
+
+  void read_merges(const JsonPlace& place) {
+    for (std::size_t i = 0; i < place.array().size(); ++i) {
+      const auto [left, right] = parts_of(place, i);
+      const auto id = [&](const std::string& token) {
+        const auto found = model_id(token);
+        if (!found)
+          place.item(i).fail("needs the token \"", token, "\", which is not in model.vocab");
+        return *found;
+      };
+      pipeline_.vocabulary.merges.push_back({id(left), id(right), id(left + right)});
+    }
+  }
+
+  void read_post_processor(const JsonPlace& place) {
+    const std::string type = place.at("type").text();
+    if (type == "ByteLevel") {  // moves offsets alone
+      place.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    } else if (type == "Sequence") {
+      place.know({"type", "processors"});
+      for (const JsonPlace& part : place.at("processors").items()) read_post_processor(part);
+    } else if (type == "TemplateProcessing") {
+      read_template(place);
+    } else if (type == "RobertaProcessing") {
+      place.know({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+      pipeline_.template_start.insert(pipeline_.template_start.begin(), id_beside(place.at("cls")));
+      pipeline_.template_end.push_back(id_beside(place.at("sep")));
+      check_template(place, template_tokens());
+    } else {
+      place.fail("is ", type, ", which is not supported; want ByteLevel, TemplateProcessing, ",
+                 "RobertaProcessing or Sequence");
+    }
+  }
+
+  /// Of [spelling, id], a token that stands beside a text.
+  std::int32_t id_beside(const JsonPlace& pair) {
+    if (pair.array().size() != 2) pair.fail("wants a spelling and an id");
+    return id_of(pair.item(1));
+  }
+
+  std::int32_t id_of(const JsonPlace& place) {
+    const auto id = narrow<std::int32_t>(place.count());
+    if (std::cmp_greater_equal(id, spelling().size()))
+      place.fail("is ", id, ", and the vocabulary has ", spelling().size(), " tokens");
+    return id;
+  }
+
+  /// Sum over all post-processors, since each text gets their tokens.
+  static void check_template(const JsonPlace& place, std::size_t tokens) {
+    constexpr std::size_t kMost = 64;
+    if (tokens > kMost) place.fail("puts more than ", kMost, " tokens beside a text");
+  }
+  std::size_t template_tokens() const {
+    return pipeline_.template_start.size() + pipeline_.template_end.size();
+  }
+
+  /// The tokens of the special tokens before and behind the one sequence.
+  void read_template(const JsonPlace& place) {
+    place.know({"type", "single", "pair", "special_tokens"});  // "pair" is of two texts
+    std::vector<std::int32_t> before, behind;
+    bool is_behind = false;
+    for (const JsonPlace& piece : place.at("single").items()) {
+      piece.know({"SpecialToken", "Sequence"});
+      if (const auto sequence = piece.find("Sequence")) {
+        sequence->expect("id", "A");
+        if (std::exchange(is_behind, true)) piece.fail("is a second Sequence");
+        continue;
+      }
+      const std::string name = piece.at("SpecialToken").at("id").text();
+      const JsonPlace ids = place.at("special_tokens").at(name).at("ids");
+      for (const JsonPlace& id : ids.items()) {
+        (is_behind ? behind : before).push_back(id_of(id));
+        check_template(piece, template_tokens() + before.size() + behind.size());
+      }
+    }
+    if (!is_behind) place.at("single").fail("has no Sequence");
+    pipeline_.template_start.insert(pipeline_.template_start.begin(), before.begin(), before.end());
+    pipeline_.template_end.insert(pipeline_.template_end.end(), behind.begin(), behind.end());
+  }
+
+  std::optional<std::int32_t> end_of_text() const {
+    const std::string token = settings_.end_of_text.value_or(std::string(kEndOfText));
+    if (const auto found = added_.find(token); found != added_.end())
+      return listed_[found->second].token.id;
+    if (const auto id = model_id(token)) return id;
+    if (!settings_.end_of_text) return {};
+    root_.fail("has no token \"", *settings_.end_of_text, "\", which ", settings_.end_of_text_file,
+               " names as eos_token; want one of its tokens there");
+  }
+
+  std::vector<std::string>& spelling() { return pipeline_.spelling; }
+
+  const JsonPlace& root_;
+  const TokenizerSettings& settings_;
+  BpePipeline pipeline_;
+  std::unordered_map<std::string, std::int32_t> model_ids_;
+  std::vector<ListedToken> listed_;                     // the added tokens
+  std::unordered_map<std::string, std::size_t> added_;  // their places there
+  std::int32_t last_added_ = -1;                        // the highest of their ids
+  std::int64_t renumbered_ = 0;                         // whose file says another id
+  std::string first_renumbered_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
+                                             const std::string& file,
+                                             const TokenizerSettings& settings,
+                                             TokenizerFiles files) {
+  const JsonPlace place(root, file);
+  auto tokenizer = PipelineReader(place, settings).read(std::move(files));
+  warn_of_unknown_keys(file, place.unknown());
+  return tokenizer;
+}
+
+}  // namespace hybrid_trainer

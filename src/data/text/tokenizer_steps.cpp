@@ -1,0 +1,227 @@
+#include "src/data/text/tokenizer_steps.h"
+
+#include <algorithm>
+#include <array>
+
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// Calls f for the object, or for each one that the Sequence of `key` holds, also within others.
+template <class F>
+void for_each_step(const JsonPlace& place, const char* key, const F& f) {
+  if (place.at("type").text() != "Sequence") return f(place);
+  place.know({"type", key});
+  for (const JsonPlace& item : place.at(key).items()) for_each_step(item, key, f);
+}
+
+[[noreturn]] void refuse_type(const JsonPlace& place, const char* known) {
+  place.fail("is ", place.at("type").text(), ", which is not supported; want ", known);
+}
+
+/// The one text of {"String": text}; a {"Regex": …} where `regex` is null is refused.
+std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* regex = nullptr) {
+  pattern.know({"String", "Regex"});
+  if (const auto expression = pattern.find("Regex")) {
+    if (regex == nullptr) expression->fail("is not supported; want a String");
+    return regex->emplace(expression->text());
+  }
+  const std::string text = pattern.at("String").text();
+  if (text.empty()) pattern.fail("is empty");
+  return text;
+}
+
+/// How many times as long steps may make a text: a tokenizer in use writes ▁ for a blank, three
+/// bytes for one. Steps that double it, one after another, would take all memory.
+class Growth {
+ public:
+  /// Of all texts, or of each token: each step goes over them.
+  void add(const JsonPlace& step) {
+    constexpr int kMostSteps = 256;
+    if (++steps_ > kMostSteps) step.fail("is step ", steps_, "; at most ", kMostSteps, " are read");
+  }
+  void replace(const JsonPlace& step, const std::string& pattern, const std::string& content) {
+    const double times = static_cast<double>(content.size()) / static_cast<double>(pattern.size());
+    factor_ *= std::max(times, 1.0);
+    if (factor_ > kMost)
+      step.fail("makes a text more than ", kMost, " times as long; want shorter content");
+  }
+  void insert(const JsonPlace& step, const std::string& content) const {
+    if (content.size() > kMost) step.fail("puts more than ", kMost, " bytes before a text");
+  }
+
+ private:
+  static constexpr int kMost = 64;
+  double factor_ = 1;
+  int steps_ = 0;
+};
+
+/// One character, as a text.
+std::string character_of(const JsonPlace& place) {
+  const std::string text = place.text();
+  if (text.empty() || decode_utf8(text, 0).bytes != text.size()) place.fail("is not one character");
+  return text;
+}
+
+SplitBehavior behavior_of(const JsonPlace& place) {
+  constexpr std::array<const char*, 5> kNames{"Removed", "Isolated", "MergedWithPrevious",
+                                              "MergedWithNext", "Contiguous"};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (place.text() == kNames[i]) return static_cast<SplitBehavior>(i);
+  }
+  place.fail("is ", place.text(),
+             "; want Removed, Isolated, MergedWithPrevious, MergedWithNext "
+             "or Contiguous");
+}
+
+PreTokenizerStep read_split(const JsonPlace& place) {
+  place.know({"type", "pattern", "behavior", "invert"});
+  std::optional<std::string> regex;
+  PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kLiteral,
+                        .literal = literal_of(place.at("pattern"), &regex),
+                        .behavior = behavior_of(place.at("behavior")),
+                        .inverted = place.at("invert").flag()};
+  if (!regex) return step;
+  const JsonPlace expression = place.at("pattern").at("Regex");
+  const auto pattern = word_pattern_of(*regex);
+  if (!pattern) {
+    expression.fail("is ", *regex,
+                    ", which is not supported; want the pattern of GPT-2, Llama 3, Qwen2, "
+                    "Qwen3.5, Mistral NeMo or GPT-4o");
+  }
+  // Everything is part of a match.
+  const SplitBehavior all = step.inverted ? SplitBehavior::kRemoved : SplitBehavior::kIsolated;
+  if (step.behavior != all) {
+    place.fail("cuts words by ", place.at("behavior").text(), step.inverted ? ", inverted" : "",
+               ", which is not supported; want Isolated");
+  }
+  step.kind = PreTokenizerStep::Kind::kWords;
+  step.pattern = *pattern;
+  return step;
+}
+
+PreTokenizerStep read_metaspace(const JsonPlace& place) {
+  using Prepend = PreTokenizerStep::Prepend;
+  place.know({"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"});
+  PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kMetaspace,
+                        .literal = character_of(place.at("replacement")),
+                        .prepend = Prepend::kAlways};
+  if (const auto scheme = place.find("prepend_scheme")) {
+    const std::string name = scheme->text();
+    if (name != "always" && name != "first" && name != "never")
+      scheme->fail("is ", name, "; want always, first or never");
+    if (name == "first") step.prepend = Prepend::kFirst;
+    if (name == "never") step.prepend = Prepend::kNever;
+  }
+  if (const auto add = place.find("add_prefix_space"); add && !add->flag()) {
+    if (step.prepend != Prepend::kNever) add->fail("does not match prepend_scheme");
+  }
+  if (const auto split = place.find("split")) step.splits = split->flag();
+  return step;
+}
+
+}  // namespace
+
+std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place) {
+  using Kind = NormalizerStep::Kind;
+  std::vector<NormalizerStep> steps;
+  Growth growth;
+  if (!place) return steps;
+  for_each_step(*place, "normalizers", [&](const JsonPlace& step) {
+    growth.add(step);
+    const std::string type = step.at("type").text();
+    if (type == "NFC") {
+      step.know({"type"});
+      steps.push_back({Kind::kNfc, "", ""});
+    } else if (type == "Prepend") {
+      step.know({"type", "prepend"});
+      steps.push_back({Kind::kPrepend, "", step.at("prepend").text()});
+      growth.insert(step, steps.back().content);
+    } else if (type == "Replace") {
+      step.know({"type", "pattern", "content"});
+      steps.push_back({Kind::kReplace, literal_of(step.at("pattern")), step.at("content").text()});
+      growth.replace(step, steps.back().pattern, steps.back().content);
+    } else {
+      refuse_type(step, "NFC, Prepend, Replace or Sequence");
+    }
+  });
+  return steps;
+}
+
+PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
+                                std::optional<bool> adds_prefix_space) {
+  using Kind = PreTokenizerStep::Kind;
+  PreTokenizer read;
+  if (!place) return read;
+  Growth growth;
+  for_each_step(*place, "pretokenizers", [&](const JsonPlace& step) {
+    growth.add(step);
+    if (read.by_bytes) step.fail("comes after ByteLevel, which is supported as the last one only");
+    const std::string type = step.at("type").text();
+    if (type == "ByteLevel") {
+      step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      const auto regex = step.find("use_regex");
+      const bool makes_words = !regex || regex->flag();
+      read.adds_prefix_space = step.at("add_prefix_space").flag();
+      if (makes_words) read.adds_prefix_space = adds_prefix_space.value_or(read.adds_prefix_space);
+      if (read.adds_prefix_space) read.steps.push_back({.kind = Kind::kPrefixSpace});
+      if (makes_words) read.steps.push_back({.kind = Kind::kWords});
+      read.by_bytes = true;
+    } else if (type == "Split") {
+      read.steps.push_back(read_split(step));
+    } else if (type == "Digits") {
+      step.know({"type", "individual_digits"});
+      const bool apart = step.at("individual_digits").flag();
+      read.steps.push_back(
+          {.kind = Kind::kDigits,
+           .behavior = apart ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
+    } else if (type == "Metaspace") {
+      read.steps.push_back(read_metaspace(step));
+    } else {
+      refuse_type(step, "ByteLevel, Split, Digits, Metaspace or Sequence");
+    }
+  });
+  return read;
+}
+
+std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes) {
+  using Kind = DecoderStep::Kind;
+  std::vector<DecoderStep> steps;
+  if (!place) return {{.kind = by_bytes ? Kind::kByteLevel : Kind::kBlanks}};
+  Growth growth;
+  for_each_step(*place, "decoders", [&](const JsonPlace& step) {
+    growth.add(step);
+    const std::string type = step.at("type").text();
+    if (type == "ByteLevel") {
+      step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      steps.push_back({.kind = Kind::kByteLevel});
+    } else if (type == "Replace") {
+      step.know({"type", "pattern", "content"});
+      steps.push_back({.kind = Kind::kReplace,
+                       .pattern = literal_of(step.at("pattern")),
+                       .content = step.at("content").text()});
+      growth.replace(step, steps.back().pattern, steps.back().content);
+    } else if (type == "ByteFallback" || type == "Fuse") {
+      step.know({"type"});
+      steps.push_back({.kind = type == "Fuse" ? Kind::kFuse : Kind::kByteFallback});
+    } else if (type == "Strip") {
+      step.know({"type", "content", "start", "stop"});
+      steps.push_back({.kind = Kind::kStrip,
+                       .pattern = character_of(step.at("content")),
+                       .start = static_cast<std::size_t>(step.at("start").count()),
+                       .stop = static_cast<std::size_t>(step.at("stop").count())});
+    } else if (type == "Metaspace") {
+      const PreTokenizerStep metaspace = read_metaspace(step);
+      steps.push_back({.kind = Kind::kMetaspace,
+                       .pattern = metaspace.literal,
+                       .strips_first = metaspace.prepend != PreTokenizerStep::Prepend::kNever});
+    } else {
+      refuse_type(step, "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
+    }
+  });
+  return steps;
+}
+
+}  // namespace hybrid_trainer

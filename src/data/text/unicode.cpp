@@ -1,0 +1,65 @@
+#include "src/data/text/unicode.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "src/core/narrow.h"
+#include "src/files/text.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::uint32_t kRuns[] = {
+#include "src/data/text/unicode_classes.inc"
+};
+
+std::vector<std::uint8_t> classes_by_code_point() {
+  std::vector<std::uint8_t> classes(0x110000);
+  for (std::size_t i = 0; i < std::size(kRuns); ++i) {
+    const std::size_t end = i + 1 < std::size(kRuns) ? kRuns[i + 1] >> 8 : classes.size();
+    std::fill(classes.begin() + (kRuns[i] >> 8), classes.begin() + static_cast<std::ptrdiff_t>(end),
+              narrow<std::uint8_t>(kRuns[i] & 0xFF));
+  }
+  return classes;
+}
+
+}  // namespace
+
+const std::uint8_t* unicode_classes() {
+  static const std::vector<std::uint8_t> classes = classes_by_code_point();
+  return classes.data();
+}
+
+std::string to_nfc(std::string_view text) {
+  std::string result;
+  std::size_t begin = 0;  // of what is not in the result yet
+  bool composes = false;  // whether that may not be in form C
+  const auto flush = [&](std::size_t end) {
+    const std::string_view part = text.substr(begin, end - begin);
+    if (composes) {
+      result += in_unicode_form(part, UnicodeForm::kC);
+    } else {
+      result += part;
+    }
+    composes = false;
+    begin = end;
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint found = decode_utf8(text, i);
+    const std::size_t bytes = found.bytes == 0 ? 1 : found.bytes;
+    if (found.bytes == 0 || (unicode_classes()[found.value] & kUnknownToNfc) != 0) {
+      flush(i);
+      result += text.substr(i, bytes);
+      begin = i + bytes;
+    } else if (found.value >= kFirstComposing) {
+      composes = true;
+    }
+    i += bytes;
+  }
+  flush(text.size());
+  return result;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,296 @@
+#include "src/files/checkpoint_files.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <boost/json/value.hpp>
+#include <cstdio>
+#include <cstring>
+
+#include "src/files/json.h"
+#include "src/files/safetensors.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace {
+
+constexpr const char* kFormat = "hybrid_trainer checkpoint";
+constexpr std::int64_t kFormatVersion = 1, kRanksFormatVersion = 2;
+constexpr const char* kRankPrefix = "rank-";
+constexpr const char* kRankSuffix = ".safetensors";
+constexpr JsonLimits kManifestLimits{.max_bytes = kMaxManifestBytes};
+
+json::object tensors_object(const std::map<std::string, StoredTensor>& tensors) {
+  json::object all;
+  for (const auto& [name, tensor] : tensors) {
+    json::array shape;
+    for (int i = 0; i < tensor.shape.rank(); ++i) shape.emplace_back(tensor.shape[i]);
+    json::object ranges;
+    for (const StoredRange& range : tensor.ranges) ranges[range.file] = {range.first, range.last};
+    all[name] = {{"dtype", safetensors_name_of(tensor.dtype)},
+                 {"shape", std::move(shape)},
+                 {"ranges", std::move(ranges)}};
+  }
+  return all;
+}
+
+std::string text_with_digest(const CheckpointInfo& info, const std::string& digest) {
+  json::object files;
+  for (const auto& [name, file] : info.files) {
+    files[name] = {{"bytes", static_cast<std::int64_t>(file.bytes)}, {"checksum", file.checksum}};
+  }
+  json::object root{{"format", kFormat},
+                    {"format_version", are_of_ranks(info) ? kRanksFormatVersion : kFormatVersion},
+                    {"project_version", info.project_version},
+                    {"step", info.step},
+                    {"config_hash", info.config_hash},
+                    {"files", std::move(files)}};
+  if (are_of_ranks(info)) root["tensors"] = tensors_object(info.tensors);
+  root["digest"] = digest;
+  return pretty_json(root);
+}
+
+/// None where it is no shape of a tensor.
+std::optional<Shape> shape_of(const json::array& sizes) {
+  if (sizes.empty() || sizes.size() > static_cast<std::size_t>(Shape::kMaxRank)) return {};
+  Shape shape;
+  std::int64_t elements = 1;
+  for (const json::value& size : sizes) {
+    const std::int64_t count = size.as_int64();
+    if (count < 0 || __builtin_mul_overflow(elements, count, &elements)) return {};
+    shape.append(count);
+  }
+  return shape;
+}
+
+/// Throws DataError where ranges leave out an element or hold it twice, or a file is none.
+StoredTensor tensor_of(const std::string& name, const json::object& object,
+                       const std::map<std::string, FileDigest>& files) {
+  const auto fail = [&](const auto&... what) {
+    throw DataError(concat("tensor \"", name.substr(0, 200), "\": ", what...));
+  };
+  StoredTensor tensor;
+  const std::string dtype(object.at("dtype").as_string());
+  const auto known = stored_dtype_of(dtype);
+  if (!known) fail("a checkpoint has no dtype \"", dtype, "\"");
+  tensor.dtype = *known;
+  const auto shape = shape_of(object.at("shape").as_array());
+  if (!shape) fail("its shape is none");
+  tensor.shape = *shape;
+  std::int64_t end = 0;
+  for (const auto& [file, range] : object.at("ranges").as_object()) {
+    const json::array& ends = range.as_array();
+    tensor.ranges.push_back({std::string(file), ends.at(0).as_int64(), ends.at(1).as_int64()});
+    const StoredRange& added = tensor.ranges.back();
+    if (!is_rank_file_name(added.file) || !files.contains(added.file))
+      fail("the manifest has no rank's file \"", added.file, "\"");
+    if (added.first != end || added.last <= end) {
+      fail("elements ", added.first, " to ", added.last, " in ", added.file, " follow element ",
+           end, ": holes and overlaps are not allowed");
+    }
+    end = added.last;
+  }
+  if (end != tensor.shape.elements())
+    fail("its ranges end at element ", end, ", its shape ", tensor.shape.text(), " has ",
+         tensor.shape.elements());
+  return tensor;
+}
+
+CheckpointInfo info_of(const json::object& root) {
+  CheckpointInfo info;
+  info.project_version = std::string(root.at("project_version").as_string());
+  info.step = root.at("step").as_int64();
+  info.config_hash = std::string(root.at("config_hash").as_string());
+  constexpr std::array kNames{kStateName, kModelName, kOptimizerName, kTrainerName};
+  for (const auto& [key, file] : root.at("files").as_object()) {
+    const std::string name(key);
+    const bool is_known = std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+    if (!is_known && !is_rank_file_name(name)) {
+      throw DataError("the manifest names a file that no checkpoint has");
+    }
+    const std::int64_t bytes = file.as_object().at("bytes").as_int64();
+    info.files[name] = {static_cast<std::size_t>(bytes),
+                        std::string(file.as_object().at("checksum").as_string())};
+  }
+  if (are_of_ranks(info)) {
+    for (const auto& [name, tensor] : root.at("tensors").as_object())
+      info.tensors[name] = tensor_of(name, tensor.as_object(), info.files);
+  }
+  return info;
+}
+
+}  // namespace
+
+std::string rank_file_name(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "%s%05d%s", kRankPrefix, rank, kRankSuffix);
+  return name;
+}
+
+bool is_rank_file_name(const std::string& name) {
+  constexpr std::size_t kPrefix = 5, kDigits = 5;
+  if (!name.starts_with(kRankPrefix)) return false;
+  int rank = 0;
+  for (const char digit : name.substr(kPrefix, kDigits)) {
+    if (digit < '0' || digit > '9') return false;
+    rank = rank * 10 + (digit - '0');
+  }
+  return name == rank_file_name(rank);
+}
+
+bool are_of_ranks(const CheckpointInfo& checkpoint) {
+  return checkpoint.files.contains(rank_file_name(0));
+}
+
+std::string checkpoint_name(std::int64_t step) {
+  char name[40];
+  std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
+  return name;
+}
+
+std::int64_t step_of_checkpoint_name(const std::string& name) {
+  constexpr std::size_t kPrefix = 5, kMaxDigits = 18;
+  if (name.rfind("step-", 0) != 0 || name.size() > kPrefix + kMaxDigits) return -1;
+  std::int64_t step = 0;
+  for (char digit : name.substr(kPrefix)) {
+    if (digit < '0' || digit > '9') return -1;
+    step = step * 10 + (digit - '0');
+  }
+  return name == checkpoint_name(step) ? step : -1;
+}
+
+std::string manifest_text(const CheckpointInfo& info) {
+  return text_with_digest(info, checksum_of(text_with_digest(info, "")));
+}
+
+CheckpointInfo parse_manifest(const std::string& text, const std::string& path) {
+  const json::value root = parse_json_text(text, path, kManifestLimits);
+  try {
+    const json::object& object = root.as_object();
+    if (object.at("format").as_string() != kFormat)
+      throw DataError("it is no checkpoint of this project");
+    if (const auto version = object.at("format_version").as_int64();
+        version < kFormatVersion || version > kRanksFormatVersion) {
+      throw DataError(concat("its format version is ", version, ", this program reads ",
+                             kFormatVersion, " and ", kRanksFormatVersion));
+    }
+    CheckpointInfo info = info_of(object);
+    if (manifest_text(info) != text)
+      throw DataError("the checksum of manifest.json does not match");
+    return info;
+  } catch (const DataError& problem) {
+    throw DataError(path + ": " + problem.what());
+  } catch (const std::exception&) {
+    throw DataError(path + ": has not the keys of a manifest");
+  }
+}
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they are");
+
+/// Begins the bytes, as in cereal's portable archives: numbers are little-endian.
+constexpr char kLittleEndian = 1;
+
+class StateWriter {
+ public:
+  void put(std::int64_t value) { append(value); }
+  void put(double value) { append(value); }
+  void put(const std::string& text) {
+    append(std::uint64_t{text.size()});
+    bytes_ += text;
+  }
+  void put(const std::vector<double>& numbers) {
+    append(std::uint64_t{numbers.size()});
+    for (const double number : numbers) append(number);
+  }
+  template <class T>
+  void put(const std::map<std::string, T>& values) {
+    append(std::uint64_t{values.size()});
+    for (const auto& [name, value] : values) {
+      put(name);
+      put(value);
+    }
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  template <class Number>
+  void append(Number number) {
+    bytes_.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  std::string bytes_{kLittleEndian};
+};
+
+/// Takes values from the front. No length is believed before as many bytes are there.
+class StateReader {
+ public:
+  explicit StateReader(std::string_view bytes) : rest_(bytes) {
+    if (take(1)[0] != kLittleEndian) refuse("numbers of another byte order");
+  }
+  void get(std::int64_t& value) { value = number<std::int64_t>(); }
+  void get(double& value) { value = number<double>(); }
+  void get(std::string& text) { text = take(count(1)); }
+  void get(std::vector<double>& numbers) {
+    numbers.resize(count(sizeof(double)));
+    for (double& value : numbers) get(value);
+  }
+  template <class T>
+  void get(std::map<std::string, T>& values) {
+    for (std::uint64_t left = count(2 * sizeof(std::uint64_t)); left > 0; --left) {
+      std::string name;
+      get(name);
+      get(values[name]);
+    }
+  }
+  void expect_end() const {
+    if (!rest_.empty()) refuse("bytes after its end");
+  }
+
+ private:
+  [[noreturn]] static void refuse(const char* what) {
+    throw DataError(concat("state.bin: not what this version writes: it has ", what));
+  }
+  std::string_view take(std::uint64_t bytes) {
+    if (bytes > rest_.size()) refuse("fewer bytes than it says");
+    const std::string_view taken = rest_.substr(0, bytes);
+    rest_.remove_prefix(bytes);
+    return taken;
+  }
+  template <class Number>
+  Number number() {
+    Number value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  /// Of elements that take so many bytes each at least.
+  std::uint64_t count(std::size_t least) {
+    const auto value = number<std::uint64_t>();
+    if (value > rest_.size() / least) refuse("fewer elements than it says");
+    return value;
+  }
+  std::string_view rest_;
+};
+
+}  // namespace
+
+std::string state_bytes(const State& state) {
+  StateWriter writer;
+  writer.put(state.integers);
+  writer.put(state.reals);
+  writer.put(state.series);
+  writer.put(state.texts);
+  return writer.take();
+}
+
+void read_state_bytes(const std::string& bytes, State& state) {
+  StateReader reader(bytes);
+  reader.get(state.integers);
+  reader.get(state.reals);
+  reader.get(state.series);
+  reader.get(state.texts);
+  reader.expect_end();
+}
+
+}  // namespace hybrid_trainer

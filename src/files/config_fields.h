@@ -1,0 +1,220 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "hybrid_trainer/core/fields.h"
+
+namespace hybrid_trainer {
+
+/// Value of one field of a config struct; std::monostate for a group of fields. An enum is held as
+/// its name, a MemorySize as its text.
+using FieldValue =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
+
+/// A field of a config struct without its C++ type. The root has no name.
+struct FieldNode {
+  std::string name;
+  std::string help;
+  Range range;                       // of a number, or of each number of a list
+  std::vector<std::string> choices;  // of a text; empty: any
+  FieldValue value;                  // what the struct holds now
+  bool is_size = false;              // a MemorySize
+  bool left_out = false;             // an optional that holds nothing
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // what the C++ integer can hold
+  std::int64_t highest = std::numeric_limits<std::int64_t>::max();
+  std::function<void(const FieldValue&)>
+      assign;                     // writes a value of the same alternative into the struct
+  std::vector<FieldNode> fields;  // of a group, or of an element of a list
+  bool is_list = false;           // of groups
+  bool is_named = false;          // a list whose elements have names, by which JSON has them
+  std::vector<FieldNode> elements;
+  std::function<void()> clear;  // the list
+  /// A new element, of this name where the list is named, to be written before the next one.
+  std::function<FieldNode(const std::string& name)> append;
+
+  bool is_group() const { return std::holds_alternative<std::monostate>(value) && !is_list; }
+};
+
+namespace detail {
+
+template <class T>
+FieldNode field_node(const Field<T>& field);
+
+template <class T>
+void add_fields(FieldNode& group, T& config) {
+  std::remove_const_t<T>::visit_fields(
+      config, [&](const auto& field) { group.fields.push_back(field_node(field)); });
+}
+
+/// Value of the variant for a field of type T, and back.
+template <class T>
+FieldValue to_field_value(const T& value) {
+  if constexpr (NamedEnum<T>) {
+    return enum_names(value).at(static_cast<std::size_t>(value));
+  } else if constexpr (std::is_same_v<T, MemorySize>) {
+    return value.text();
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    return static_cast<std::int64_t>(value);
+  } else {
+    return value;
+  }
+}
+
+template <class T>
+void from_field_value(T& target, const FieldValue& value) {
+  if constexpr (NamedEnum<T>) {
+    const std::vector<std::string>& names = enum_names(target);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i] == std::get<std::string>(value)) target = static_cast<T>(i);
+    }
+  } else if constexpr (std::is_same_v<T, MemorySize>) {
+    target = MemorySize::parse(std::get<std::string>(value)).value();
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    target = static_cast<T>(std::get<std::int64_t>(value));
+  } else {
+    target = std::get<T>(value);
+  }
+}
+
+template <class List>
+void add_list(FieldNode& node, List& list) {
+  using Element = typename List::value_type;
+  node.is_list = true;
+  node.is_named = NamedElement<Element>;
+  Element prototype;
+  Element::visit_fields(prototype, []<class T>(const Field<T>&) {
+    static_assert(!FieldStruct<T> && !kIsFieldStructList<T>, "an element holds no groups or lists");
+  });
+  add_fields(node, prototype);
+  for (FieldNode& field : node.fields) field.assign = nullptr;
+  for (auto& element : list) {
+    if constexpr (NamedElement<Element>) {
+      node.elements.emplace_back().name = element.*Element::kName;
+    } else {
+      node.elements.emplace_back();
+    }
+    add_fields(node.elements.back(), element);
+  }
+  if constexpr (!std::is_const_v<List>) {
+    node.clear = [target = &list] { target->clear(); };
+    node.append = [target = &list](const std::string& name) {
+      FieldNode made;
+      made.name = name;
+      Element& element = target->emplace_back();
+      if constexpr (NamedElement<Element>) element.*Element::kName = name;
+      add_fields(made, element);
+      return made;
+    };
+  }
+}
+
+template <class T>
+FieldNode field_node(const Field<T>& field) {
+  using Value = std::remove_const_t<T>;
+  FieldNode node;
+  node.name = field.name;
+  node.help = field.help;
+  node.range = field.range;
+  node.choices = field.choices;
+  if constexpr (FieldStruct<Value>) {
+    add_fields(node, field.value);
+  } else if constexpr (kIsFieldStructList<Value>) {
+    add_list(node, field.value);
+  } else if constexpr (kIsOptional<Value>) {
+    static_assert(!FieldStruct<typename Value::value_type>, "what is left out is no group");
+    auto held = field.value.value_or(typename Value::value_type{});
+    node = field_node(Field{field.name, held, field.help, field.range, field.choices});
+    node.left_out = !field.value.has_value();
+    node.assign = nullptr;
+    if constexpr (!std::is_const_v<T>) {
+      node.assign = [target = &field.value](const FieldValue& value) {
+        from_field_value(target->emplace(), value);
+      };
+    }
+  } else {
+    node.value = to_field_value<Value>(field.value);
+    if constexpr (NamedEnum<Value>) node.choices = enum_names(field.value);
+    node.is_size = std::is_same_v<Value, MemorySize>;
+    if constexpr (std::is_integral_v<Value> && sizeof(Value) < 8) {
+      node.lowest = std::numeric_limits<Value>::min();
+      node.highest = std::numeric_limits<Value>::max();
+    } else if constexpr (std::is_unsigned_v<Value>) {
+      node.lowest = 0;
+    }
+    if constexpr (!std::is_const_v<T>) {
+      node.assign = [target = &field.value](const FieldValue& value) {
+        from_field_value(*target, value);
+      };
+    }
+  }
+  return node;
+}
+
+}  // namespace detail
+
+/// The tree of a config struct. Where `config` is not const the tree writes into it and must not
+/// outlive it.
+template <class T>
+FieldNode field_tree(T& config) {
+  FieldNode root;
+  detail::add_fields(root, config);
+  return root;
+}
+
+/// JSON of all fields, in their order, two spaces per level; doubles read back bit for bit.
+std::string fields_json(const FieldNode& root);
+/// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
+std::string field_text(const FieldValue& value);
+/// The value of a field; a list is its elements, [{match: embedding, name: sgd}].
+std::string field_text(const FieldNode& field);
+/// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
+/// but "$schema".
+std::string fields_schema(const FieldNode& root);
+/// The element of a named list, and its key, of which `rest` is "NAME.KEY"; null where there is none.
+const FieldNode* named_element(const FieldNode& list, const std::string& rest);
+/// The field at "optimizer.name", or at "parts.video.*.recompute"; null where there is none.
+const FieldNode* field_at(const FieldNode& root, const std::string& path);
+/// Tables "key, default, allowed, meaning", one for each group.
+std::string fields_markdown(const FieldNode& root);
+/// Writes the values of a JSON file into the struct; fields without a key keep their value. Safe
+/// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:
+/// path: what is wrong"; the struct may then hold some of the values.
+void read_fields(const FieldNode& root, const std::string& file);
+/// Reads a text as read_fields reads a file; `name` is its name in problems.
+void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
+/// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
+/// [0.9, 0.95]. Throws ConfigError.
+void set_field(const FieldNode& root, const std::string& path, const std::string& text);
+
+template <FieldStruct T>
+std::string config_json(const T& config) {
+  return fields_json(field_tree(config));
+}
+template <FieldStruct T>
+std::string json_schema(const T& config) {
+  return fields_schema(field_tree(config));
+}
+template <FieldStruct T>
+std::string config_markdown(const T& config) {
+  return fields_markdown(field_tree(config));
+}
+template <FieldStruct T>
+void read_config(T& config, const std::string& file) {
+  read_fields(field_tree(config), file);
+}
+template <FieldStruct T>
+void read_config_text(T& config, const std::string& text, const std::string& name) {
+  read_fields_text(field_tree(config), text, name);
+}
+template <FieldStruct T>
+void set_field(T& config, const std::string& path, const std::string& text) {
+  set_field(field_tree(config), path, text);
+}
+
+}  // namespace hybrid_trainer

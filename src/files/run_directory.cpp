@@ -1,0 +1,172 @@
+#include "hybrid_trainer/files/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/files/output_file.h"
+
+namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
+namespace {
+
+enum class Content { kNothing, kRun, kOther };
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// Returns whether a file holds examples from standard input, or names the folder of their paths.
+bool is_kept_input(std::string name) {
+  if (name.ends_with(".folder")) name.resize(name.size() - std::size(".folder") + 1);
+  return name == "examples.jsonl" || name == "examples.json" || name == "examples.csv" ||
+         name == "examples.parquet";
+}
+
+/// Whether the path may be left from a run that was killed before its first step. What a user may
+/// have by the same name counts as such beside a run's lock alone.
+bool is_of_a_start(const fs::path& path, bool is_locked) {
+  const std::string name = path.filename().string();
+  std::error_code ignored;
+  if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
+  if (name == "base.json" || name == "base_config.json" || name == "answers.json" ||
+      name == "reference.bin")
+    return is_locked;
+  return name == ".lock" || name == "data.json" || name == "tokenizer" || name == "oom.json" ||
+         name == "ranks" || name == "algorithms" || name == "log.txt" || is_kept_input(name) ||
+         name.rfind(".tmp-", 0) == 0;
+}
+
+/// Name of the first file in a folder other than such leftovers, or "".
+std::string first_file(const std::string& root) {
+  std::error_code absent;
+  const bool is_locked = exists(RunPaths{root}.lock());
+  for (const auto& entry : fs::directory_iterator(root, absent)) {
+    if (!is_of_a_start(entry.path(), is_locked)) return entry.path().filename().string();
+  }
+  return "";
+}
+
+Content content_of(const RunPaths& paths) {
+  if (paths.hold_a_run()) return Content::kRun;
+  return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
+}
+
+/// What a lock's file says: the process that took it, in digits, and behind it its mark.
+struct LockHolder {
+  std::string process, mark;
+};
+
+LockHolder holder_in(const std::string& lock) {
+  LockHolder holder;
+  std::ifstream(lock) >> std::setw(32) >> holder.process >> std::setw(256) >> holder.mark;
+  const bool is_number =
+      std::ranges::all_of(holder.process, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return is_number && holder.process.size() < 20 ? holder : LockHolder{};
+}
+
+/// Makes the folder where there is none; true where it did.
+bool make_folder(const RunPaths& paths) {
+  const bool is_new = !exists(paths.root);
+  make_folders(paths.root);
+  if (!fs::is_directory(paths.root))
+    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: it is a file"));
+  if (content_of(paths) == Content::kOther) {
+    throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),
+                              "), not a run; give --run an empty or a new folder"));
+  }
+  return is_new;
+}
+
+/// Whether the open lock is still the one in the folder: the process that held it may have removed it.
+bool is_in_place(const FileDescriptor& lock, const std::string& path) {
+  struct stat opened {
+  }, there{};
+  return ::fstat(lock.number(), &opened) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
+}
+
+FileDescriptor take_lock(const RunPaths& paths) {
+  const std::string path = paths.lock();
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (file.number() < 0) throw CannotCreate(system_problem(path, "cannot create the lock"));
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) throw IoError(system_problem(path, "cannot lock"));
+    const std::string process = holder_in(path).process;
+    throw InUse(concat(paths.root, ": in use by the process ",
+                       process.empty() ? "that just started" : process,
+                       "; wait until it ends or stop it"));
+  }
+  if (!is_in_place(file, path)) {
+    make_folder(paths);
+    return take_lock(paths);
+  }
+  const std::string own = concat(::getpid(), " ", temporary_mark(), "\n");
+  const bool written =
+      ::ftruncate(file.number(), 0) == 0 &&
+      ::pwrite(file.number(), own.data(), own.size(), 0) == static_cast<ssize_t>(own.size());
+  if (!written) throw IoError(system_problem(path, "writing failed"));
+  return file;
+}
+
+}  // namespace
+
+bool RunPaths::hold_a_run() const {
+  return exists(config()) && (exists(lock()) || exists(metrics()) || exists(checkpoints()));
+}
+
+bool RunPaths::hold_a_start() const {
+  return !hold_a_run() && exists(lock()) && first_file(root).empty();
+}
+
+std::string process_of_lock(const std::string& lock) { return holder_in(lock).process; }
+
+bool holder_has_ended(const std::string& lock) { return maker_has_ended(holder_in(lock).mark); }
+
+RunPaths existing_run(const std::string& root) {
+  RunPaths paths{root};
+  if (paths.hold_a_start())
+    throw MissingInput(
+        concat(root,
+               ": holds a run that is starting, or that ended before its first step; "
+               "begin again with its whole command, which takes this folder"));
+  if (!paths.hold_a_run()) {
+    const bool is_there = exists(root);
+    throw MissingInput(
+        concat(root, is_there ? ": holds no run (no config.json of one)" : ": does not exist",
+               "; want a folder that `hybrid train --run` made"));
+  }
+  return paths;
+}
+
+RunDirectory::RunDirectory(const std::string& root, RunMode mode)
+    : paths_{root}, is_new_(make_folder(paths_)) {
+  lock_ = take_lock(paths_);
+  resumes_ = content_of(paths_) == Content::kRun;
+  if (resumes_ && mode == RunMode::kNew) {
+    throw CannotCreate(
+        root + ": holds a run already; go on with it by --resume, or give --run another folder");
+  }
+}
+
+RunDirectory::~RunDirectory() {
+  if (lock_.number() < 0) return;  // moved from, or never locked
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(paths_.root, absent)) {
+    if (entry.path() != fs::path(paths_.lock())) return;
+  }
+  fs::remove(paths_.lock(), absent);
+  if (is_new_) fs::remove(paths_.root, absent);
+}
+
+}  // namespace hybrid_trainer

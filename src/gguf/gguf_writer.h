@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hybrid_trainer/core/tensor.h"
+#include "src/gguf/gguf_file.h"
+
+namespace hybrid_trainer {
+
+/// A value and the key that it has.
+using GgufPair = std::pair<std::string, GgufValue>;
+
+GgufPair gguf_text(std::string key, std::string value);
+GgufPair gguf_flag(std::string key, bool value);
+GgufPair gguf_count(std::string key, std::int64_t value);  // u32
+GgufPair gguf_number(std::string key, double value);       // f32
+GgufPair gguf_texts(std::string key, std::vector<std::string> values);
+GgufPair gguf_numbers(std::string key, std::vector<double> values);         // f32
+GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values);  // i32
+GgufPair gguf_flags(std::string key, std::vector<bool> values);
+
+/// A tensor to be written; offset means nothing, and shape and type what they will have.
+using GgufPlan = std::vector<GgufTensor>;
+
+/// Writes a file: `value_of` gives the values of the tensors, f32 on the host, in their order.
+/// The file appears whole or not at all. Throws CannotCreate where there is one, IoError, DataError.
+void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& values,
+                const GgufPlan& tensors, const std::function<Tensor(std::size_t i)>& value_of);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,320 @@
+#include "src/model_files/adapters/adapter_files.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/messages.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/adapters/adapter_config.h"
+#include "src/model_files/adapters/adapter_contents.h"
+#include "src/model_files/hugging_face/file_layout.h"
+
+namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+namespace {
+
+/// Granite's router is a module of its own there, whose name has no "layer".
+std::string router_over_peft(std::string name) {
+  constexpr std::string_view kHere = ".router.layer";
+  if (const std::size_t at = name.find(kHere); at != std::string::npos)
+    name.replace(at, kHere.size(), ".router");
+  return name;
+}
+
+/// Of a tensor.
+std::string name_over_peft(const std::string& name) {
+  const std::string in_base = name.substr(std::string_view(kAdapterPrefix).size());
+  return router_over_peft(kAdapterPrefix + vit_name_of_5(in_base));
+}
+
+/// Of adapters of all experts' first maps where the last ones have none.
+std::string name_alone(std::string name) {
+  constexpr std::string_view kBoth = ".experts.base_layer.";
+  const std::size_t at = name.find(kBoth);
+  return at == std::string::npos ? name : name.replace(at, kBoth.size(), ".experts.");
+}
+
+std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+/// What adapters of the model are of, as PEFT wants it told.
+struct AdaptedModules {
+  std::set<std::string> modules{}, parameters{};
+  std::set<std::string> of_experts{};  // last parts of names, where each expert has modules
+  std::int64_t rank_of_experts = 0;
+  bool names_experts = false;  // among `parameters`, though each has modules
+
+  AdaptedModules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout) {
+    std::set<std::string> adapted;
+    for (const AdapterTensor& tensor : tensors_of_adapters(model, experts)) {
+      if (tensor.experts > 1) rank_of_experts = tensor.rank;
+      if (tensor.is_fused) {
+        parameters.insert(tensor.is_last ? "experts.down_proj" : "experts.gate_up_proj");
+      } else {
+        adapted.insert(vit_name_of_5(tensor.module));
+        if (tensor.experts > 1) of_experts.insert(last_part(tensor.module));
+      }
+    }
+    // Last parts that some modules without an adapter have; of experts by themselves, since over
+    // PEFT their names mean all experts and nothing else.
+    std::set<std::string> partly, partly_of_experts;
+    model.visit_linears([&](Linear& linear) {
+      for (const AdapterPart& part : modules_of(linear, layout)) {
+        if (part.experts > 1) continue;
+        const std::string name = vit_name_of_5(part.name);
+        const bool has_adapter = adapted.contains(name);
+        if (has_adapter && linear.weight().role() == Role::kRouter) {
+          adapted.erase(name);
+          parameters.insert(last_part(router_over_peft(name)) + ".weight");
+        } else if (!has_adapter) {
+          (expert_of(name) >= 0 ? partly_of_experts : partly).insert(last_part(name));
+        }
+      }
+    });
+    names_experts = layout.experts.are_parameters && !of_experts.empty();
+    if (names_experts) parameters.insert({"experts.down_proj", "experts.gate_up_proj"});
+    for (const std::string& module : adapted) {
+      const bool is_one =
+          (expert_of(module) >= 0 ? partly_of_experts : partly).contains(last_part(module));
+      modules.insert(is_one ? module : last_part(module));
+    }
+  }
+};
+
+json::array array_of(const std::set<std::string>& names) {
+  json::array array;
+  for (const std::string& name : names) array.emplace_back(name);
+  return array;
+}
+
+/// Names of modules and of PEFT's parameters for all experts together, in which gate and up are one of
+/// twice the rank.
+constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
+                     *kGateAndUp = ".*\\.experts\\.gate_up_proj",
+                     *kDown = ".*\\.experts\\.down_proj";
+
+/// Whether ranks of experts are told: others than the rest's, or those that PEFT does not double.
+bool tells_experts(const AdaptedModules& adapted, const LoraConfig& config) {
+  const std::int64_t rank = adapted.rank_of_experts;
+  return rank != 0 && (rank != config.rank || adapted.names_experts);
+}
+
+json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
+  const std::int64_t rank = adapted.rank_of_experts;
+  if (!tells_experts(adapted, config)) return {};
+  if (adapted.of_experts.empty()) return {{kGateAndUp, rank}, {kDown, rank}};
+  return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
+}
+
+/// PEFT makes one adapter of twice the rank of an expert's gate and up, so that alpha/√r would be
+/// another scale: such scales are told as those of plain LoRA, alpha·√r/r.
+bool tells_plain_scales(const AdaptedModules& adapted, const LoraConfig& config) {
+  return has_root_scale(config.variant) && !adapted.of_experts.empty();
+}
+
+double told_alpha(const AdaptedModules& adapted, const LoraConfig& config, std::int64_t rank) {
+  return tells_plain_scales(adapted, config) ? config.alpha * std::sqrt(static_cast<double>(rank))
+                                             : config.alpha;
+}
+
+json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
+  if (!tells_experts(adapted, config) || adapted.of_experts.empty()) return {};
+  const double alpha = told_alpha(adapted, config, adapted.rank_of_experts);
+  if (!tells_plain_scales(adapted, config)) return {{kGateAndUp, 2 * alpha}};
+  return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
+}
+
+/// Of modules, whose adapters PEFT turns as they lie; those of parameters it does not.
+bool lies_transposed(Network& model) {
+  bool transposed = false;
+  model.visit_linears([&](Linear& linear) {
+    if (linear.adapter() == nullptr) return;
+    const AdapterPart& part = linear.adapter()->parts().front();
+    if (part.experts == 1) transposed = part.transposed;
+  });
+  return transposed;
+}
+
+/// Of adapters that have the names of experts', which PEFT looks for among experts alone.
+void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
+                          const fs::path& folder) {
+  if (layout.experts.are_parameters) return;
+  std::set<std::string> of_experts, of_layers;
+  for (const AdapterTensor& tensor : tensors_of_adapters(model, experts))
+    (tensor.experts > 1 ? of_experts : of_layers)
+        .insert(tensor.module.substr(tensor.module.rfind('.') + 1));
+  std::vector<std::string> both;
+  std::ranges::set_intersection(of_experts, of_layers, std::back_inserter(both));
+  if (both.empty()) return;
+  warn(folder.string(),
+       concat("PEFT 0.21 over transformers 5 leaves out adapters of ", join(both),
+              " in layers without experts; merge them for other programs (--merge)"));
+}
+
+/// PEFT makes one adapter of an expert's gate and up, for all experts of all layers.
+void warn_of_single_experts(const AdaptedModules& adapted, const fs::path& folder) {
+  if (adapted.of_experts.empty()) return;
+  const auto has = [&](const char* name) { return adapted.of_experts.contains(name); };
+  const bool lacks_one = has("gate_proj") != has("up_proj") || has("w1") != has("w3");
+  const bool are_some = std::ranges::none_of(
+      adapted.of_experts, [&](auto& name) { return adapted.modules.contains(name); });
+  if (lacks_one || are_some)
+    warn(
+        folder.string(),
+        "PEFT 0.21 over transformers 5 opens adapters of experts only where all experts have them, "
+        "and gate and up alike (lora.targets=experts); merge them for other programs (--merge)");
+}
+
+void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
+                     const fs::path& folder) {
+  const AdaptedModules adapted(model, experts, layout);
+  warn_of_dense_layers(model, experts, layout, folder);
+  warn_of_single_experts(adapted, folder);
+  std::vector<std::string> modules;
+  for (const std::string& module : layout.not_adapted)
+    if (std::ranges::any_of(adapted.modules, [&](auto& name) { return last_part(name) == module; }))
+      modules.push_back(module);
+  if (modules.empty()) return;
+  warn(folder.string(),
+       concat("PEFT does not open adapters of ", join(modules), " over a ", layout.model_type,
+              " model; merge them into it for other programs (--merge), or train with ",
+              "lora.targets without them"));
+}
+
+/// PEFT's class for the task. A model that reads other inputs than tokens has none: PEFT would pass it
+/// input_ids.
+json::value task_type(const ModelConfig& model, const ModelFamily& family) {
+  if (!family.is_of_language || model.encoder.features > 0) return nullptr;
+  return model.encoder.reads_tokens() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
+}
+
+/// The tensors of weights that were trained whole beside the adapters, by their names in the base.
+std::vector<NamedTensor> tensors_trained_whole(Network& network, const HuggingFaceLayout& layout,
+                                               const Stream& stream) {
+  std::vector<NamedTensor> tensors;
+  network.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter) || !parameter.trainable()) return;
+    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
+    std::int64_t row = 0;
+    for (const FileTensor& part : parameter.in_files()) {
+      const std::int64_t begin = std::exchange(row, row + part.rows());
+      tensors.push_back({layout.full_name(part), in_file_layout(values.rows(begin, row), part)});
+    }
+  });
+  return tensors;
+}
+
+/// The modules of these tensors.
+json::value modules_to_save(const std::vector<NamedTensor>& tensors) {
+  std::set<std::string> modules;
+  for (const NamedTensor& tensor : tensors)
+    modules.insert(tensor.name.substr(0, tensor.name.rfind('.')));
+  return modules.empty() ? json::value() : json::value(array_of(modules));
+}
+
+std::string config_text(Network& model, std::int64_t experts, const LoraConfig& config,
+                        const std::string& base, const HuggingFaceLayout& layout,
+                        const json::value& task, const json::value& whole) {
+  const AdaptedModules adapted(model, experts, layout);
+  const bool has_roots = has_root_scale(config.variant) && !tells_plain_scales(adapted, config);
+  return pretty_json(json::object{
+      {"peft_type", "LORA"},
+      {"task_type", task},
+      {"base_model_name_or_path", base},
+      {"revision", nullptr},
+      {"inference_mode", true},
+      {"r", config.rank},
+      {"lora_alpha", told_alpha(adapted, config, config.rank)},
+      {"lora_dropout", config.dropout},
+      {"target_modules", array_of(adapted.modules)},
+      {"target_parameters",
+       adapted.parameters.empty() ? json::value() : json::value(array_of(adapted.parameters))},
+      {"bias", "none"},
+      {"fan_in_fan_out", lies_transposed(model)},
+      {"use_rslora", has_roots},
+      {"use_dora", is_decomposed(config.variant)},
+      {"init_lora_weights", true},
+      {"modules_to_save", whole},
+      {"rank_pattern", rank_pattern(adapted, config)},
+      {"alpha_pattern", alpha_pattern(adapted, config)},
+      {"layers_to_transform", nullptr},
+      {"layers_pattern", nullptr}});
+}
+
+/// The tensors of the file: of experts that are one module there all together.
+std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
+                                         const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
+  std::vector<NamedTensor> tensors;
+  std::map<std::string, Tensor> of_all;
+  const std::vector<AdapterTensor> adapters = tensors_of_adapters(model, experts);
+  const bool has_last = std::ranges::any_of(
+      adapters, [](const AdapterTensor& tensor) { return tensor.is_fused && tensor.is_last; });
+  for (const AdapterTensor& tensor : adapters) {
+    const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
+    const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
+                                  tensor.order, RowsTo::kFile);
+    if (!tensor.is_fused) {
+      tensors.push_back({name_over_peft(tensor.name), rows});
+      continue;
+    }
+    Tensor& whole = of_all[has_last ? tensor.name : name_alone(tensor.name)];
+    if (!whole)
+      whole = Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host);
+    write_expert(whole, tensor, rows);
+  }
+  for (const auto& [name, tensor] : of_all) tensors.push_back({name, tensor});
+  return tensors;
+}
+
+}  // namespace
+
+void write_adapter(Network& network, const ModelConfig& given, const LoraConfig& config,
+                   const std::string& base, const fs::path& folder, const Stream& stream,
+                   const ModelRegistry& registry) {
+  const ModelFamily& family = find_family(given.family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  const ModelConfig model = resolved_model_config(given, registry);
+  const std::int64_t experts = model.experts.count;
+  warn_of_modules(network, experts, layout, folder);
+  std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
+  const std::vector<NamedTensor> whole = tensors_trained_whole(network, layout, stream);
+  for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
+  OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
+  const std::string to = output.create().string();
+  replace_file(to + "/" + kAdapterConfig,
+               config_text(network, experts, config, base, layout, task_type(model, family),
+                           modules_to_save(whole)));
+  if (!layout.classifier.empty() && !whole.empty()) {
+    json::object names;
+    for (std::size_t i = 0; i < model.vision.labels.size(); ++i)
+      names[std::to_string(i)] = model.vision.labels[i].name;
+    replace_file(to + "/" + kAdapterLabels, pretty_json(names));
+  }
+  write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
+  output.commit();
+}
+
+bool holds_adapter(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kAdapterConfig, error);
+}
+
+std::string told_of_adapters_in(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (holds_adapter(entry.path())) found.push_back(entry.path().string());
+  std::ranges::sort(found);
+  return found.empty() ? "" : "; these folders in it hold adapters: " + join(found);
+}
+
+}  // namespace hybrid_trainer

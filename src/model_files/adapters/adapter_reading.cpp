@@ -1,0 +1,303 @@
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/messages.h"
+#include "src/files/foreign_files.h"
+#include "src/model_files/adapters/adapter_contents.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/model_files/hugging_face/file_layout.h"
+
+namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
+namespace {
+
+/// The last parts of the names of experts' modules with adapters.
+std::set<std::string> modules_of_experts(const AdapterContents& contents) {
+  std::set<std::string> names;
+  for (const auto& [module, rank] : contents.ranks())
+    if (expert_of(module) >= 0) names.insert(module.substr(module.rfind('.') + 1));
+  return names;
+}
+
+/// Which all-linear leaves out here.
+bool is_router(const std::string& module) {
+  return module.ends_with(".gate") || module.ends_with("_gate") || module.ends_with(".router") ||
+         module.ends_with(".router.layer");
+}
+
+/// As a target of the family whose folder it is, over whichever transformers the adapter was made:
+/// version 5 names routers by their weights.
+std::string router_target(const std::string& module) {
+  if (module.ends_with(".router.layer") || module.ends_with(".block_sparse_moe.router"))
+    return "router.layer";
+  return module.substr(module.rfind('.') + 1);
+}
+
+/// A name that the folder has for a tensor or a weight of a router; else the name itself.
+template <class Contains>
+std::string name_there(const std::string& name, const Contains& contains) {
+  if (contains(name)) return name;
+  constexpr std::pair<std::string_view, const char*> kOthers[] = {
+      {".block_sparse_moe.gate.", ".mlp.gate."}, {".router.layer.", ".router."}};
+  for (const auto& [here, there] : kOthers) {
+    const std::size_t at = name.find(here);
+    if (at == std::string::npos) continue;
+    const std::string other = name.substr(0, at) + there + name.substr(at + here.size());
+    if (contains(other)) return other;
+  }
+  return name;
+}
+
+std::string name_there(const AdapterTensor& tensor, const AdapterContents& contents) {
+  return name_there(tensor.name,
+                    [&](const std::string& name) { return contents.file().contains(name); });
+}
+
+/// The targets of a folder as names.
+std::string targets_of(const AdapterContents& contents) {
+  const AdapterConfig& config = contents.config();
+  const bool has_router =
+      std::ranges::any_of(contents.ranks(), [](const auto& one) { return is_router(one.first); });
+  if (config.all_linear && config.excluded.are_none() && !has_router) return kAllLinear;
+  const bool are_names = !config.all_linear && !config.targets.pattern && !config.is_of_outer &&
+                         !config.is_of_vit_5 && config.excluded.are_none() && config.layers.empty();
+  const bool has_experts = !modules_of_experts(contents).empty();
+  std::set<std::string> names;
+  for (const auto& [module, rank] : contents.ranks()) {
+    if (expert_of(module) >= 0) continue;
+    const std::string name =
+        are_names && !has_experts && !is_router(module) ? config.targets.name_of(module) : "";
+    names.insert(is_router(module) ? router_target(module) : name.empty() ? module : name);
+  }
+  if (has_experts || !contents.fused().empty()) names.insert(kExpertTargets);
+  return join({names.begin(), names.end()}, ",");
+}
+
+/// All adapters in one config: the largest ranks, and the scale that the folder names for all.
+LoraConfig config_of(const AdapterContents& contents) {
+  const AdapterConfig& said = contents.config();
+  if (contents.ranks().empty() && contents.fused().empty())
+    return {.rank = 0};  // of head and embeddings alone
+  LoraConfig config{.rank = said.rank,
+                    .alpha = said.alpha,
+                    .dropout = said.dropout,
+                    .targets = targets_of(contents),
+                    .variant = said.variant};
+  for (const auto& [module, rank] : contents.ranks()) {
+    std::int64_t& most = expert_of(module) >= 0 ? config.expert_rank : config.rank;
+    most = std::max(most, rank);
+  }
+  for (const auto& [module, rank] : contents.fused())
+    config.expert_rank = std::max(config.expert_rank, rank);
+  const double share = static_cast<double>(config.rank) / static_cast<double>(said.rank);
+  config.alpha *= has_root_scale(said.variant) ? std::sqrt(share) : share;
+  std::vector<std::string> problems;
+  collect_range_problems(config, "", problems);
+  if (!problems.empty())
+    throw DataError(concat(contents.file().path(), ": ", join(problems, "; ")));
+  return config;
+}
+
+/// A or B as the folder has it, and what its B·A is multiplied by.
+struct FolderMatrix {
+  Tensor values;
+  double scale;
+};
+
+FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& contents,
+                       const Stream& host) {
+  if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
+    return {read_expert(tensor, fused, contents, host), contents.scale_of_fused(fused)};
+  const std::int64_t rank = contents.config().rank_of(tensor.module);
+  const bool is_b = tensor.matrix == AdapterTensor::Matrix::kB;
+  const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, tensor.parameter->shape()[1]};
+  return {contents.load(name_there(tensor, contents), there, host),
+          contents.config().scale_of(tensor.module)};
+}
+
+/// Whether it has nothing for an expert's map or a router, which others have something for.
+bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
+  if (tensor.experts == 1 && !is_router(tensor.module)) return false;
+  const bool is_there = !tensor.is_fused && contents.file().contains(name_there(tensor, contents));
+  return !is_there && fused_module_of(tensor, contents).empty();
+}
+
+/// The folder's tensor as the model has it: padded with zeros where it is of less rank, and zeros where
+/// it has none of an expert's.
+Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, const Stream& host) {
+  using Matrix = AdapterTensor::Matrix;
+  if (tensor.matrix == Matrix::kMagnitudes)
+    return reordered(contents.load(tensor.name, {tensor.rows}, host), tensor.order, RowsTo::kHere);
+  const std::int64_t columns = tensor.parameter->shape()[1];
+  const Tensor values =
+      Tensor::zeros({tensor.rows, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+  if (is_absent(tensor, contents)) return values;
+  const FolderMatrix read = matrix_of(tensor, contents, host);
+  const double scale = tensor.matrix == Matrix::kB ? read.scale / tensor.scale : 1;
+  const std::int64_t width = read.values.size(1);
+  for (std::int64_t row = 0; row < read.values.size(0); ++row) {
+    const float* const from = read.values.data<float>() + row * width;
+    std::transform(from, from + width, values.data<float>() + row * columns,
+                   [&](float value) { return value * static_cast<float>(scale); });
+  }
+  return reordered(values, tensor.order, RowsTo::kHere);
+}
+
+/// Throws DataError where it is of a model with another number of experts.
+void check_experts(Network& network, const ModelConfig& model, const AdapterContents& contents) {
+  std::int64_t there = 0;
+  bool are_all = !contents.config().all_linear;
+  for (const auto& [module, rank] : contents.ranks())
+    there = std::max(there, expert_of(module) + 1);
+  const std::int64_t here = model.experts.count;
+  if (there == 0 || there == here) return;
+  network.visit_linears([&](Linear& linear) {
+    if (linear.adapter() == nullptr) return;
+    for (const AdapterPart& part : linear.adapter()->parts())
+      are_all = are_all && (expert_of(part.name) < there || contents.config().is_target(part.name));
+  });
+  if (there < here && !are_all) return;  // those that it has none of were no targets
+  throw DataError(concat(contents.file().path(), ": has adapters of ", there,
+                         " experts, and the model has ", here,
+                         " in each layer; the adapter is of another base"));
+}
+
+/// Throws DataError where a linear map is to have an adapter and the folder has none of it.
+void check_all_are_there(Network& model, const AdapterContents& contents,
+                         const HuggingFaceLayout& layout) {
+  const std::set<std::string> of_experts = modules_of_experts(contents);
+  model.visit_linears([&](Linear& linear) {
+    const Role role = linear.weight().role();
+    // Which all-linear means in some versions, and not in others.
+    const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
+    const bool is_expert = role == Role::kExpert;
+    if (may_lack || (is_expert && !contents.fused().empty())) return;
+    for (const AdapterPart& part : modules_of(linear, layout)) {
+      if (is_expert && part.experts > 1) continue;  // PEFT has none of such modules
+      const bool is_beside_experts =                // PEFT loses those of dense layers
+          !is_expert && of_experts.contains(part.name.substr(part.name.rfind('.') + 1));
+      if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name) &&
+          !is_beside_experts)
+        contents.file().entry(concat(kAdapterPrefix, part.name, ".lora_A.weight"));  // throws
+    }
+  });
+}
+
+/// Calls take(parameter, values) for the weights that the folder changes beside the adapters.
+void read_weights_beside(const AdapterContents& contents, Network& network,
+                         const ModelConfig& model, const HuggingFaceLayout& layout,
+                         const Stream& stream, const ValuesTaker& take) {
+  const Stream host(MemoryPool::create("host"));
+  std::set<std::string> left = contents.weights_beside();
+  network.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter)) return;
+    Tensor values;
+    std::int64_t row = 0;
+    for (const FileTensor& part : parameter.in_files()) {
+      const std::string name = layout.full_name(part);
+      const std::int64_t begin = std::exchange(row, row + part.rows());
+      const std::string in_folder =
+          name_there(name, [&](const std::string& one) { return left.contains(one); });
+      if (left.erase(in_folder) == 0) continue;
+      if (!values) {
+        values = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
+        wait_for_copy(values, parameter.acquire_master(stream), stream);
+      }
+      const Tensor in_file = in_file_layout(values.rows(begin, row), part);
+      contents.change(in_folder, in_file, host);
+      if (in_file.raw() != values.rows(begin, row).raw())
+        take_from_file(values.rows(begin, row), in_file, part);
+    }
+    if (values) take(parameter, values);
+  });
+  left.erase(layout.tied_head.empty() || !model.tied_head ? "" : "lm_head.weight");
+  if (left.empty()) return;
+  throw DataError(concat(contents.file().path(), ": the weight ", left.begin()->substr(0, 200),
+                         " belongs to no part of the adapter's base"));
+}
+
+}  // namespace
+
+/// Throws DataError if they are not names of all numbers from 0 on.
+static std::vector<ClassLabel> labels_in(const fs::path& file) {
+  std::vector<ClassLabel> labels;
+  if (!fs::exists(file)) return labels;
+  const boost::json::object names = python_object_in(file);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const boost::json::value* const name = names.if_contains(std::to_string(i));
+    if (name == nullptr || !name->is_string())
+      throw DataError(concat(file.string(), ": want a name for each of 0 to ", names.size() - 1));
+    labels.push_back({std::string(name->get_string())});
+  }
+  return labels;
+}
+
+AdapterFolder read_adapter_config(const fs::path& folder) {
+  const std::string others = told_of_adapters_in(folder);
+  if (!others.empty() && !holds_adapter(folder))
+    throw MissingInput(concat(folder.string(), ": holds no adapter", others));
+  const AdapterContents contents(folder);
+  if (!others.empty()) warn(folder.string(), "its own adapter is read alone" + others);
+  const std::set<std::string> beside = contents.weights_beside();
+  warn_of_unknown_keys((folder / kAdapterConfig).string(), contents.config().unknown);
+  return {.config = config_of(contents),
+          .base = contents.config().base,
+          .weights_beside = {beside.begin(), beside.end()},
+          .unties_head = contents.unties_head(),
+          .vocabulary = contents.vocabulary(),
+          .rows_beside = contents.rows_beside(),
+          .labels = labels_in(folder / kAdapterLabels)};
+}
+
+std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
+  const auto rows = rows_beside.find(classifier + "weight");
+  return classifier.empty() || rows == rows_beside.end() ? 0 : rows->second;
+}
+
+void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,
+                          const Stream& stream, const ModelRegistry& registry) {
+  read_adapter_weights(folder, network, model, stream, registry, {});
+}
+
+void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& given,
+                          const Stream& stream, const ModelRegistry& registry,
+                          const ValuesTaker& take) {
+  const ModelConfig model = resolved_model_config(given, registry);
+  const AdapterContents contents(folder);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  check_experts(network, model, contents);
+  check_all_are_there(network, contents, layout);
+  const auto beside = contents.weights_beside();
+  if (!take && !beside.empty()) {
+    throw DataError(
+        concat(folder.string(), ": the adapter also changes ", *beside.begin(),
+               ", a weight that was trained whole, from which --adapter does not go on; merge ",
+               "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
+               " --merge --output MERGED"));
+  }
+  if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
+  const Stream host(MemoryPool::create("host"));
+  std::set<std::string> wanted;
+  for (const AdapterTensor& tensor : tensors_of_adapters(network, model.experts.count)) {
+    wanted.insert(name_there(tensor, contents));
+    if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
+      for (const char* matrix : {"A", "B"})
+        wanted.insert(concat(kAdapterPrefix, fused, ".lora_", matrix, ".weight"));
+    wait_for_copy(
+        tensor.parameter->home_master().rows(tensor.first_row, tensor.first_row + tensor.rows),
+        values_of(tensor, contents, host), stream);
+  }
+  for (const SafetensorsEntry& entry : contents.file().entries()) {
+    if (wanted.contains(entry.name) || contents.is_beside(entry.name)) continue;
+    throw DataError(concat(contents.file().path(), ": the tensor ", entry.name.substr(0, 200),
+                           " belongs to no adapter of the model that ", kAdapterConfig,
+                           " tells of"));
+  }
+}
+
+}  // namespace hybrid_trainer

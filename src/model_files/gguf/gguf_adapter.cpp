@@ -1,0 +1,93 @@
+#include <boost/json.hpp>
+#include <cmath>
+#include <string_view>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "src/files/json.h"
+#include "src/files/safetensors.h"
+#include "src/gguf/gguf_writer.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_export.h"
+#include "src/model_files/gguf/gguf_values.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+bool says_something(const json::object& config, const char* key) {
+  const json::value* value = config.if_contains(key);
+  if (value == nullptr || value->is_null() || *value == json::value(false)) return false;
+  if (value->is_object()) return !value->get_object().empty();
+  return !value->is_array() || !value->get_array().empty();
+}
+
+/// Throws DataError of the first key that asks for more than one scale and one rank.
+void check_plain(const json::object& config, const AdapterFolder& adapter,
+                 const std::string& called) {
+  std::string key;
+  for (const char* one : {"use_dora", "rank_pattern", "alpha_pattern", "target_parameters"})
+    if (key.empty() && says_something(config, one)) key = one;
+  if (key.empty() && !adapter.weights_beside.empty()) key = adapter.weights_beside.front();
+  if (key.empty()) return;
+  throw DataError(concat(called, ": ", key, " has no place in a GGUF file of an adapter; ",
+                         "merge the adapter instead (--merge)"));
+}
+
+/// The matrices of one map: lora_a (rank, inputs) and lora_b (outputs, rank).
+struct Matrix {
+  std::string in_folder;
+  GgufName name;  // of lora_b, what is changed in the base's rows is in its own
+  bool is_b = false;
+};
+
+Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const std::string& called) {
+  for (const bool is_b : {false, true}) {
+    const std::string_view end = is_b ? ".lora_B.weight" : ".lora_A.weight";
+    if (!tensor.starts_with(kPrefix) || !tensor.ends_with(end)) continue;
+    std::string module = tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - end.size());
+    const std::string& prefix = find_family(model.family).hugging_face.prefix;
+    if (module.starts_with(prefix)) module.erase(0, prefix.size());
+    Matrix matrix{tensor, name_of_tensor(model, module + ".weight"), is_b};
+    matrix.name.name += is_b ? ".lora_b" : ".lora_a";
+    if (!is_b) matrix.name.change = GgufChange::kNone;
+    return matrix;
+  }
+  throw DataError(concat(called, ": the tensor ", tensor.substr(0, 200),
+                         " has no place in a GGUF file of an adapter; merge it instead (--merge)"));
+}
+
+}  // namespace
+
+void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const fs::path& path) {
+  const AdapterFolder adapter = read_adapter_config(folder);
+  const json::value value = read_json(folder / kAdapterConfig);
+  check_plain(value.get_object(), adapter, path.string());
+  const LoraConfig& lora = adapter.config;
+  // llama.cpp multiplies by alpha over the rank.
+  const double root = has_root_scale(lora.variant) ? std::sqrt(static_cast<double>(lora.rank)) : 1;
+  const std::vector<GgufPair> values{
+      gguf_text("general.architecture", gguf_architecture(model)),
+      gguf_text("general.type", "adapter"), gguf_text("general.name", path.stem().string()),
+      gguf_text("adapter.type", "lora"), gguf_number("adapter.lora.alpha", lora.alpha * root)};
+  const SafetensorsFile file((folder / kAdapterTensors).string());
+  std::vector<Matrix> matrices;
+  GgufPlan plan;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    matrices.push_back(matrix_of(entry.name, model, path.string()));
+    plan.push_back({.name = matrices.back().name.name, .shape = entry.tensor_shape()});
+  }
+  const Stream host(MemoryPool::create("host"));
+  write_gguf(path, values, plan, [&](std::size_t i) {
+    const Tensor there = Tensor::empty(plan[i].shape, DType::kF32, MemoryKind::kWorkspace, host);
+    file.read(matrices[i].in_folder, there);
+    return to_gguf(there, matrices[i].name);
+  });
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,144 @@
+#include "src/model_files/gguf/gguf_export.h"
+
+#include <algorithm>
+#include <array>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/models/lora.h"
+#include "src/core/messages.h"
+#include "src/gguf/block_formats.h"
+#include "src/gguf/gguf_writer.h"
+#include "src/model_files/gguf/gguf_values.h"
+#include "src/model_files/hugging_face/file_layout.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+struct WrittenType {
+  const char* name;
+  GgufType type;
+  std::int64_t file_type;  // general.file_type
+};
+
+constexpr std::array kWritten{
+    WrittenType{"f32", GgufType::kF32, 0}, WrittenType{"f16", GgufType::kF16, 1},
+    WrittenType{"bf16", GgufType::kBF16, 32}, WrittenType{"q8_0", GgufType::kQ8_0, 7},
+    WrittenType{"q4_0", GgufType::kQ4_0, 2}};
+
+const WrittenType& written_type(const std::string& name) {
+  const auto* found = std::ranges::find(kWritten, name, &WrittenType::name);
+  if (found == kWritten.end())
+    throw UsageError(concat("--type: got ", name, ", want ", join(gguf_type_names())));
+  return *found;
+}
+
+GgufType type_of(const GgufTensor& tensor, Role role, GgufType asked) {
+  const bool is_f32 = tensor.shape.rank() == 1 || tensor.name == "position_embd.weight" ||
+                      tensor.name.ends_with("norm.weight");
+  if (is_f32 || asked == GgufType::kF32) return GgufType::kF32;
+  const bool is_table = role == Role::kEmbedding || role == Role::kHead;
+  const GgufType wanted = asked == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : asked;
+  return tensor.shape[1] % block_of(wanted).elements == 0 ? wanted : GgufType::kF16;
+}
+
+/// Type of most matrices in a file: the one asked for, or f16 in its place.
+const WrittenType& mostly(const GgufTypes& types, const WrittenType& asked) {
+  const auto count = [&](const char* name) {
+    const auto found = types.find(name);
+    return found == types.end() ? 0 : found->second;
+  };
+  const bool are_rounded = asked.type != GgufType::kF32 && count("f16") > count(asked.name);
+  return are_rounded ? written_type("f16") : asked;
+}
+
+/// A part of a parameter that is one tensor of the file.
+struct Part {
+  Parameter* parameter;
+  FileTensor in_folder;
+  std::int64_t row = 0;  // of the parameter, its first
+  GgufName name;
+};
+
+std::vector<Part> parts_of(LanguageModel& model) {
+  std::vector<Part> parts;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter)) return;
+    std::int64_t row = 0;
+    for (const FileTensor& given : parameter.in_files()) {
+      const FileTensor tensor = outputs_first(given);
+      parts.push_back({&parameter, tensor, row, name_of_tensor(model.config(), tensor.name)});
+      row += tensor.rows();
+    }
+  });
+  return parts;
+}
+
+Tensor values_of(const Part& part, const Stream& stream) {
+  const Tensor value = wait_for_host(part.parameter->acquire_master(stream), stream);
+  const Tensor rows = value.rows(part.row, part.row + part.in_folder.rows());
+  return to_gguf(in_file_layout(rows, part.in_folder), part.name);
+}
+
+constexpr const char* kRotaryDivisors = "rope_freqs.weight";
+
+Tensor vector_of(const std::vector<float>& values) {
+  const Stream host(MemoryPool::create("host"));
+  const Tensor tensor = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::kF32,
+                                      MemoryKind::kWorkspace, host);
+  std::copy(values.begin(), values.end(), tensor.data<float>());
+  return tensor;
+}
+
+}  // namespace
+
+const std::vector<std::string>& gguf_type_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const WrittenType& one : kWritten) all.emplace_back(one.name);
+    return all;
+  }();
+  return names;
+}
+
+GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
+                      const std::filesystem::path& path, const Stream& stream) {
+  const WrittenType& asked = written_type(type);
+  const std::vector<Part> parts = parts_of(model);
+  GgufPlan plan;
+  GgufTypes types;
+  for (const Part& part : parts) {
+    GgufTensor tensor{.name = part.name.name, .shape = part.in_folder.shape};
+    tensor.type = type_of(tensor, part.parameter->role(), asked.type);
+    ++types[name_of(tensor.type)];
+    plan.push_back(tensor);
+  }
+  std::vector<GgufPair> values{gguf_text("general.architecture", gguf_architecture(model.config())),
+                               gguf_text("general.type", "model"),
+                               gguf_text("general.name", path.stem().string()),
+                               gguf_count("general.file_type", mostly(types, asked).file_type),
+                               gguf_count("general.quantization_version", 2)};
+  const auto add = [&](std::vector<GgufPair> more) {
+    std::ranges::move(more, std::back_inserter(values));
+  };
+  for (const auto& [key, text] : texts.license) values.push_back(gguf_text(key, text));
+  for (const auto& [key, number] : texts.sampling)
+    values.push_back(key.ends_with("top_k") ? gguf_count(key, static_cast<std::int64_t>(number))
+                                            : gguf_number(key, number));
+  add(gguf_model_values(model.config(), path.string()));
+  GgufVocabulary vocabulary =
+      gguf_vocabulary(texts.tokenizer, texts.token_ids, model.config().vocabulary);
+  for (const std::string& warning : vocabulary.warnings) warn(path.string(), warning);
+  add(std::move(vocabulary.values));
+  const std::vector<float> divisors = rotary_divisors(model.config());
+  if (!divisors.empty())
+    plan.push_back(
+        {.name = kRotaryDivisors, .shape = {static_cast<std::int64_t>(divisors.size())}});
+  write_gguf(path, values, plan, [&](std::size_t i) {
+    return i < parts.size() ? values_of(parts[i], stream) : vector_of(divisors);
+  });
+  return types;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "hybrid_trainer/models/model_config.h"
+#include "src/gguf/gguf_names.h"
+#include "src/gguf/gguf_writer.h"
+
+namespace hybrid_trainer {
+
+/// llama.cpp's name of the model's architecture. Throws DataError, which says why, where it has none
+/// that computes what this model does.
+std::string gguf_architecture(const ModelConfig& model);
+
+/// The values that tell of the model's sizes. Warns of a window that llama.cpp does not know.
+std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file);
+
+/// What a tensor of the family's folder is called, without its prefix.
+GgufName gguf_name(const ModelConfig& model, const std::string& in_folder);
+
+/// What a tensor of the family's folder is called, without its prefix.
+GgufName name_of_tensor(const ModelConfig& model, const std::string& in_folder);
+
+/// What the frequencies of Llama 3.1's rotary table are divided by; empty of others.
+std::vector<float> rotary_divisors(const ModelConfig& model);
+
+struct GgufVocabulary {
+  std::vector<GgufPair> values{};
+  std::vector<std::string> warnings{};  // differences to llama.cpp's tokenizer
+};
+
+/// The values that tell of a tokenizer, with unused tokens up to the `rows` of the model's table.
+/// `token_ids`: special tokens that its own files do not name, as the text of a JSON object with
+/// bos_token_id, eos_token_id and pad_token_id; all of eos_token_id are ends. Throws DataError if
+/// llama.cpp has no such tokenizer.
+GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,
+                               std::int64_t rows);
+
+}  // namespace hybrid_trainer

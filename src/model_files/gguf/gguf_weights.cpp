@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/models/lora.h"
+#include "src/core/messages.h"
+#include "src/gguf/block_formats.h"
+#include "src/gguf/gguf_file.h"
+#include "src/gguf/gguf_names.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/file_layout.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// Whether it is a matrix of few bits. Vectors, which a file may hold so as well, are read as f32.
+bool is_in_blocks(const GgufTensor& tensor) {
+  return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();
+}
+
+/// A part of a weight: its place in a folder, and what it is in the file.
+struct GgufPart {
+  FileTensor in_folder;
+  GgufName name;
+};
+
+/// A weight of `shape` in a file, which must outlive it.
+class WeightInGguf final : public FolderWeight {
+ public:
+  WeightInGguf(const GgufFile& file, std::vector<GgufPart> parts, const Shape& shape)
+      : file_(file), parts_(std::move(parts)), shape_(shape) {}
+
+  void read(const Tensor& values) const override {
+    std::int64_t row = 0;
+    for (const GgufPart& part : parts_) {
+      read_part(values.rows(row, row + part.in_folder.rows()), part);
+      row += part.in_folder.rows();
+    }
+    fill_zero(values.rows(row, values.size(0)), host_stream());
+  }
+  Tensor values() const override {
+    const Tensor values = Tensor::empty(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+    read(values);
+    return values;
+  }
+  bool is_quantized() const override {
+    return std::ranges::all_of(
+        parts_, [&](const GgufPart& part) { return is_in_blocks(file_.tensor(part.name.name)); });
+  }
+  std::vector<QuantizedRows> quantized(const Stream& home) const override {
+    std::vector<QuantizedRows> all;
+    std::int64_t row = 0;
+    for (const GgufPart& part : parts_) {
+      row += part.in_folder.rows();
+      const std::int64_t padding = &part == &parts_.back() ? shape_[0] - row : 0;
+      all.push_back(blocks_of(part, padding, home));
+    }
+    return all;
+  }
+
+ private:
+  const GgufTensor& tensor_of(const GgufPart& part) const {
+    const GgufTensor& tensor = file_.tensor(part.name.name);
+    if (tensor.shape != part.in_folder.shape)
+      throw DataError(concat(file_.path().string(), ": the tensor ", tensor.name, " is of shape ",
+                             tensor.shape.text(), "; the model wants ",
+                             part.in_folder.shape.text()));
+    return tensor;
+  }
+  void check_finite(const GgufTensor& tensor, const Tensor& values) const {
+    const float* const begin = values.data<float>();
+    const auto finite = std::count_if(begin, begin + values.elements(),
+                                      [](float value) { return std::isfinite(value); });
+    if (finite != values.elements())
+      throw DataError(concat(file_.path().string(), ": of the ", values.elements(), " numbers of ",
+                             tensor.name, " ", values.elements() - finite,
+                             " are NaN or infinite; copy the file anew"));
+  }
+  void read_part(const Tensor& values, const GgufPart& part) const {
+    const GgufTensor& tensor = tensor_of(part);
+    const Tensor found = file_.values_of(tensor);
+    check_finite(tensor, found);
+    take_from_file(values, from_gguf(found, part.name), part.in_folder);
+  }
+  /// Some rows at a time, so that the values of a large matrix are never all there.
+  void check_blocks(const GgufTensor& tensor, const kernels::BlockTensors& blocks) const {
+    constexpr std::int64_t kElements = std::int64_t{1} << 20;
+    const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],
+                       step = std::clamp<std::int64_t>(kElements / columns, 1, rows);
+    const Stream host = host_stream();
+    const Tensor values = Tensor::empty({step, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+    const std::int64_t bytes = blocks.bytes.elements() / rows;  // of a row
+    for (std::int64_t row = 0; row < rows; row += step) {
+      const std::int64_t end = std::min(rows, row + step);
+      const Tensor some = values.rows(0, end - row);
+      kernels::dequantize_blocks(some, {blocks.bytes.rows(row * bytes, end * bytes), blocks.format},
+                                 host);
+      check_finite(tensor, some);
+    }
+  }
+  /// The part's blocks, and rows of zeros behind them.
+  QuantizedRows blocks_of(const GgufPart& part, std::int64_t padding, const Stream& home) const {
+    const GgufTensor& tensor = tensor_of(part);
+    const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    const auto format = block_format_of(tensor.type).value();
+    QuantizedRows held{rows + padding,
+                       kernels::BlockTensors::empty(rows + padding, columns, format, home)};
+    if (home.device().simulated) return held;
+    const Stream host = host_stream();
+    const auto in_file = kernels::BlockTensors::empty(rows, columns, format, host),
+               made = kernels::BlockTensors::empty(rows + padding, columns, format, host);
+    InputFile(file_.path())
+        .read_at(static_cast<char*>(in_file.bytes.raw()), tensor.bytes(), tensor.offset);
+    check_blocks(tensor, in_file);
+    fill_zero(made.bytes, host);
+    take_rows(made.bytes.raw(), in_file.bytes.raw(), part,
+              tensor.bytes() / static_cast<std::size_t>(rows));
+    wait_for_copy(std::get<kernels::BlockTensors>(held.tensors).bytes, made.bytes, home);
+    return held;
+  }
+  /// Rows of so many bytes in the model's order.
+  static void take_rows(void* to, const void* from, const GgufPart& part, std::size_t bytes) {
+    const std::int64_t rows = part.in_folder.rows();
+    std::vector<std::byte> unpaired;
+    if (part.name.change == GgufChange::kPairedRows) {
+      unpaired.resize(static_cast<std::size_t>(rows) * bytes);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto paired = static_cast<std::size_t>(paired_row(row, rows, part.name.heads));
+        std::memcpy(unpaired.data() + static_cast<std::size_t>(row) * bytes,
+                    static_cast<const std::byte*>(from) + paired * bytes, bytes);
+      }
+      from = unpaired.data();
+    }
+    if (part.in_folder.order.are_alike()) {
+      std::memcpy(to, from, static_cast<std::size_t>(rows) * bytes);
+    } else {
+      copy_rows(to, from, part.in_folder.order, bytes, RowsTo::kHere);
+    }
+  }
+  const GgufFile& file_;
+  std::vector<GgufPart> parts_;
+  Shape shape_;
+};
+
+/// Throws DataError for a tensor of no part of the model.
+void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
+  wanted.insert("rope_freqs.weight");
+  if (own_head(file) == nullptr) wanted.insert("output.weight");
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (wanted.contains(tensor.name)) continue;
+    throw DataError(concat(file.path().string(), ": the tensor ", tensor.name,
+                           " belongs to no part of the model that its values tell of; take the "
+                           "model's Hugging Face folder instead"));
+  }
+}
+
+}  // namespace
+
+void visit_gguf_weights(const std::filesystem::path& path, Network& network,
+                        const ModelConfig& config,
+                        const std::function<void(Parameter&, const FolderWeight&)>& visit) {
+  const GgufFile file(path);
+  const GgufArchitecture* architecture = gguf_architecture_of_family(config.family);
+  require(architecture != nullptr, "a GGUF file's model of another family");
+  const bool shares_head = own_head(file) == nullptr;
+  std::set<std::string> wanted;
+  const auto part_of = [&](const FileTensor& tensor) {
+    GgufPart part{outputs_first(tensor),
+                  gguf_name(*architecture, config.heads,
+                            config.key_heads > 0 ? config.key_heads : config.heads, tensor.name)};
+    if (part.name.name == "output.weight" && shares_head) part.name.name = "token_embd.weight";
+    wanted.insert(part.name.name);
+    return part;
+  };
+  std::vector<std::pair<Parameter*, std::vector<GgufPart>>> weights;
+  network.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter)) return;
+    std::vector<GgufPart> parts;
+    for (const FileTensor& tensor : parameter.in_files()) parts.push_back(part_of(tensor));
+    weights.emplace_back(&parameter, std::move(parts));
+  });
+  check_all_wanted(file, wanted);
+  for (auto& [parameter, parts] : weights)
+    visit(*parameter, WeightInGguf(file, std::move(parts), parameter->shape()));
+}
+
+bool is_gguf_file(const std::filesystem::path& model) { return GgufFile::is_one(model); }
+
+bool is_mostly_blocks(const std::filesystem::path& path) {
+  constexpr double kMostly = 0.9;
+  const GgufFile file(path);
+  double all = 0, in_blocks = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.shape.rank() != 2) continue;
+    const auto elements = static_cast<double>(tensor.shape.elements());
+    all += elements;
+    in_blocks += is_in_blocks(tensor) ? elements : 0;
+  }
+  return in_blocks > kMostly * all;
+}
+
+bool is_all_bf16(const std::filesystem::path& path) {
+  const GgufFile file(path);
+  return std::ranges::all_of(file.tensors(), [](const GgufTensor& tensor) {
+    return tensor.shape.rank() < 2 || tensor.type == GgufType::kBF16;
+  });
+}
+
+}  // namespace hybrid_trainer

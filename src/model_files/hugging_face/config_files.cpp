@@ -1,0 +1,422 @@
+#include "src/model_files/hugging_face/config_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/narrow.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
+#include "src/model_files/hugging_face/config_reader.h"
+#include "src/model_files/hugging_face/layer_keys.h"
+#include "src/model_files/hugging_face/quantized_tensors.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace {
+
+constexpr std::int64_t kMissingClasses = 2, kMostClasses = 1 << 20;
+
+void read_side(ConfigReader& reader, std::int64_t& to, const char* key, double missing) {
+  const json::value* value = reader.find(key);
+  const json::array* sides = value == nullptr ? nullptr : value->if_array();
+  if (sides == nullptr) return reader.read(to, key, missing);
+  to = 1;
+  const bool are_equal = sides->size() == 2 && (*sides)[0] == (*sides)[1] &&
+                         (*sides)[0].is_int64() && (*sides)[0].get_int64() > 0;
+  if (!are_equal) return reader.refuse(key, *value, "a whole number from 1 on, of both sides");
+  to = (*sides)[0].get_int64();
+}
+
+/// The number that a text is as a whole; none where it is something else.
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return number;
+}
+
+void read_labels(ConfigReader& reader, ModelConfig& model) {
+  const json::object* names = reader.find_object("id2label");
+  reader.know("label2id");
+  std::vector<ClassLabel>& labels = model.vision.labels;
+  if (names == nullptr || names->empty()) {
+    std::int64_t count = kMissingClasses;
+    reader.read(count, "num_labels", kMissingClasses);
+    for (std::int64_t i = 0; i < std::min(count, kMostClasses); ++i)
+      labels.push_back({concat("LABEL_", i)});
+    return;
+  }
+  reader.know("num_labels");
+  labels.resize(names->size());
+  std::vector<bool> are_there(names->size());
+  for (const auto& [key, value] : *names) {
+    const auto number = whole_number(key);
+    const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
+    if (!fits || are_there[static_cast<std::size_t>(*number)])
+      return reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
+                                   json_line(value).substr(0, 60),
+                                   ", want a name for each of 0 to ", labels.size() - 1));
+    are_there[static_cast<std::size_t>(*number)] = true;
+    labels[static_cast<std::size_t>(*number)].name = value.get_string();
+  }
+}
+
+}  // namespace
+
+void read_vision_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  if (layout.classifier.empty()) return;
+  read_side(reader, model.vision.image_size, "image_size", 224);
+  read_side(reader, model.vision.patch_size, "patch_size", 16);
+  read_labels(reader, model);
+  constexpr const char* kOneOfAll = "single_label_classification";
+  const json::value* problem = reader.find("problem_type");
+  if (problem != nullptr && *problem != json::value(kOneOfAll))
+    reader.refuse("problem_type", *problem, concat('"', kOneOfAll, "\" or no such key"));
+}
+
+void write_vision_keys(json::object& config, const ModelConfig& model,
+                       const HuggingFaceLayout& layout) {
+  if (layout.classifier.empty()) return;
+  config["image_size"] = model.vision.image_size;
+  config["patch_size"] = model.vision.patch_size;
+  json::object names, numbers;
+  for (std::size_t i = 0; i < model.vision.labels.size(); ++i) {
+    names[std::to_string(i)] = model.vision.labels[i].name;
+    numbers[model.vision.labels[i].name] = i;
+  }
+  config["id2label"] = std::move(names);
+  config["label2id"] = std::move(numbers);
+}
+
+bool has_other_labels(const ModelConfig& theirs, const ModelConfig& ours) {
+  return theirs.vision.labels != ours.vision.labels;
+}
+
+namespace {
+
+using Fixed = HuggingFaceLayout::Fixed;
+
+/// A number without decimals as an integer, which is what transformers takes for one.
+HuggingFaceLayout::Value whole(double value) {
+  if (!holds_number<std::int64_t>(value) || std::trunc(value) != value) return value;
+  return narrow<std::int64_t>(value);
+}
+HuggingFaceLayout::Value whole(std::int64_t value) { return value; }
+HuggingFaceLayout::Value whole(bool value) { return value; }
+
+/// The member of a config that a pointer of a layout means.
+template <class T>
+T& member_of(ModelConfig& model, T ModelConfig::*member) {
+  return model.*member;
+}
+template <class T>
+T& member_of(ModelConfig& model, T StateSpaceConfig::*member) {
+  return model.state_space.*member;
+}
+
+template <class T>
+T& member_of(ModelConfig& model, T EncoderConfig::*member) {
+  return model.encoder.*member;
+}
+
+double rounded_to_digits(double value, int digits) {
+  char text[32];
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::general, digits);
+  std::from_chars(text, end.ptr, value);
+  return value;
+}
+
+/// The member by what its key holds; of 1/√x in 14 digits, so that 32 is written and read as 32.
+double from_unit(double there, KeyUnit unit) {
+  return unit == KeyUnit::kReciprocal ? 1 / there : rounded_to_digits(1 / (there * there), 14);
+}
+
+/// What a key holds of a member, in as few digits as say it.
+double in_unit(double value, KeyUnit unit) {
+  const double there = unit == KeyUnit::kReciprocal ? 1 / value : 1 / std::sqrt(value);
+  for (const int digits : {13, 15}) {
+    const double few = rounded_to_digits(there, digits);
+    if (from_unit(few, unit) == value) return few;
+  }
+  return there;
+}
+
+/// What a key says by true or false of √width.
+bool is_root_of_width(double value, const HuggingFaceLayout::Member& member, std::int64_t width) {
+  const double root = std::sqrt(static_cast<double>(width));
+  if (value == 1) return false;
+  if (std::abs(value - root) < 1e-9 * root) return true;
+  throw DataError(concat("config.json says by ", member.key, " whether a factor is 1 or ", root,
+                         ", the root of the width; got ", value));
+}
+
+void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Member& member,
+                  std::int64_t width) {
+  if (member.unit == KeyUnit::kIsRootOfWidth) {
+    bool is_root = false;
+    reader.read(is_root, member.key, member.missing);
+    to = is_root ? std::sqrt(static_cast<double>(width)) : 1;
+    return;
+  }
+  double there = 1;
+  reader.read(there, member.key, member.missing);
+  if (!(there > 0) || std::isinf(there)) {
+    reader.problem(concat(member.key, ": got ", there, ", want a number above 0"));
+    there = 1;
+  }
+  to = from_unit(there, member.unit);
+}
+
+void write_member(json::object& config, ModelConfig model,
+                  const HuggingFaceLayout::Member& member) {
+  json::value& to = config[member.key.substr(0, member.key.find('|'))];
+  const auto write = [&](auto pointer) {
+    const auto value = member_of(model, pointer);
+    if (member.unit == KeyUnit::kIsRootOfWidth) {
+      to = is_root_of_width(static_cast<double>(value), member, model.width);
+    } else if (member.unit != KeyUnit::kPlain) {
+      to = in_unit(static_cast<double>(value), member.unit);
+    } else if (!member.null_is_zero) {
+      to = json_of(whole(value));
+    } else {
+      to = value == 0 ? json::value() : json::value(value);
+    }
+  };
+  std::visit(write, member.member);
+}
+
+void read_member(ConfigReader& reader, ModelConfig& model,
+                 const HuggingFaceLayout::Member& member) {
+  const auto read = [&](auto pointer) {
+    auto& to = member_of(model, pointer);
+    if constexpr (std::is_same_v<decltype(to), double&>)
+      if (member.unit != KeyUnit::kPlain) return read_in_unit(reader, to, member, model.width);
+    if (!member.null_is_zero) return reader.read(to, member.key, member.missing);
+    reader.read_nullable(to, member.key, member.missing.value_or(0));
+  };
+  std::visit(read, member.member);
+}
+
+/// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
+void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
+                   const std::string& token_ids) {
+  const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
+  const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
+  const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
+  if (!ids.is_object()) throw DataError("token ids: want a JSON object");
+  for (const auto& [key, value] : ids.get_object()) config[key] = value;
+}
+
+}  // namespace
+
+json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                 std::optional<std::int32_t> end_of_text, DType dtype,
+                                 const std::string& quantization, const std::string& token_ids) {
+  json::object config{{"architectures", json::array{layout.architecture}},
+                      {"model_type", layout.model_type}};
+  for (const auto& member : layout.members) write_member(config, model, member);
+  if (layout.rope_theta) write_rotary_keys(config, model, layout);
+  write_mixer_keys(config, model, layout);
+  write_expert_keys(config, model, layout);
+  write_vision_keys(config, model, layout);
+  for (const Fixed& key : layout.derived(model)) config[key.key] = nullptr;
+  for (const Fixed& key : layout.written(model)) config[key.key] = json_of(key.values.front());
+  const bool reads_tokens = layout.classifier.empty();
+  if (reads_tokens) add_token_ids(config, end_of_text, token_ids);
+  config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
+  if (reads_tokens) config["use_cache"] = true;
+  for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
+  if (!quantization.empty()) config["quantization_config"] = quantization_config(quantization);
+  return config;
+}
+
+std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                     std::optional<std::int32_t> end_of_text, DType dtype,
+                                     const std::string& quantization,
+                                     const std::string& token_ids) {
+  return typed_pretty_json(
+      hugging_face_config(model, layout, end_of_text, dtype, quantization, token_ids));
+}
+
+std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
+                                         const std::string& token_ids) {
+  json::object config{{"_from_model_config", true}};
+  add_token_ids(config, end_of_text, token_ids);
+  return pretty_json(config);
+}
+
+std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
+                                               const std::string& end_of_text,
+                                               bool add_prefix_space) {
+  json::object config{
+      {"add_prefix_space", add_prefix_space},
+      {"clean_up_tokenization_spaces", false},
+      {"model_max_length", model.context},
+      {"tokenizer_class", end_of_text.empty() ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"}};
+  if (!end_of_text.empty()) {
+    for (const char* role : {"bos_token", "eos_token", "unk_token"}) config[role] = end_of_text;
+  }
+  return pretty_json(config);
+}
+
+std::string hugging_face_special_tokens_text(const std::string& end_of_text) {
+  json::object tokens;
+  if (!end_of_text.empty()) {
+    for (const char* role : {"bos_token", "eos_token", "unk_token"}) tokens[role] = end_of_text;
+  }
+  return pretty_json(tokens);
+}
+
+namespace {
+
+const ModelFamily& family_of(const json::object& config, const std::string& name,
+                             const ModelRegistry& registry) {
+  const json::value* type = config.if_contains("model_type");
+  std::string known;
+  for (const ModelFamily& family : registry) {
+    for (const std::string& wanted :
+         {family.hugging_face.model_type, family.hugging_face.outer.model_type}) {
+      if (wanted.empty()) continue;
+      if (type != nullptr && *type == json::value(wanted)) return family;
+      known += concat(known.empty() ? "" : " or ", "\"", wanted, "\"");
+    }
+  }
+  const std::string got = type == nullptr ? "model_type is missing"
+                                          : "model_type: got " + json_line(*type).substr(0, 60);
+  throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
+}
+
+/// The keys of the text model alone. Sizes out of range are a problem before lists of layers are made.
+void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  reader.know("quantization_config");
+  for (const auto& member : layout.members) read_member(reader, model, member);
+  std::vector<std::string> out_of_range;
+  collect_range_problems(model, "", out_of_range);
+  for (const std::string& problem : out_of_range) reader.problem(problem);
+  if (!out_of_range.empty()) return;
+  for (const Fixed& key : layout.derived(model)) reader.expect_derived(key);
+  if (layout.rope_theta) read_rotary_keys(reader, model, layout);
+  read_mixer_keys(reader, model, layout);
+  read_expert_keys(reader, model, layout);
+  read_vision_keys(reader, model, layout);
+  for (const Fixed& key : layout.fixed) reader.expect(key);
+  for (const Fixed& key : layout.written(model)) reader.know(key.key);
+  reader.sort_unread();
+}
+
+/// The keys around those of a text model, which tell of images and of a tied head.
+void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::object& text_config,
+                     const HuggingFaceLayout& layout) {
+  ConfigReader inner(text_config, "text_config.");
+  inner.expect({"model_type", {layout.model_type}});
+  read_keys(inner, model, layout);
+  reader.add(inner);
+  for (const char* key : {"quantization_config", "vision_config"}) reader.know(key);
+  reader.read(model.tied_head, "tie_word_embeddings", model.tied_head ? 1 : 0);
+  reader.sort_unread();
+}
+
+}  // namespace
+
+json::object parse_python_object(const std::string& text, const std::string& name) {
+  json::value value = parse_json_text(with_named_floats(text), name);
+  if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
+  return std::move(value.get_object());
+}
+
+json::object python_object_in(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return {};
+  json::object object = parse_python_object(read_text(file, JsonLimits{}.max_bytes), file.string());
+  const json::value* inner = object.if_contains("text_config");
+  if (inner == nullptr || !inner->is_object()) return object;
+  const json::object of_texts = inner->get_object();
+  for (const auto& [key, value] : of_texts)
+    if (!object.contains(key)) object[key] = value;
+  return object;
+}
+
+ReadConfig read_hugging_face_config(const json::object& config, const std::string& name,
+                                    const ModelRegistry& registry) {
+  const ModelFamily& family = family_of(config, name, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  parse_quantization_config(config, name);
+  ConfigReader reader(config);
+  ModelConfig model;
+  model.family = family.name;
+  const bool is_outer = config.at("model_type") == json::value(layout.outer.model_type);
+  const json::object* text_config = is_outer ? reader.find_object("text_config") : nullptr;
+  if (text_config != nullptr) {
+    read_outer_keys(reader, model, *text_config, layout);
+  } else {
+    read_keys(reader, model, layout);
+  }
+  if (!reader.problems().empty())
+    throw DataError(
+        concat(name, ": not a ", family.title, " that can be read:", reader.problems()));
+  std::vector<std::string> problems;
+  collect_range_problems(model, "", problems);
+  collect_model_problems(model, problems, registry);
+  if (!problems.empty()) throw DataError(concat(name, ": ", problems.front()));
+  return {resolved_model_config(model, registry), reader.known(), reader.unknown()};
+}
+
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
+                                      const ModelRegistry& registry) {
+  const ReadConfig read = read_hugging_face_config(parse_python_object(text, name), name, registry);
+  warn_of_unknown_keys(name, read.unknown);
+  return read.model;
+}
+
+namespace {
+
+/// 1 and 1.0 are the same.
+bool is_same(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
+/// Keys that describe the exported file, not its base.
+bool is_of_export(const std::string& key) {
+  return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
+         key == "quantization_config" || key.ends_with("_token_id");
+}
+
+}  // namespace
+
+json::object config_over_base(json::object ours, const json::object& base, const std::string& name,
+                              const std::function<json::object(const ModelConfig&)>& written,
+                              const ModelRegistry& registry) {
+  const ReadConfig theirs = read_hugging_face_config(base, name, registry);
+  const json::value* const type = base.if_contains("model_type");
+  const bool is_same_type = type != nullptr && *type == ours.at("model_type");
+  const json::object before = is_same_type ? written(theirs.model) : json::object();
+  const auto is_unchanged = [&](const std::string& key, const json::value& value) {
+    const json::value* was = before.if_contains(key);
+    return was != nullptr && is_same(*was, value);
+  };
+  bool is_changed = false;
+  for (const auto& [key, value] : ours)
+    is_changed = is_changed || (!is_of_export(key) && !is_unchanged(key, value));
+  json::object result = is_changed ? ours : base;
+  for (const auto& [key, value] : is_changed ? base : ours) {
+    const bool is_own = is_of_export(key);
+    const bool is_kept = ours.contains(key) ? is_unchanged(key, ours.at(key)) && !is_own
+                                            : !theirs.known.contains(key) && !is_own;
+    if (is_changed ? is_kept : is_own) result[key] = value;
+  }
+  if (!ours.contains("quantization_config")) result.erase("quantization_config");
+  result.erase("auto_map");      // of programs that the folder has no longer
+  if (base.contains("dtype")) {  // as transformers 5 calls it
+    result["dtype"] = ours.at("torch_dtype");
+    if (!base.contains("torch_dtype")) result.erase("torch_dtype");
+  }
+  return result;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/models/model_family.h"
+#include "src/model_files/hugging_face/config_reader.h"
+
+namespace hybrid_trainer {
+
+/// Reads image_size and patch_size, each a number or two equal ones, and the classes by id2label; without
+/// it they are called LABEL_0 and so on, num_labels of them or two, as transformers does.
+void read_vision_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout);
+void write_vision_keys(boost::json::object& config, const ModelConfig& model,
+                       const HuggingFaceLayout& layout);
+
+/// Whether the folder's model tells other classes apart than ours, so that its head says nothing.
+bool has_other_labels(const ModelConfig& theirs, const ModelConfig& ours);
+
+/// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
+/// ends documents, unless `token_ids` (see token_ids_in) says more. `quantization`: a name of lora.base, see quantization_of_hugging_face.
+boost::json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                        std::optional<std::int32_t> end_of_text, DType dtype,
+                                        const std::string& quantization = "",
+                                        const std::string& token_ids = "");
+std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
+                                     std::optional<std::int32_t> end_of_text, DType dtype,
+                                     const std::string& quantization = "",
+                                     const std::string& token_ids = "");
+std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
+                                         const std::string& token_ids = "");
+std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
+                                               const std::string& end_of_text,
+                                               bool add_prefix_space);
+std::string hugging_face_special_tokens_text(const std::string& end_of_text);
+
+/// A config.json, or another file of JSON that Python wrote: with NaN and infinities by their names
+/// (see with_named_floats). Throws DataError, also where it is no object.
+boost::json::object parse_python_object(const std::string& text, const std::string& name);
+
+/// Reads such a file, with the keys that only its text_config has, as of a model of texts and images. An
+/// empty object if there is no file.
+boost::json::object python_object_in(const std::filesystem::path& file);
+
+/// The model that a config.json describes, without dropout, and what its reader made of the keys.
+struct ReadConfig {
+  ModelConfig model;
+  std::set<std::string> known{};       // keys that it asked for
+  std::vector<std::string> unknown{};  // keys that nobody knows
+};
+/// `name` stands for the file in messages. Throws DataError.
+ReadConfig read_hugging_face_config(const boost::json::object& config, const std::string& name,
+                                    const ModelRegistry& registry);
+
+/// `ours`, a config.json that is to be written, with what `base` says beside: the config.json that the
+/// model began with. Keys whose meaning has not changed stand as there, and so do keys that no family
+/// reads. `written`: what would be written of a model. Throws DataError.
+boost::json::object config_over_base(
+    boost::json::object ours, const boost::json::object& base, const std::string& name,
+    const std::function<boost::json::object(const ModelConfig&)>& written,
+    const ModelRegistry& registry);
+
+/// The model that the text of a config.json describes, without dropout. Warns of unknown keys. `name`
+/// stands for it in messages. Throws DataError.
+ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
+                                      const ModelRegistry& registry);
+
+}  // namespace hybrid_trainer

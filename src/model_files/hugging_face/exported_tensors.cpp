@@ -1,0 +1,227 @@
+#include "src/model_files/hugging_face/exported_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/models/lora.h"
+#include "memory/quantized_weight.h"
+#include "src/core/messages.h"
+#include "src/files/output_file.h"
+#include "src/files/text.h"
+#include "src/gguf/gguf_file.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/model_files/hugging_face/file_layout.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/quantized_tensors.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kMostOriginConfigBytes = 1 << 20;
+constexpr const char* kTextConfig = "text_config";
+constexpr const char* kProcessors[] = {"preprocessor_config.json", "processor_config.json",
+                                       "video_preprocessor_config.json"};
+
+bool begins_with_one_of(const std::string& name, const std::vector<std::string>& beginnings) {
+  return std::ranges::any_of(
+      beginnings, [&](const std::string& beginning) { return name.starts_with(beginning); });
+}
+
+}  // namespace
+
+bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
+  static constexpr const char* kEndings[] = {".A_log", ".D", ".dt_bias",
+                                             ".linear_attn.norm.weight"};
+  return entry.dtype == "F32" && entry.shape.size() == 1 &&
+         std::ranges::any_of(kEndings, [&](auto end) { return entry.name.ends_with(end); });
+}
+
+OriginFolder::OriginFolder(const fs::path& folder, const HuggingFaceLayout& layout)
+    : layout_(layout), folder_(folder) {
+  const bool takes_over = !layout.carried.empty() || layout.mixer_keys != MixerKeys::kNone;
+  if (folder.empty() || !takes_over || GgufFile::is_one(folder)) return;
+  if (!HuggingFaceWeights::are_in(folder)) {
+    if (!layout.carried.empty())
+      warn(folder.string(), concat("is gone: the model began with it, and what it may have had ",
+                                   "beside the text model (", join(layout.carried),
+                                   ") is not written; put it back and export again to have it"));
+    return;
+  }
+  weights_.emplace(folder);
+  const std::string path = (folder / "config.json").string();
+  json::object config = parse_python_object(read_text(path, kMostOriginConfigBytes), path);
+  const json::value* inner = config.if_contains(kTextConfig);
+  if (layout.outer.model_type.empty() || inner == nullptr || !inner->is_object()) return;
+  outer_ = std::move(config);
+  layout_.prefix = layout.outer.prefix;
+}
+
+json::object OriginFolder::config_around(json::object text_config) const {
+  if (!outer_) return text_config;
+  json::object whole = *outer_;
+  json::object& inner = whole[kTextConfig].get_object();
+  const auto set = [&](const char* key) {  // where it stands, or beside the text model's keys
+    const json::value* value = text_config.if_contains(key);
+    if (value == nullptr || value->is_null()) return;
+    if (whole.contains(key)) whole[key] = *value;
+    if (inner.contains(key) || !whole.contains(key)) inner[key] = *value;
+  };
+  for (const char* key : {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"})
+    set(key);
+  const json::object before = hugging_face_config(
+      resolved_model_config(read_hugging_face_model_config(folder_, 0)), layout_, {}, DType::kF32);
+  for (const char* key : {"vocab_size", "max_position_embeddings", "rope_scaling"})
+    if (text_config.contains(key) && before.contains(key) && text_config.at(key) != before.at(key))
+      inner[key] = text_config.at(key);
+  const json::value dtype = text_config.at("torch_dtype");
+  for (const char* key : {"torch_dtype", "dtype"})
+    for (json::object* part : {&whole, &inner})
+      if (part->contains(key)) (*part)[key] = dtype;
+  whole.erase("quantization_config");
+  if (json::value* quantization = text_config.if_contains("quantization_config")) {
+    json::object& said = quantization->as_object();
+    json::array& skipped =
+        said.at(said.contains("llm_int8_skip_modules") ? "llm_int8_skip_modules"
+                                                       : "modules_to_not_convert")
+            .as_array();
+    for (const std::string& prefix : layout_.carried)
+      skipped.emplace_back(prefix.substr(0, prefix.size() - 1));  // without the dot
+    whole["quantization_config"] = *quantization;
+  }
+  return whole;
+}
+
+std::vector<CarriedTensor> OriginFolder::carried() const {
+  std::vector<CarriedTensor> tensors;
+  if (!weights_) return tensors;
+  for (const SafetensorsFile& file : weights_->files()) {
+    for (const SafetensorsEntry& entry : file.entries())
+      if (begins_with_one_of(entry.name, layout_.carried)) tensors.push_back({&file, entry.name});
+  }
+  return tensors;
+}
+
+bool OriginFolder::holds_in_f32(const std::string& name) const {
+  if (!weights_ || !weights_->contains(name)) return false;
+  return is_mixer_vector_in_f32(weights_->file_of(name).entry(name));
+}
+
+void OriginFolder::copy_processors(const fs::path& to) const {
+  if (folder_.empty() || GgufFile::is_one(folder_)) return;
+  for (const char* name : kProcessors)
+    if (fs::exists(folder_ / name))
+      replace_file((to / name).string(),
+                   read_file((folder_ / name).string(), kMostOriginConfigBytes));
+}
+
+namespace {
+
+/// Where a part of a tensor in files goes: a new tensor, or its place in one that has begun.
+class ExportedParts {
+ public:
+  explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
+  void add(const NamedTensor& made, const FileTensor& of) {
+    const auto& [name, values] = made;
+    if (of.parts == 1) return tensors_.push_back(made);
+    const auto [begun, is_new] = begun_.emplace(name, tensors_.size());
+    if (is_new) {
+      const Stream host(MemoryPool::create("host"));
+      const Shape whole =
+          FileTensor{.name = name, .shape = values.shape(), .parts = of.parts}.whole_shape();
+      tensors_.push_back(
+          {name, Tensor::empty(whole, values.dtype(), MemoryKind::kWorkspace, host)});
+    }
+    const Tensor place = tensors_[begun->second].tensor.rows(of.part, of.part + 1);
+    std::memcpy(place.raw(), values.raw(), values.bytes());
+  }
+
+ private:
+  std::vector<NamedTensor>& tensors_;
+  std::map<std::string, std::size_t> begun_;
+};
+
+void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolder& origin,
+                   DType dtype, const Stream& stream) {
+  const Stream host(MemoryPool::create("host"));
+  const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
+  std::int64_t row = 0;
+  for (const FileTensor& in_file : parameter.in_files()) {
+    const std::string name = origin.layout().full_name(in_file);
+    Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
+    row += in_file.rows();
+    if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor, host);
+    parts.add({name, tensor}, in_file);
+  }
+}
+
+/// Throws DataError for a tensor of all experts in a form of bitsandbytes, which has none of such.
+void append_codes(ExportedParts& parts, const Parameter& parameter, const QuantizedWeight& weight,
+                  const OriginFolder& origin, const Stream& stream) {
+  const std::vector<FileTensor>& in_files = parameter.in_files();
+  const std::int64_t columns = parameter.shape()[1];
+  for (std::size_t i = 0; i < in_files.size(); ++i) {
+    const std::string name = origin.layout().full_name(in_files[i]);
+    const QuantizedRows part =
+        reordered(weight.parts().at(i), columns, in_files[i].order, RowsTo::kFile, name, stream);
+    if (in_files[i].parts > 1 && form_of(part) != kMicroScalingForm)
+      throw DataError(concat(name, " holds all experts of a layer, and bitsandbytes quantizes no ",
+                             "such tensor; export without --quantize"));
+    std::vector<NamedTensor> tensors;
+    append_quantized(tensors, name, columns, part, stream);
+    for (const NamedTensor& tensor : tensors) parts.add(tensor, in_files[i]);
+  }
+}
+
+}  // namespace
+
+Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
+  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
+  std::transform(values.data<float>(), values.data<float>() + values.elements(),
+                 rounded.data<BFloat16>(), to_bfloat16);
+  return rounded;
+}
+
+std::string quantization_of(Network& model) {
+  std::string form;
+  model.visit_parameters([&](Parameter& parameter) {
+    const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
+    if (weight != nullptr && form.empty()) form = form_of(weight->parts().front());
+  });
+  return form;
+}
+
+DType dtype_beside_codes(Network& model, const Stream& stream) {
+  bool all_short = true;
+  model.visit_parameters([&](Parameter& parameter) {
+    if (parameter.role() != Role::kVector || is_of_adapter(parameter)) return;
+    const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
+    const float* const begin = values.data<float>();
+    all_short = all_short && std::all_of(begin, begin + values.elements(),
+                                         [](float x) { return to_float(to_bfloat16(x)) == x; });
+  });
+  return all_short ? DType::kBF16 : DType::kF32;
+}
+
+std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,
+                                          const Stream& stream) {
+  std::vector<NamedTensor> tensors;
+  ExportedParts parts(tensors);
+  model.visit_parameters([&](Parameter& parameter) {
+    if (is_of_adapter(parameter)) return;
+    const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
+    if (weight != nullptr && !form_of(weight->parts().front()).empty()) {
+      append_codes(parts, parameter, *weight, origin, stream);
+    } else {
+      append_values(parts, parameter, origin, dtype, stream);
+    }
+  });
+  return tensors;
+}
+
+}  // namespace hybrid_trainer

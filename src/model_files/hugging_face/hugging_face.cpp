@@ -1,0 +1,409 @@
+#include "src/model_files/hugging_face/hugging_face.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/models/decoder.h"
+#include "src/core/messages.h"
+#include "src/files/foreign_files.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/files/safetensors.h"
+#include "src/files/text.h"
+#include "src/gguf/gguf_file.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/model_files/hugging_face/exported_tensors.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/hugging_face/generation_config.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostConfigBytes = 1 << 20;
+constexpr const char* kHead = "lm_head.weight";
+
+void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
+                 const Tokenizer* tokenizer, DType dtype, const std::string& token_ids,
+                 const std::string& folder, const Stream& stream, const fs::path& base_config,
+                 const ModelRegistry& registry) {
+  const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
+  const std::string form = quantization_of(network);
+  if (!form.empty()) dtype = dtype_beside_codes(network, stream);
+  const auto written = [&](const ModelConfig& of_model) {
+    return hugging_face_config(of_model, origin.layout(), end_of_text, dtype, form, token_ids);
+  };
+  boost::json::object config = written(model);
+  if (fs::exists(base_config) && !origin.is_part())
+    config = config_over_base(config, python_object_in(base_config), base_config.string(), written,
+                              registry);
+  replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
+  if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
+  origin.copy_processors(folder);
+  write_safetensors(folder + "/model.safetensors", exported_tensors(network, origin, dtype, stream),
+                    {{"format", "pt"}}, origin.carried());
+}
+
+/// Whether both tensors hold the same numbers.
+bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::string& b) {
+  const SafetensorsFile &of_a = weights.file_of(a), &of_b = weights.file_of(b);
+  const SafetensorsEntry &x = of_a.entry(a), &y = of_b.entry(b);
+  if (x.shape != y.shape || x.dtype != y.dtype || x.bytes != y.bytes) return false;
+  constexpr std::size_t kChunk = std::size_t{1} << 22;
+  const InputFile file_a(of_a.path()), file_b(of_b.path());
+  std::string part_a(kChunk, '\0'), part_b(kChunk, '\0');
+  for (std::size_t at = 0; at < x.bytes; at += kChunk) {
+    const std::size_t bytes = std::min(kChunk, x.bytes - at);
+    file_a.read_at(part_a.data(), bytes, x.offset + at);
+    file_b.read_at(part_b.data(), bytes, y.offset + at);
+    if (part_a != part_b) return false;
+  }
+  return true;
+}
+
+/// Of names that differ in numbers alone, none is meant for the other: a layer or an expert is missing.
+std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
+  const auto without_numbers = [](std::string text) {
+    std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+    return text;
+  };
+  const std::string nearest = nearest_name(name, known);
+  return without_numbers(nearest) == without_numbers(name) ? "" : nearest;
+}
+
+/// Throws DataError where a wanted tensor is missing, with the nearest of those that nothing wants.
+void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>& wanted) {
+  std::vector<std::string> left;
+  for (const SafetensorsFile& file : weights.files()) {
+    for (const SafetensorsEntry& entry : file.entries())
+      if (!wanted.contains(entry.name)) left.push_back(entry.name);
+  }
+  for (const std::string& name : wanted) {
+    if (weights.contains(name)) continue;
+    const std::string nearest = misspelt(name, left);
+    throw DataError(concat(
+        weights.path(), ": holds no tensor \"", name, "\", which config.json tells of; ",
+        nearest.empty() ? "copy the folder anew, or give the config.json that it was written with"
+                        : "did you mean " + nearest + "?"));
+  }
+}
+
+/// A weight that the folder does not have.
+class NewWeight final : public FolderWeight {
+ public:
+  explicit NewWeight(const Shape& shape) : shape_(shape) {}
+  Tensor values() const override {
+    const Stream host(MemoryPool::create("host"));
+    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host);
+  }
+  void read(const Tensor& values) const override {
+    std::fill_n(values.data<float>(), values.elements(), 0.0f);
+  }
+  bool is_quantized() const override { return false; }
+  std::vector<QuantizedRows> quantized(const Stream&) const override { return {}; }
+
+ private:
+  Shape shape_;
+};
+
+/// Checks that every tensor of the folder is wanted, ignored or one of the copies of the token table.
+void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
+                 const std::set<std::string>& copies, const HuggingFaceLayout& layout,
+                 const std::string& tied_head) {
+  const auto is_ignored = [&](const std::string& name) {
+    return (!layout.classifier.empty() && name.starts_with(layout.classifier)) ||
+           std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
+           std::ranges::any_of(layout.carried,
+                               [&](auto& begin) { return name.starts_with(begin); });
+  };
+  check_wanted(weights, wanted);
+  for (const SafetensorsFile& file : weights.files()) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
+      if (!copies.contains(entry.name) || tied_head.empty()) {
+        const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
+        throw DataError(concat(file.path(), ": the tensor ", entry.name,
+                               " belongs to no part of the model that config.json tells of; ",
+                               nearest.empty()
+                                   ? "give the config.json that the folder was written with"
+                                   : "did you mean " + nearest + "?"));
+      }
+      if (!equal(weights, entry.name, tied_head)) {
+        throw DataError(concat(file.path(), ": ", entry.name, " differs from ", tied_head,
+                               "; only ", entry.name == kHead ? "a head" : "a table",
+                               " that is tied to the token table can be read"));
+      }
+    }
+  }
+}
+
+/// Letters of the layers, which one and the same model may have in shorter and longer periods.
+std::string spread_letters(const std::string& period, std::int64_t layers) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers && !period.empty(); ++i) letters += kind_of_layer(period, i);
+  return letters;
+}
+
+/// Throws DataError, which names each size that differs between the folder's model and ours. Only of
+/// a family whose folders tell of windows is the window one of them; none tells of patterns. Rotary
+/// positions have no weights.
+void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
+                 const std::string& folder, TokenTables tables) {
+  const HuggingFaceLayout& layout = family.hugging_face;
+  const bool rotates = std::ranges::count(family.keys, "rope_scaling") > 0;
+  std::string problems;
+  const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [key, value] = wanted[i];
+    const bool is_of_training = key == "dropout" || key == "initializer_range" ||
+                                key == "experts.balance_loss" || key == "experts.z_loss" ||
+                                key == "experts.bias_rate" || key == "encoder.source_length" ||
+                                key.starts_with("attention_pattern.") || key == "vision.labels" ||
+                                (key == "window" && layout.window_keys == WindowKeys::kNone);
+    const bool is_of_positions = rotates && (key == "context" || key.starts_with("rope_scaling."));
+    const bool is_replaced = tables == TokenTables::kReplaced && key == "vocabulary";
+    const bool is_copied = key == "tied_head" && !ours.tied_head;
+    const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
+    if (is_of_training || is_of_positions || is_replaced || is_copied ||
+        in_folder[i].second == value)
+      continue;
+    if (are_letters &&
+        spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))
+      continue;
+    problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
+                       ", the configuration's ", value);
+  }
+  if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
+}
+
+/// Where e^A_log is no float, a head forgets all at each token: hardly what was trained.
+void warn_of_endless_decay(const std::string& folder, const std::string& name,
+                           const FolderWeight& weight) {
+  constexpr double kMostLogRate = 88.7;  // e^88.73 is the first that f32 does not hold
+  if (!name.ends_with("A_log")) return;
+  const Tensor rates = weight.values();
+  const float* const begin = rates.data<float>();
+  const auto count = std::count_if(begin, begin + rates.elements(),
+                                   [](double rate) { return rate > kMostLogRate; });
+  if (count > 0)
+    warn(folder, concat(name, " is above ", kMostLogRate, " in ", count, " of ", rates.elements(),
+                        " heads: the decay overflows, so these heads keep nothing of the text"));
+}
+
+/// Calls visit(parameter, weight) for each weight of the model.
+template <class Visit>
+void read_weights(const fs::path& path, Network& network, const ModelConfig& model,
+                  const ModelRegistry& registry, TokenTables tables, const Visit& visit) {
+  const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
+  const ModelFamily& family = find_family(model.family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  const bool is_gguf = GgufFile::is_one(path);
+  check_sizes(theirs, resolved_model_config(model, registry), family, path.string(),
+              is_gguf ? TokenTables::kRead : tables);
+  if (is_gguf)
+    return visit_gguf_weights(path, network, resolved_model_config(model, registry), visit);
+  OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
+  std::map<Parameter*, std::vector<FileTensor>> in_files;
+  network.visit_parameters([&](Parameter& parameter) {
+    const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
+    for (FileTensor& in_file : entry->second) {
+      if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
+        in_file.name = layout.tied_head, in_file.prefixed = true;
+      for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
+        if (in_file.prefixed && folder.weights.contains(prefix + in_file.name))
+          folder.prefix = prefix;
+    }
+  });
+  const auto contains = [&](const std::string& name) {
+    return folder.weights.contains(folder.prefix + name);
+  };
+  const bool has_new_head = !layout.classifier.empty() &&
+                            has_other_labels(theirs, resolved_model_config(model, registry));
+  const auto is_new = [&](const Parameter& parameter) {
+    return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
+  };
+  std::set<std::string> wanted;
+  for (auto& [parameter, parts] : in_files) {
+    if (is_new(*parameter)) continue;
+    for (FileTensor& in_file : parts)
+      if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
+        in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
+    for (const FileTensor& in_file : parts)
+      if (!folder.lacks(in_file))
+        for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
+  }
+  std::set<std::string> copies{kHead};
+  for (const std::string& name : layout.copies_of_table) copies.insert(folder.prefix + name);
+  check_names(folder.weights, wanted, copies, layout,
+              layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
+  network.visit_parameters([&](Parameter& parameter) {
+    const std::string& name = parameter.in_files().front().name;
+    const bool is_replaced =
+        tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
+    if (is_new(parameter) || is_replaced) return visit(parameter, NewWeight(parameter.shape()));
+    const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
+    warn_of_endless_decay(path.string(), parameter.name(), weight);
+    visit(parameter, weight);
+  });
+}
+
+}  // namespace
+
+void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& registry) {
+  const ModelFamily& family = find_family(model.family, registry);
+  if (family.hugging_face.model_type.empty())
+    throw DataError(
+        concat("transformers has no ", family.title, " models, so there is no folder to ",
+               "export to; `hybrid eval` and `train --resume` take the run's own folder"));
+  if (model.experts.bias_rate > 0)
+    throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate, ", and the ",
+                           "folders of ", model.family, " have no place for the biases that ",
+                           "choose experts; train with model.experts.balance_loss to export"));
+  hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
+}
+
+void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
+                         const fs::path& folder, const Stream& stream,
+                         const ModelRegistry& registry, DType dtype, const std::string& token_ids,
+                         const fs::path& origin, const fs::path& base_config) {
+  const ModelConfig model = resolved_model_config(given, registry);
+  check_tokenizer_fits(tokenizer, model);
+  check_hugging_face_export(model, registry);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  const OriginFolder taken_over(origin, layout);
+  if (layout.window_keys == WindowKeys::kNone && model.window > 0)
+    warn(folder.string(), concat("config.json has no key for model.window=", model.window,
+                                 ": whoever reads it lets attention see all tokens before"));
+  if (model.attention_pattern.is_on())
+    warn(folder.string(),
+         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
+         "all tokens before");
+  if (layout.share_in_parameters && model.rotary_share != *layout.rotary_share)
+    warn(folder.string(),
+         concat("config.json says model.rotary_share=", model.rotary_share,
+                " where transformers 4 does not look: that version takes ", *layout.rotary_share));
+  OutputFolder output(folder, OutputFolder::Existing::kRefuse);
+  write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
+              stream, base_config, registry);
+  output.commit();
+}
+
+namespace {
+
+/// Whether the files hold a head of its own although config.json ties it to the token table: as what
+/// was merged of adapters that trained either of them. transformers 5 opens it so, too.
+bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
+  if (layout.tied_head.empty() || GgufFile::is_one(folder) || !HuggingFaceWeights::are_in(folder))
+    return false;
+  try {
+    const HuggingFaceWeights weights(folder);
+    std::string table = layout.tied_head;
+    for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
+      if (weights.contains(prefix + layout.tied_head)) table = prefix + layout.tied_head;
+    return weights.contains(kHead) && weights.contains(table) && !equal(weights, kHead, table);
+  } catch (const MissingInput&) {  // shards that are missing are told when weights are read
+    return false;
+  }
+}
+
+void require_model(const fs::path& folder) {
+  const std::string path = folder.string();
+  if (GgufFile::is_one(folder)) return;
+  if (fs::is_regular_file(folder)) refuse_container(folder);
+  if (!fs::is_directory(folder))
+    throw MissingInput(concat(path, ": is no folder here; want a model's of Hugging Face, with ",
+                              "config.json, weights and tokenizer, or a GGUF file",
+                              how_to_download(folder)));
+  if (!holds_adapter(folder)) return;
+  if (HuggingFaceWeights::are_in(folder))
+    throw DataError(
+        concat(path, ": holds a model and an adapter (adapter_config.json), and it is ",
+               "not clear which is meant; for the model alone move the adapter's files ",
+               "out of the folder, for the adapter move them into a folder of their own, ",
+               "whose base_model_name_or_path names this one"));
+  throw DataError(concat(path, ": is an adapter of PEFT, not a model; give its base model (\"",
+                         read_adapter_config(folder).base, "\"), with --adapter ", shell_path(path),
+                         " to train the adapter on, or merge both into a model: hybrid export ",
+                         shell_path(path), " --merge --output MERGED"));
+}
+
+/// How a folder's generation_config.json samples is no matter of its model.
+void warn_of_generation_keys(const fs::path& file) {
+  if (!fs::exists(file)) return;
+  const boost::json::object config =
+      parse_python_object(read_text(file, kMostConfigBytes), file.string());
+  const UnreadKeys unread = sort_unread_keys(config, ForeignFile::kGenerationConfig, {});
+  warn_of_unknown_keys(file.string(), unread.unknown);
+}
+
+ModelConfig parsed_config(const fs::path& folder, const ModelRegistry& registry) {
+  if (GgufFile::is_one(folder))
+    return parse_hugging_face_config(boost::json::serialize(gguf_config(GgufFile(folder))),
+                                     folder.string(), registry);
+  const std::string path = (folder / "config.json").string();
+  return parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
+}
+
+}  // namespace
+
+DType dtype_of_hugging_face_weights(const fs::path& folder) {
+  if (GgufFile::is_one(folder)) return is_all_bf16(folder) ? DType::kBF16 : DType::kF32;
+  const HuggingFaceWeights weights(folder);
+  const auto is_short = [](const SafetensorsEntry& entry) {
+    return entry.dtype == "BF16" || is_mixer_vector_in_f32(entry);
+  };
+  const bool all =
+      std::all_of(weights.files().begin(), weights.files().end(), [&](const SafetensorsFile& file) {
+        return std::all_of(file.entries().begin(), file.entries().end(), is_short);
+      });
+  return all ? DType::kBF16 : DType::kF32;
+}
+
+ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
+                                           const ModelRegistry& registry) {
+  require_model(folder);
+  ModelConfig model = parsed_config(folder, registry);
+  warn_of_generation_keys(folder / "generation_config.json");
+  model.dropout = dropout;
+  if (model.tied_head && has_own_head(folder, find_family(model.family, registry).hugging_face))
+    model.tied_head = false;
+  return model;
+}
+
+void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
+                               const WeightTaker& take, const ModelRegistry& registry,
+                               TokenTables tables) {
+  read_weights(folder, network, model, registry, tables, take);
+}
+
+void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
+                               const Stream& stream, const ModelRegistry& registry) {
+  read_weights(folder, network, model, registry, TokenTables::kRead,
+               [&](Parameter& parameter, const FolderWeight& weight) {
+                 const Tensor master = parameter.home_master();
+                 if (master.device().type == DeviceType::kCpu) return weight.read(master);
+                 wait_for_copy(master, weight.values(), stream);
+               });
+}
+
+std::string how_to_download(const fs::path& name) {
+  const std::string text = name.string();
+  const std::size_t slash = text.find('/');
+  const bool is_hub_name = slash != std::string::npos && slash > 0 && text[0] != '.' &&
+                           text[0] != '~' && slash + 1 < text.size() &&
+                           text.find('/', slash + 1) == std::string::npos;
+  if (!is_hub_name || fs::exists(name.parent_path())) return "";
+  return concat("; nothing is downloaded here, so get it first: hf download ", shell_path(text),
+                " --local-dir ", shell_path(text.substr(slash + 1)));
+}
+
+}  // namespace hybrid_trainer

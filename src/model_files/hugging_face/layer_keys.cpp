@@ -1,0 +1,308 @@
+#include "src/model_files/hugging_face/layer_keys.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/decoder.h"
+#include "src/files/json.h"
+#include "src/model_files/hugging_face/config_reader.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace {
+
+constexpr const char* kStepLimits = "time_step_limit";
+constexpr const char* kIndices = "attn_layer_indices";
+constexpr const char* kInterval = "full_attention_interval";
+
+/// layer_types in the words of either version of transformers.
+std::string letters_of_types(ConfigReader& reader, const json::value& types, std::int64_t layers,
+                             char mixer) {
+  LayerWords words{{"linear_attention", mixer}, {"full_attention", 'a'}};
+  if (mixer == 'm') words.insert(words.end(), {{"mamba", 'm'}, {"attention", 'a'}});
+  return letters_of_layers(reader, types, layers, words);
+}
+
+std::string letters_of_indices(ConfigReader& reader, std::int64_t layers, char mixer) {
+  std::string letters(static_cast<std::size_t>(layers), mixer);
+  const json::value* indices = reader.find(kIndices);
+  if (indices == nullptr) return letters;
+  const json::array none, &list = indices->is_array() ? indices->get_array() : none;
+  bool fits = indices->is_array();
+  for (const json::value& index : list) {
+    const bool is_layer = index.is_int64() && index.get_int64() >= 0 && index.get_int64() < layers;
+    if (is_layer) letters[static_cast<std::size_t>(index.get_int64())] = 'a';
+    fits = fits && is_layer;
+  }
+  if (!fits) reader.refuse(kIndices, *indices, concat("a list of layers from 0 to ", layers - 1));
+  return letters;
+}
+
+std::string letters_of_interval(ConfigReader& reader, std::int64_t layers, char mixer) {
+  std::int64_t interval = 4;
+  reader.read(interval, kInterval, 4);
+  std::string letters(static_cast<std::size_t>(layers), mixer);
+  for (std::int64_t i = interval - 1; i < layers; i += interval)
+    letters[static_cast<std::size_t>(i)] = 'a';
+  return letters;
+}
+
+void read_mixers(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  const std::int64_t layers = model.layers;
+  std::string letters;
+  if (layout.mixer_keys == MixerKeys::kAttentionLayers) {
+    letters = letters_of_indices(reader, layers, layout.mixer);
+  } else {
+    letters = std::string(static_cast<std::size_t>(layers), layout.mixer);
+    if (layout.mixer_keys == MixerKeys::kAttentionInterval)
+      letters = letters_of_interval(reader, layers, layout.mixer);
+    const json::value* types = reader.find("layer_types|layers_block_type");
+    if (types != nullptr) letters = letters_of_types(reader, *types, layers, layout.mixer);
+  }
+  const std::string period = period_of(letters);
+  model.mixers = 2 * period.size() > letters.size() ? letters : period;
+}
+
+/// Heads times their channels are what expand makes of the width.
+void read_head_size(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  std::int64_t expand = 2;
+  reader.read(expand, layout.expand_key, 2);
+  StateSpaceConfig& sizes = model.state_space;
+  const std::int64_t channels = expand * model.width,
+                     heads = std::max<std::int64_t>(sizes.heads, 1);
+  const json::value* value = reader.find(layout.head_size_key);
+  const bool is_missing = value == nullptr;
+  if ((is_missing && !layout.missing_head_size) || (value != nullptr && *value == "auto")) {
+    sizes.head_size = channels / heads;
+  } else {
+    reader.read(sizes.head_size, layout.head_size_key, layout.missing_head_size);
+  }
+  if (model.mixers.find('m') == std::string::npos && !model.mixers.empty()) return;
+  if (channels == heads * sizes.head_size) return;
+  reader.problem(concat(layout.expand_key, ": got ", expand, ", which makes ", channels,
+                        " channels of a width of ", model.width, ", and ", heads, " heads of ",
+                        sizes.head_size, " are ", heads * sizes.head_size, "; want as many"));
+}
+
+void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
+  const json::value* value = reader.find(kStepLimits);
+  if (value == nullptr) return;
+  const json::array* list = value->if_array();
+  const auto number = [&](std::size_t i) {
+    return list != nullptr && list->size() == 2 ? number_of((*list)[i]) : std::nullopt;
+  };
+  const std::optional<double> least = number(0), most = number(1);
+  if (!least || !most || !(*least >= 0) || !(*most > *least) || std::isinf(*least))
+    return reader.refuse(kStepLimits, *value,
+                         "two numbers from 0 on, the larger one last; it may be Infinity");
+  sizes.least_step = *least;
+  sizes.most_step = std::isinf(*most) ? 0 : *most;
+}
+
+json::array types_of(const ModelConfig& model, const HuggingFaceLayout& layout) {
+  const bool is_old = layout.mixer_keys == MixerKeys::kLayerTypes;  // words that both versions know
+  json::array types;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const bool attends = kind_of_layer(model.mixers, i) == 'a';
+    types.emplace_back(attends ? (is_old ? "attention" : "full_attention")
+                               : (is_old ? "mamba" : "linear_attention"));
+  }
+  return types;
+}
+
+}  // namespace
+
+void read_mixer_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  if (layout.mixer_keys != MixerKeys::kNone) read_mixers(reader, model, layout);
+  if (!layout.expand_key.empty()) {
+    read_head_size(reader, model, layout);
+    read_step_limits(reader, model.state_space);
+  }
+  for (const std::string& key : layout.inert) reader.know(key);
+}
+
+void write_mixer_keys(json::object& config, const ModelConfig& model,
+                      const HuggingFaceLayout& layout) {
+  if (layout.mixer_keys == MixerKeys::kAttentionLayers) {
+    json::array indices;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      if (kind_of_layer(model.mixers, i) == 'a') indices.emplace_back(i);
+    config[kIndices] = indices;
+  } else if (layout.mixer_keys != MixerKeys::kNone) {
+    config["layer_types"] = types_of(model, layout);
+  }
+  if (layout.expand_key.empty()) return;
+  const StateSpaceConfig& sizes = model.state_space;
+  const std::int64_t channels = sizes.heads * sizes.head_size;
+  const bool is_told = channels % model.width == 0;
+  if (!is_told && model.mixers.find('m') != std::string::npos)
+    throw DataError(concat("a folder of a ", layout.model_type, " model cannot tell of ",
+                           sizes.heads, " heads of ", sizes.head_size, ": their ", channels,
+                           " channels must be a whole multiple of the width, ", model.width,
+                           " (model.state_space.heads, head_size)"));
+  config[layout.head_size_key] = sizes.head_size;
+  if (is_told) config[layout.expand_key] = channels / model.width;
+  if (sizes.least_step == 0 && sizes.most_step == 0) return;  // as where the key is missing
+  const double most =
+      sizes.most_step > 0 ? sizes.most_step : std::numeric_limits<double>::infinity();
+  config[kStepLimits] = json::array{sizes.least_step, named_float(most)};
+}
+
+namespace {
+
+constexpr const char* kChosen = "num_experts_per_tok";
+constexpr const char* kBalance = "router_aux_loss_coef";
+constexpr const char* kWantsBalance = "output_router_logits";
+constexpr const char* kPlainLayers = "mlp_only_layers";
+constexpr const char* kSparseStep = "decoder_sparse_step";
+constexpr double kSharpness = 1.702;  // of kernels::ClampedGate
+constexpr const char* kNoise = "router_jitter_noise";
+
+std::string first_of(std::string_view keys) { return std::string(keys.substr(0, keys.find('|'))); }
+
+bool is_zero(const json::value& value) {
+  return value.is_number() && value.to_number<double>() == 0;
+}
+
+/// Which layers have experts, one letter each.
+std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
+  std::int64_t step = 1;
+  reader.read(step, kSparseStep, 1);
+  std::string letters(static_cast<std::size_t>(layers), 'f');
+  for (std::int64_t i = step - 1; i < layers; i += step) letters[static_cast<std::size_t>(i)] = 'e';
+  const json::value* plain = reader.find(kPlainLayers);
+  if (plain == nullptr) return letters;
+  const json::array none, &list = plain->is_array() ? plain->get_array() : none;
+  bool fits = plain->is_array();
+  for (const json::value& layer : list) {
+    const bool is_layer = layer.is_int64() && layer.get_int64() >= 0 && layer.get_int64() < layers;
+    if (is_layer) letters[static_cast<std::size_t>(layer.get_int64())] = 'f';
+    fits = fits && is_layer;
+  }
+  if (!fits) reader.refuse(kPlainLayers, *plain, concat("a list of layers from 0 to ", layers - 1));
+  return letters;
+}
+
+/// Of a family whose mixtures are not read.
+void refuse_experts(ConfigReader& reader, std::int64_t layers, const ExpertKeys& keys) {
+  const json::value* value = reader.find(std::string(keys.count));
+  const bool is_missing = value == nullptr;
+  const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
+  if ((is_missing ? keys.missing_count == 0 : is_zero(*value)) || are_plain) return;
+  reader.problem(concat(keys.count, ": ", is_missing ? "is missing, which means " : "got ",
+                        is_missing ? concat(keys.missing_count) : json_line(*value).substr(0, 60),
+                        ", want 0: mixtures of experts of this family are not read"));
+}
+
+/// One number under several names.
+void check_names_agree(ConfigReader& reader, const std::string& keys) {
+  const std::size_t bar = keys.find('|');
+  if (bar == std::string::npos) return;
+  const json::value *one = reader.find(keys.substr(0, bar)),
+                    *other = reader.find(keys.substr(bar + 1));
+  if (one != nullptr && other != nullptr && *one != *other)
+    reader.refuse(keys.substr(bar + 1), *other,
+                  concat("as ", keys.substr(0, bar), " says, ", json_line(*one).substr(0, 60)));
+}
+
+void read_rule(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {
+  bool sums_to_one = true;
+  if (!keys.sums_to_one.empty())
+    reader.read(sums_to_one, std::string(keys.sums_to_one), keys.missing_sums_to_one ? 1 : 0);
+  experts.rule = sums_to_one ? kSoftmaxOfChosenRule : kSoftmaxRule;
+}
+
+void read_layers(ConfigReader& reader, ModelConfig& model) {
+  const std::int64_t layers = model.layers;
+  const std::string letters = letters_of_experts(reader, layers), period = period_of(letters);
+  model.experts.layers = 2 * period.size() > letters.size() ? letters : period;
+  if (model.experts.layers == "e") model.experts.layers.clear();
+}
+
+/// transformers adds the loss only where it returns the router's logits.
+void read_balance(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {
+  double factor = 0;
+  bool is_wanted = false;
+  reader.read(factor, kBalance, keys.missing_balance);
+  reader.read(is_wanted, kWantsBalance, 0);
+  if (factor < 0) reader.problem(concat(kBalance, ": got ", factor, ", want 0 or more"));
+  experts.balance_loss = is_wanted ? factor : 0;
+}
+
+void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& keys) {
+  ExpertConfig& experts = model.experts;
+  reader.read(experts.count, std::string(keys.count), keys.missing_count);
+  check_names_agree(reader, std::string(keys.count));
+  reader.read(experts.chosen, kChosen, keys.missing_chosen);
+  if (experts.chosen > experts.count)
+    reader.problem(concat(kChosen, ": got ", experts.chosen, ", want at most ",
+                          first_of(keys.count), ", ", experts.count));
+  reader.read(experts.inner_width, std::string(keys.inner_width), keys.missing_inner_width);
+  if (!keys.shared_width.empty()) {
+    const std::string shared(keys.shared_width);
+    const json::value* width = reader.find(shared);
+    if (width == nullptr || !is_zero(*width))  // which means none
+      reader.read(experts.shared_width, shared, 5632);
+  }
+  read_rule(reader, experts, keys);
+  if (!keys.gate_limit.empty()) {
+    reader.read(experts.gate_limit, std::string(keys.gate_limit), 7);
+    reader.expect({"swiglu_alpha", {kSharpness}});
+    check_names_agree(reader, concat(kChosen, "|experts_per_token"));
+    for (const char* key : {"experts_per_token", "initial_context_length"}) reader.know(key);
+  }
+  if (keys.has_dense_layers) read_layers(reader, model);
+  read_balance(reader, experts, keys);
+  const json::value* noise = reader.find(kNoise);
+  if (noise != nullptr && !is_zero(*noise))
+    reader.refuse(kNoise, *noise, "0: noise on what routers read is not supported");
+}
+
+}  // namespace
+
+void read_expert_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  const ExpertKeys& keys = layout.experts;
+  if (keys.count.empty()) return;
+  if (keys.are_refused) return refuse_experts(reader, model.layers, keys);
+  const json::value* count = reader.find(std::string(keys.count));
+  if (keys.may_be_none && count != nullptr && is_zero(*count)) {
+    for (const std::string& key : {std::string(keys.inner_width), std::string(kChosen),
+                                   std::string(kBalance), std::string(kWantsBalance)})
+      reader.know(key);
+    return;
+  }
+  read_experts(reader, model, keys);
+}
+
+void write_expert_keys(json::object& config, const ModelConfig& model,
+                       const HuggingFaceLayout& layout) {
+  const ExpertKeys& keys = layout.experts;
+  if (keys.count.empty()) return;
+  const ExpertConfig& experts = model.experts;
+  config[first_of(keys.count)] = experts.count;
+  if (keys.are_refused || experts.count == 0) return;
+  const bool sums_to_one = experts.rule == kSoftmaxOfChosenRule;
+  if (experts.rule == kSigmoidRule || (keys.sums_to_one.empty() && !sums_to_one))
+    throw DataError(concat("a folder of a ", layout.model_type,
+                           " model cannot tell of model.experts.rule=", experts.rule,
+                           ": whoever reads it would weigh experts otherwise"));
+  config[kChosen] = experts.chosen;
+  config[keys.inner_width] = experts.inner_width;
+  if (!keys.shared_width.empty()) config[keys.shared_width] = experts.shared_width;
+  if (!keys.sums_to_one.empty()) config[keys.sums_to_one] = sums_to_one;
+  if (!keys.gate_limit.empty()) config[keys.gate_limit] = experts.gate_limit;
+  if (keys.has_dense_layers) {
+    json::array plain;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      if (!has_experts(experts, i)) plain.emplace_back(i);
+    config[kPlainLayers] = plain;
+    config[kSparseStep] = 1;
+  }
+  config[kBalance] = experts.balance_loss > 0 ? experts.balance_loss : keys.missing_balance;
+  config[kWantsBalance] = experts.balance_loss > 0;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,263 @@
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/decoder.h"
+#include "src/core/narrow.h"
+#include "src/model_files/hugging_face/config_reader.h"
+#include "src/model_files/hugging_face/layer_keys.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace {
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+/// partial_rotary_factor, and how positions of images are told, which for texts alone is no matter.
+void read_share(ConfigReader& reader, double* share, double missing) {
+  if (share == nullptr) return reader.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
+  reader.read(*share, "partial_rotary_factor", missing);
+  for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
+}
+
+/// rope_scaling, or rope_parameters: how one table of angles is made, and the share of a head's
+/// channels that turn by it, unless all do.
+void read_rope(ConfigReader& reader, const json::object& object, const std::string& name,
+               double& theta, RotaryScaling& scaling, std::int64_t context,
+               double* share = nullptr) {
+  ConfigReader inner(object, name + ".");
+  inner.read(theta, "rope_theta", theta);
+  read_share(inner, share, share == nullptr ? 1 : *share);
+  const json::value* type = inner.find("rope_type|type");
+  const json::value wanted = type == nullptr ? json::value(scaling.type) : *type;
+  scaling.type = wanted.is_string() ? std::string(wanted.get_string()) : "";
+  const auto is = [&](const char* kind) { return scaling.type == kind; };
+  const std::optional<double> none;
+  if (is("yarn") && inner.find("factor") == nullptr) {
+    inner.read(scaling.original_context, "original_max_position_embeddings", none);
+    scaling.factor = static_cast<double>(context) / static_cast<double>(scaling.original_context);
+  } else if (is("linear") || is("dynamic") || is("llama3") || is("yarn")) {
+    inner.read(scaling.factor, "factor", none);
+  } else if (!is("default")) {
+    inner.refuse("rope_type", wanted, "default, linear, dynamic, llama3 or yarn");
+  }
+  if (is("llama3") || is("yarn")) {
+    inner.read(scaling.original_context, "original_max_position_embeddings",
+               static_cast<double>(context));
+  } else {
+    inner.know("original_max_position_embeddings");
+  }
+  if (is("llama3")) {
+    inner.read(scaling.low_frequency, "low_freq_factor", none);
+    inner.read(scaling.high_frequency, "high_freq_factor", none);
+  }
+  if (is("yarn")) {
+    inner.read(scaling.beta_fast, "beta_fast", 32);
+    inner.read(scaling.beta_slow, "beta_slow", 1);
+    inner.read(scaling.attention_factor, "attention_factor", 0);
+    inner.read(scaling.mscale, "mscale", 0);
+    inner.read(scaling.mscale_all_dim, "mscale_all_dim", 0);
+    inner.read(scaling.truncate, "truncate", 1);
+  }
+  inner.sort_unread();
+  reader.add(inner);
+}
+
+void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  reader.read(model.rope_theta, "rope_theta", layout.rope_theta);
+  RotaryScaling none;
+  double* const of_windows =
+      layout.window_rope_theta == nullptr ? nullptr : &(model.*layout.window_rope_theta);
+  if (of_windows != nullptr) reader.read(*of_windows, "rope_local_base_freq", 1e4);
+  const json::object* parameters = reader.find_object("rope_parameters");
+  const auto part = [&](const char* name) {
+    const json::value* value = parameters == nullptr ? nullptr : parameters->if_contains(name);
+    return value == nullptr ? nullptr : value->if_object();
+  };
+  const json::object *full = part(kFull), *sliding = part(kSliding);
+  if (of_windows != nullptr && (full != nullptr || sliding != nullptr)) {
+    if (sliding != nullptr)
+      read_rope(reader, *sliding, concat("rope_parameters.", kSliding), *of_windows, none,
+                model.context);
+    if (none.type != "default")
+      reader.problem("rope_parameters.sliding_attention.rope_type: want \"default\"");
+    parameters = full;
+  }
+  const json::object* scaling = reader.find_object("rope_scaling");
+  if (scaling != nullptr && scaling->empty()) scaling = nullptr;
+  double* const share = layout.rotary_share ? &model.rotary_share : nullptr;
+  if (share != nullptr && !layout.share_in_parameters)
+    read_share(reader, share, *layout.rotary_share);
+  if (layout.share_in_parameters) {
+    model.rotary_share = *layout.rotary_share;
+    reader.know("partial_rotary_factor");
+  }
+  // transformers takes rope_scaling in place of rope_parameters, and of full_attention on top.
+  if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
+    read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
+              model.context, share);
+  if (scaling != nullptr)
+    read_rope(reader, *scaling, "rope_scaling", model.rope_theta, model.rope_scaling, model.context,
+              share);
+  if (model.rope_scaling.type != "dynamic") return;
+  model.rope_scaling.original_context = model.context;  // and what the factor makes of it
+  const double context =
+      std::round(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
+  if (!holds_number<std::int64_t>(context))
+    return reader.problem(concat("rope_scaling: makes a context of ", context, " tokens"));
+  model.context = narrow<std::int64_t>(context);
+}
+
+bool is_of_all_layers(WindowKeys keys) {
+  return keys == WindowKeys::kAll || keys == WindowKeys::kAllIfUsed;
+}
+
+bool is_switched(WindowKeys keys) {
+  return keys == WindowKeys::kAllIfUsed || keys == WindowKeys::kFromLayer ||
+         keys == WindowKeys::kUntilLayer;
+}
+
+void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  if (layout.window_keys == WindowKeys::kNone) return;
+  const json::value* window = reader.find("sliding_window");
+  if (window == nullptr || *window != json::value(0))  // which means none, as null does
+    reader.read_nullable(model.window, "sliding_window", 4096);
+  if (is_switched(layout.window_keys)) {
+    bool used = false;
+    reader.read(used, "use_sliding_window", 0);
+    if (!used) model.window = 0;
+  }
+  if (layout.window_keys == WindowKeys::kAllIfUsed) reader.know("max_window_layers");
+  if (is_of_all_layers(layout.window_keys)) return;
+  std::string letters(static_cast<std::size_t>(model.layers), 'w');
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    letters[i] = kind_of_layer(layout.windows, static_cast<std::int64_t>(i));
+  if (layout.window_keys == WindowKeys::kFromLayer ||
+      layout.window_keys == WindowKeys::kUntilLayer) {
+    const bool until = layout.window_keys == WindowKeys::kUntilLayer;
+    std::int64_t border = 28;
+    const json::value* value = reader.find("max_window_layers");  // may be 0
+    if (value != nullptr && value->is_int64()) border = value->get_int64();
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const auto layer = static_cast<std::int64_t>(i);
+      const bool has_window = until ? layer < border && layer % 2 == 0 : layer >= border;
+      letters[i] = has_window ? 'w' : 'a';
+    }
+  } else if (layout.window_rope_theta != nullptr) {
+    std::int64_t period = 6;
+    reader.read(period, "sliding_window_pattern|_sliding_window_pattern", 6);
+    for (std::size_t i = 0; i < letters.size(); ++i)
+      letters[i] = (static_cast<std::int64_t>(i) + 1) % period == 0 ? 'a' : 'w';
+  }
+  const json::value* types = reader.find("layer_types");
+  if (types != nullptr)
+    letters = letters_of_layers(reader, *types, model.layers, {{kFull, 'a'}, {kSliding, 'w'}});
+  const bool differ = layout.window_rope_theta != nullptr;  // even where all keys are seen
+  if (letters.find('w') == std::string::npos && !differ) model.window = 0;
+  if (model.window > 0 || differ) model.window_layers = period_of(letters);
+}
+
+void read_position_type(ConfigReader& reader, ModelConfig& model) {
+  constexpr const char* kKey = "position_embedding_type";
+  const json::value* type = reader.find(kKey);
+  const bool rotates = type != nullptr && *type == "rope";
+  model.rotary_share = rotates ? 1 : 0;
+  if (type != nullptr && !rotates && *type != "nope")
+    reader.refuse(kKey, *type, "\"rope\", \"nope\" or null");
+}
+
+json::object json_of_scaling(const RotaryScaling& scaling) {
+  json::object object{{"rope_type", scaling.type}};
+  if (scaling.type == "default") return object;
+  object["factor"] = scaling.factor;
+  if (scaling.type == "llama3" || scaling.type == "yarn")
+    object["original_max_position_embeddings"] = scaling.original_context;
+  if (scaling.type == "llama3") {
+    object["low_freq_factor"] = scaling.low_frequency;
+    object["high_freq_factor"] = scaling.high_frequency;
+  }
+  if (scaling.type == "yarn") {
+    object["beta_fast"] = scaling.beta_fast;
+    object["beta_slow"] = scaling.beta_slow;
+    object["truncate"] = scaling.truncate;
+    const auto add = [&](const char* key, double value) {
+      if (value > 0) object[key] = value;
+    };
+    add("attention_factor", scaling.attention_factor);
+    add("mscale", scaling.mscale);
+    add("mscale_all_dim", scaling.mscale_all_dim);
+  }
+  return object;
+}
+
+/// In the words of transformers 4, unless only those of 5 have room for a share.
+void write_scaling(json::object& config, const ModelConfig& model,
+                   const HuggingFaceLayout& layout) {
+  json::object scaling = json_of_scaling(model.rope_scaling);
+  if (layout.share_in_parameters && model.rotary_share != *layout.rotary_share) {
+    scaling["rope_theta"] = model.rope_theta;
+    scaling["partial_rotary_factor"] = model.rotary_share;
+    config["rope_parameters"] = scaling;
+  } else if (model.rope_scaling.type == "default" && !layout.wants_scaling) {
+    config["rope_scaling"] = nullptr;
+  } else {
+    config["rope_scaling"] = scaling;
+  }
+}
+
+}  // namespace
+
+void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  if (layout.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
+      reader.find_object("rope_parameters") == nullptr)
+    reader.problem(
+        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
+        "written out, {\"rope_type\": \"default\"} for none");
+  read_ropes(reader, model, layout);
+  if (layout.rotates_by_type) read_position_type(reader, model);
+  read_windows(reader, model, layout);
+}
+
+static void check_all_have_windows(const ModelConfig& model, const HuggingFaceLayout& layout) {
+  for (std::int64_t i = 0; i < model.layers && model.window > 0; ++i)
+    if (!model.window_layers.empty() && kind_of_layer(model.window_layers, i) != 'w')
+      throw DataError(concat("a folder of a ", layout.model_type, " model gives the window to all ",
+                             "layers, and model.window_layers=", model.window_layers,
+                             " to some; leave it out to export"));
+}
+
+void write_rotary_keys(json::object& config, const ModelConfig& model,
+                       const HuggingFaceLayout& layout) {
+  config["rope_theta"] = model.rope_theta;
+  write_scaling(config, model, layout);
+  if (model.rope_scaling.type == "dynamic")
+    config["max_position_embeddings"] = model.rope_scaling.original_context;
+  if (layout.window_rope_theta != nullptr)
+    config["rope_local_base_freq"] = model.*layout.window_rope_theta;
+  if (layout.rotary_share && !layout.share_in_parameters)
+    config["partial_rotary_factor"] = model.rotary_share;
+  if (layout.rotates_by_type)
+    config["position_embedding_type"] = model.rotary_share > 0 ? "rope" : "nope";
+  if (layout.window_keys == WindowKeys::kNone) return;
+  // Where each layer says its kind, transformers wants a number even if none has a window.
+  const bool wants_number = layout.window_keys == WindowKeys::kLayerTypes;
+  config["sliding_window"] = model.window > 0 ? json::value(model.window)
+                             : wants_number   ? json::value(model.context)
+                                              : json::value();
+  if (is_switched(layout.window_keys)) config["use_sliding_window"] = model.window > 0;
+  if (is_of_all_layers(layout.window_keys)) return check_all_have_windows(model, layout);
+  json::array types;
+  std::int64_t first = 0;  // layer with a window
+  const bool windows = model.window > 0 || layout.window_rope_theta != nullptr;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const bool window = windows && kind_of_layer(model.window_layers, i) == 'w';
+    types.emplace_back(window ? kSliding : kFull);
+    if (!window && first == i) ++first;
+  }
+  config["layer_types"] = types;
+  if (layout.window_keys == WindowKeys::kFromLayer) config["max_window_layers"] = first;
+  if (layout.window_keys == WindowKeys::kUntilLayer) config["max_window_layers"] = model.layers;
+}
+
+}  // namespace hybrid_trainer

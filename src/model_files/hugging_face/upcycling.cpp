@@ -1,0 +1,427 @@
+#include "src/model_files/hugging_face/upcycling.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/data/tokenizer.h"
+#include "src/core/messages.h"
+#include "src/core/threads.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/model_files/hugging_face/exported_tensors.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// A matrix of a gated feed-forward branch: the two that read its input, (inner, width) in files, and
+/// the last one, (width, inner).
+enum class ExpertPart { kGate, kUp, kDown };
+
+/// The matrix of one expert.
+struct ExpertMatrix {
+  std::int64_t layer = 0, expert = 0;
+  ExpertPart part = ExpertPart::kGate;
+  double scale = 1;
+};
+
+constexpr double kRouterDeviation = 0.02;  // transformers' initializer_range
+
+/// What numbers are drawn for. Each matrix has its own sequence for each purpose.
+enum class Draw { kRouter, kColumns, kNoise, kNewColumns };
+
+RandomKey key_of(const Upcycling& asked, const ExpertMatrix& which, Draw draw) {
+  const auto layer = static_cast<std::uint64_t>(which.layer);
+  const auto part = draw == Draw::kColumns ? 0 : static_cast<std::uint64_t>(which.part);
+  return {.seed = asked.seed,
+          .step = (layer * 4 + part) * 4 + static_cast<std::uint64_t>(draw),
+          .tensor = static_cast<std::uint64_t>(which.expert)};
+}
+
+struct Moments {
+  double mean = 0, deviation = 0;
+};
+
+Moments moments_of(const Tensor& matrix) {
+  const float* const begin = matrix.data<float>();
+  const float* const end = begin + matrix.elements();
+  const auto count = static_cast<double>(matrix.elements());
+  const double mean = std::accumulate(begin, end, 0.0) / count;
+  const double squares = std::accumulate(
+      begin, end, 0.0, [&](double sum, double x) { return sum + (x - mean) * (x - mean); });
+  return {mean, std::sqrt(squares / count)};
+}
+
+Tensor f32_matrix(std::int64_t rows, std::int64_t columns) {
+  const Stream host(MemoryPool::create("host"));
+  return Tensor::empty({rows, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+}
+
+/// The columns of one of several equal parts.
+Tensor part_of_columns(const Tensor& whole, std::int64_t part, std::int64_t parts) {
+  const std::int64_t rows = whole.size(0), columns = whole.size(1) / parts;
+  const Tensor own = f32_matrix(rows, columns);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* const from = whole.data<float>() + i * whole.size(1) + part * columns;
+    std::copy(from, from + columns, own.data<float>() + i * columns);
+  }
+  return own;
+}
+
+Tensor read_shard(const SafetensorsFile& file, const std::string& name, const ExpertMatrix& which,
+                  std::int64_t shards) {
+  const Shape shape = file.entry(name).tensor_shape();
+  const std::int64_t shard = which.expert % shards;
+  const bool by_rows = which.part != ExpertPart::kDown;
+  const Tensor read = f32_matrix(by_rows ? shape[0] / shards : shape[0], shape[1]);
+  file.read_part(name, by_rows ? shard : 0, read);
+  return by_rows || shards == 1 ? read : part_of_columns(read, shard, shards);
+}
+
+/// Calls element(value, i) for all elements, on several threads.
+template <class Element>
+void for_each_element(const Tensor& matrix, const Element& element) {
+  const std::int64_t columns = matrix.size(1);
+  run_tasks(matrix.size(0), [&](std::int64_t, std::int64_t row) {
+    for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i)
+      element(matrix.data<float>()[i], i);
+  });
+}
+
+void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& asked) {
+  const RandomKey key = key_of(asked, which, Draw::kNoise);
+  const auto deviation = static_cast<float>(asked.noise * moments_of(matrix).deviation);
+  for_each_element(matrix, [&](float& value, std::int64_t i) {
+    value += deviation * random_normal(key, static_cast<std::uint64_t>(i));
+  });
+}
+
+/// The same columns of the inner width in all matrices of an expert.
+std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling& asked,
+                                     std::int64_t inner_width) {
+  const RandomKey key = key_of(asked, which, Draw::kColumns);
+  const auto width = static_cast<std::uint64_t>(inner_width);
+  const auto count = std::llround(asked.redraw * static_cast<double>(inner_width));
+  std::vector<bool> drawn(static_cast<std::size_t>(inner_width));
+  for (std::int64_t i = 0; i < count; ++i)
+    drawn[random_permuted(key, static_cast<std::uint64_t>(i), width)] = true;
+  return drawn;
+}
+
+/// Drop-upcycling (Nakamura et al. 2025): normal numbers of the matrix's own mean and deviation.
+void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& asked) {
+  const bool by_rows = which.part != ExpertPart::kDown;
+  const std::int64_t columns = matrix.size(1);
+  const std::vector<bool> drawn =
+      columns_drawn_anew(which, asked, by_rows ? matrix.size(0) : columns);
+  const RandomKey key = key_of(asked, which, Draw::kNewColumns);
+  const auto [mean, deviation] = moments_of(matrix);
+  for_each_element(matrix, [&](float& value, std::int64_t i) {
+    if (drawn[static_cast<std::size_t>(by_rows ? i / columns : i % columns)])
+      value =
+          static_cast<float>(mean + deviation * random_normal(key, static_cast<std::uint64_t>(i)));
+  });
+}
+
+/// The expert's part of a dense model's matrix, in f32: with its noise and what is drawn anew, numbers
+/// that depend only on the seed, the layer and the expert.
+Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
+                     const ExpertMatrix& which, const Upcycling& asked) {
+  const Tensor matrix = read_shard(file, name, which, asked.shards);
+  if (asked.noise > 0) add_noise(matrix, which, asked);
+  if (asked.redraw > 0) redraw(matrix, which, asked);
+  const auto scale = static_cast<float>(which.scale);
+  if (scale != 1) for_each_element(matrix, [&](float& value, std::int64_t) { value *= scale; });
+  return matrix;
+}
+
+/// A new router, (experts, width). The shards of one copy have the same rows, so their logits tie and
+/// a copy is chosen as a whole.
+Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& asked) {
+  const Tensor router = f32_matrix(asked.experts, width);
+  for (std::int64_t i = 0; i < router.elements(); ++i) {
+    const std::int64_t copy = i / width / asked.shards;
+    const RandomKey key = key_of(asked, {.layer = layer, .expert = copy}, Draw::kRouter);
+    router.data<float>()[i] = static_cast<float>(
+        kRouterDeviation * random_normal(key, static_cast<std::uint64_t>(i % width)));
+  }
+  return router;
+}
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostExperts = 1024, kMostChosen = 64;
+constexpr std::array kDenseProducts{"gate_proj", "up_proj", "down_proj"};
+
+/// A family of mixtures that computes all that a dense family does.
+struct MixtureOf {
+  const char *dense, *mixture;
+  const char* module = "mlp";  // in files
+  std::array<const char*, 3> products = kDenseProducts;
+  bool has_dense_layers = false;  // so that it has a key for their inner width
+  bool has_shared = false;        // an expert that all tokens go to, behind a gate
+};
+
+constexpr std::array<const char*, 3> kMixtralProducts{"w1", "w3", "w2"};
+constexpr MixtureOf kMixtures[] = {
+    {"llama", "mixtral", "block_sparse_moe", kMixtralProducts},
+    {"mistral", "mixtral", "block_sparse_moe", kMixtralProducts},
+    {.dense = "qwen2", .mixture = "qwen2_moe", .has_dense_layers = true, .has_shared = true},
+    {.dense = "qwen3", .mixture = "qwen3_moe", .has_dense_layers = true},
+};
+/// What a shared expert's gate of zeros makes of it; the chosen experts have the rest.
+constexpr double kSharedWeight = 0.5;
+
+void check(const Upcycling& asked) {
+  const auto refuse = [](const char* option, auto got, const std::string& want) {
+    throw UsageError(concat("upcycle: ", option, ": got ", got, ", want ", want));
+  };
+  if (asked.experts < 2 || asked.experts > kMostExperts)
+    refuse("--experts", asked.experts, concat("2 to ", kMostExperts));
+  const std::int64_t most = std::min(asked.experts, kMostChosen);
+  if (asked.chosen < 1 || asked.chosen > most)
+    refuse("--chosen", asked.chosen,
+           concat("1 to ", most,
+                  asked.experts <= kMostChosen ? ", as there are no more experts" : ""));
+  if (asked.shards < 1) refuse("--shards", asked.shards, "1 or more");
+  if (asked.experts % asked.shards != 0 || asked.chosen % asked.shards != 0)
+    refuse("--shards", asked.shards,
+           concat("a divisor of ", asked.experts, " experts and of ", asked.chosen, " chosen"));
+  if (!(asked.redraw >= 0 && asked.redraw < 1))
+    refuse("--redraw", asked.redraw, "a share from 0 on and below 1");
+  if (!(asked.noise >= 0 && asked.noise <= 1)) refuse("--noise", asked.noise, "0 to 1");
+}
+
+const MixtureOf& mixture_family_of(const ModelConfig& dense, const std::string& folder) {
+  std::vector<std::string> known;
+  if (dense.experts.count > 0)
+    throw DataError(concat(folder, ": is a mixture of ", dense.experts.count,
+                           " experts already; give a dense model's folder"));
+  for (const MixtureOf& mixture : kMixtures) {
+    if (dense.family == mixture.dense) return mixture;
+    known.push_back(concat(mixture.dense, " (as ", mixture.mixture, ")"));
+  }
+  throw DataError(concat(folder, ": no family of mixtures computes what a ", dense.family,
+                         " does; want one of ", join(known)));
+}
+
+/// What the mixture's family cannot hold of the dense model.
+void check_is_held(const ModelConfig& dense, const MixtureOf& mixture, std::int64_t shards,
+                   const std::string& folder, const ModelRegistry& registry) {
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(concat(folder, ": ", what, ", which ", mixture.mixture, " cannot hold"));
+  };
+  const ModelFamily& family = find_family(mixture.mixture, registry);
+  if (dense.mlp_bias) refuse("has biases in its feed-forward branches (mlp_bias)");
+  if (dense.attention_bias && std::ranges::count(family.keys, "attention_bias") == 0)
+    refuse("has biases in attention (attention_bias)");
+  const bool some_layers = dense.window_layers.find('a') != std::string::npos;
+  if (dense.window > 0 && some_layers && mixture.mixture == std::string("qwen3_moe"))
+    refuse("has a window of attention in some layers alone");
+  if (dense.inner_width % shards != 0)
+    throw DataError(concat(folder, ": its inner width (intermediate_size), ", dense.inner_width,
+                           ", is not divisible by ", shards, " shards"));
+}
+
+ModelConfig mixture_config(const ModelConfig& dense, const MixtureOf& mixture,
+                           const Upcycling& asked, const ModelRegistry& registry) {
+  ModelConfig model = dense;
+  model.family = mixture.mixture;
+  model.experts = {.count = asked.experts,
+                   .chosen = asked.chosen,
+                   .inner_width = dense.inner_width / asked.shards,
+                   .rule = kSoftmaxOfChosenRule};
+  if (mixture.has_shared) model.experts.shared_width = dense.inner_width;
+  if (!mixture.has_dense_layers) model.inner_width = 0;
+  std::vector<std::string> problems;
+  collect_model_problems(model, problems, registry);
+  if (!problems.empty()) throw ConfigError(problems);
+  return resolved_model_config(model, registry);
+}
+
+/// A dense model's folder.
+struct DenseFolder {
+  fs::path path;
+  ModelConfig model;
+  HuggingFaceWeights weights;
+  DType dtype;
+  std::string prefix;  // of the names in its files
+
+  std::string branch(std::int64_t layer) const { return concat(prefix, "layers.", layer, ".mlp."); }
+};
+
+DenseFolder open_dense(const fs::path& path, const HuggingFaceLayout& layout, ModelConfig model) {
+  HuggingFaceWeights weights(path);
+  const bool prefixed = weights.contains(layout.prefix + layout.tied_head);
+  return {path, std::move(model), std::move(weights), dtype_of_hugging_face_weights(path),
+          prefixed ? layout.prefix : ""};
+}
+
+/// The tensors of the mixture's file.
+struct MixtureTensors {
+  std::vector<CarriedTensor> carried;
+  std::vector<MadeTensor> made;
+};
+
+class MixturePlan {
+ public:
+  MixturePlan(const DenseFolder& dense, const MixtureOf& mixture, const Upcycling& asked,
+              const HuggingFaceLayout& layout)
+      : dense_(dense), mixture_(mixture), asked_(asked), layout_(layout) {}
+
+  MixtureTensors tensors() {
+    for (std::int64_t layer = 0; layer < dense_.model.layers; ++layer) add_mixture(layer);
+    for (const SafetensorsFile& file : dense_.weights.files()) {
+      for (const SafetensorsEntry& entry : file.entries())
+        if (!replaced_.contains(entry.name)) add_kept(file, entry);
+    }
+    return std::move(tensors_);
+  }
+
+ private:
+  std::string module(std::int64_t layer) const {
+    return concat(layout_.prefix, "layers.", layer, ".", mixture_.module, ".");
+  }
+
+  void add_made(const std::string& name, const Shape& shape, const std::function<Tensor()>& make) {
+    const DType dtype = dense_.dtype;
+    tensors_.made.push_back({name, shape, dtype, [dtype, make] {
+                               const Tensor values = make();
+                               if (dtype == DType::kF32) return values;
+                               return rounded_to_bf16(values, Stream(MemoryPool::create("host")));
+                             }});
+  }
+
+  void add_copy(const SafetensorsFile& file, const std::string& from, const std::string& name) {
+    const Shape shape = file.entry(from).tensor_shape();
+    add_made(name, shape, [&file, from, shape] {
+      const Tensor values = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace,
+                                          Stream(MemoryPool::create("host")));
+      file.read(from, values);
+      return values;
+    });
+  }
+
+  void add_mixture(std::int64_t layer) {
+    const std::int64_t width = dense_.model.width;
+    add_made(module(layer) + "gate.weight", {asked_.experts, width},
+             [&asked = asked_, layer, width] { return new_router(layer, width, asked); });
+    for (const ExpertPart part : {ExpertPart::kGate, ExpertPart::kUp, ExpertPart::kDown}) {
+      const auto product = static_cast<std::size_t>(part);
+      const std::string from = concat(dense_.branch(layer), kDenseProducts[product], ".weight");
+      check_shape(from, part);
+      replaced_.insert(from);
+      for (std::int64_t expert = 0; expert < asked_.experts; ++expert)
+        add_expert(from, concat(module(layer), "experts.", expert, ".", mixture_.products[product]),
+                   {.layer = layer, .expert = expert, .part = part});
+      if (mixture_.has_shared)
+        add_copy(dense_.weights.file_of(from), from,
+                 concat(module(layer), "shared_expert.", kDenseProducts[product], ".weight"));
+    }
+    if (mixture_.has_shared)
+      add_made(module(layer) + "shared_expert_gate.weight", {1, width}, [width] {
+        return Tensor::zeros({1, width}, DType::kF32, MemoryKind::kWorkspace,
+                             Stream(MemoryPool::create("host")));
+      });
+  }
+
+  void check_shape(const std::string& name, ExpertPart part) const {
+    const std::int64_t inner = dense_.model.inner_width, width = dense_.model.width;
+    const Shape want = part == ExpertPart::kDown ? Shape{width, inner} : Shape{inner, width};
+    const SafetensorsFile& file = dense_.weights.file_of(name);
+    const Shape got = file.entry(name).tensor_shape();
+    if (got != want)
+      throw DataError(concat(file.path(), ": tensor \"", name, "\" has shape ", got.text(),
+                             ", want ", want.text()));
+  }
+
+  void add_expert(const std::string& from, const std::string& name, ExpertMatrix which) {
+    const std::int64_t inner = dense_.model.inner_width / asked_.shards, width = dense_.model.width;
+    const bool is_last = which.part == ExpertPart::kDown;
+    if (is_last)  // each of the shards has the router's weight of one copy, divided by their number
+      which.scale = static_cast<double>(asked_.shards) * (mixture_.has_shared ? kSharedWeight : 1);
+    add_made(name + ".weight", is_last ? Shape{width, inner} : Shape{inner, width},
+             [&asked = asked_, &file = dense_.weights.file_of(from), from, which] {
+               return expert_matrix(file, from, which, asked);
+             });
+  }
+
+  /// A tensor that both models have, by the name with the family's prefix.
+  void add_kept(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+    const auto ends = [&](const std::string& end) { return entry.name.ends_with(end); };
+    if (std::ranges::any_of(layout_.ignored, ends)) return;
+    if (entry.name.find(".mlp.") != std::string::npos)
+      throw DataError(concat(file.path(), ": the tensor ", entry.name,
+                             " belongs to no part of the ", "model that config.json tells of"));
+    const bool is_renamed = dense_.prefix.empty() && entry.name != "lm_head.weight";
+    const bool is_as_it_was = entry.dtype == (dense_.dtype == DType::kF32 ? "F32" : "BF16");
+    if (is_as_it_was && !is_renamed) return tensors_.carried.push_back({&file, entry.name});
+    add_copy(file, entry.name, is_renamed ? layout_.prefix + entry.name : entry.name);
+  }
+
+  const DenseFolder& dense_;
+  const MixtureOf& mixture_;
+  const Upcycling& asked_;
+  const HuggingFaceLayout& layout_;
+  std::set<std::string> replaced_;  // names in the dense model's files
+  MixtureTensors tensors_;
+};
+
+void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
+                   const ModelConfig& model, const HuggingFaceLayout& layout,
+                   const std::string& folder, const ModelRegistry& registry) {
+  const auto tokenizer = holds_tokenizer(dense.path) ? load_tokenizer(dense.path) : nullptr;
+  check_tokenizer_fits(tokenizer.get(), model);
+  const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
+  const std::string token_ids = token_ids_in(dense.path);
+  const auto written = [&](const ModelConfig& of_model) {
+    return hugging_face_config(of_model, layout, end_of_text, dense.dtype, "", token_ids);
+  };
+  const fs::path base = dense.path / "config.json";
+  replace_file(folder + "/config.json",
+               typed_pretty_json(config_over_base(written(model), python_object_in(base),
+                                                  base.string(), written, registry)));
+  write_token_files(tokenizer.get(), model, token_ids, folder);
+  write_safetensors(folder + "/model.safetensors", {}, {{"format", "pt"}}, tensors.carried,
+                    tensors.made);
+}
+
+}  // namespace
+
+UpcycledFolder upcycle_hugging_face(const fs::path& dense, const Upcycling& asked,
+                                    const fs::path& output, const ModelRegistry& registry) {
+  check(asked);
+  if (is_gguf_file(dense))
+    throw DataError(concat(dense.string(), ": is a GGUF file; upcycle wants a folder, which ",
+                           "`hybrid export ", shell_path(dense), " --output FOLDER` makes of it"));
+  const ModelConfig model = read_hugging_face_model_config(dense, 0, registry);
+  const MixtureOf& mixture = mixture_family_of(model, dense.string());
+  const std::string form = quantization_of_hugging_face(dense);
+  if (!form.empty())
+    throw DataError(concat(dense.string(), ": its weights are quantized (", form,
+                           "); give the folder that they were made from"));
+  check_is_held(model, mixture, asked.shards, dense.string(), registry);
+  const ModelConfig whole = mixture_config(model, mixture, asked, registry);
+  const HuggingFaceLayout& layout = find_family(mixture.mixture, registry).hugging_face;
+  const DenseFolder folder =
+      open_dense(dense, find_family(model.family, registry).hugging_face, model);
+  const MixtureTensors tensors = MixturePlan(folder, mixture, asked, layout).tensors();
+  OutputFolder result(output, OutputFolder::Existing::kRefuse);
+  write_mixture(folder, tensors, whole, layout, result.create().string(), registry);
+  result.commit();
+  return {whole, folder.dtype};
+}
+
+}  // namespace hybrid_trainer

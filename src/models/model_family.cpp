@@ -1,0 +1,178 @@
+#include "hybrid_trainer/models/model_family.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/models/model_config.h"
+#include "src/models/families/families.h"
+
+namespace hybrid_trainer {
+
+Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) const {
+  const Shape places{form.examples, form.sequence_length};
+  return with_sources(form.is_rows ? empty_row_batch(places, form.has_pairs, stream)
+                                   : empty_token_batch(places, false, stream),
+                      stream);
+}
+
+namespace {
+
+/// The positions of the first training are the folder's, unless it knows of fewer.
+void take_positions(ModelConfig& model, const ModelConfig& asked,
+                    const std::vector<std::string>& keys) {
+  const auto is_set = [&](const std::string& key) {
+    return std::ranges::any_of(
+        keys, [&](const std::string& set) { return set == key || set.starts_with(key + "."); });
+  };
+  constexpr const char *kContext = "model.context", *kScaling = "model.rope_scaling";
+  if (!is_set(kContext) && !is_set(kScaling)) return;
+  if (std::ranges::count(find_family(model.family).keys, "rope_scaling") == 0)
+    throw ConfigError({concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ",
+                              model.family, " model are no rotary angles, so its context stays ",
+                              model.context, "; leave it out")});
+  if (is_set(kScaling)) model.rope_scaling = asked.rope_scaling;
+  if (model.rope_scaling.original_context == 0 && model.rope_scaling.type != "default" &&
+      model.rope_scaling.type != "linear")
+    model.rope_scaling.original_context = model.context;
+  if (is_set(kContext)) model.context = asked.context;
+}
+
+}  // namespace
+
+ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
+                             const std::vector<std::string>& keys) {
+  const bool is_of_same = asked.family == model.family;  // else its zeros say nothing
+  const auto take = [&](double& here, double there) {
+    if (is_of_same || there > 0) here = there;
+  };
+  model.dropout = asked.dropout;
+  model.encoder.source_length = asked.encoder.source_length;
+  take(model.experts.balance_loss, asked.experts.balance_loss);
+  take(model.experts.z_loss, asked.experts.z_loss);
+  take(model.experts.bias_rate, asked.experts.bias_rate);
+  if (is_of_same || asked.attention_pattern.is_on())
+    model.attention_pattern = asked.attention_pattern;
+  take_positions(model, asked, keys);
+  return model;
+}
+
+namespace {
+
+/// Whether the family has the key, or the group that it is of.
+bool has_key(const ModelFamily& family, const std::string& key) {
+  const std::string group = key.substr(0, key.find('.'));
+  const auto is_in = [&](const auto& keys) { return std::ranges::find(keys, group) != keys.end(); };
+  static const std::vector<std::string> common{"family", "layers", "width", "context",
+                                               "vocabulary"};
+  return is_in(common) || is_in(family.keys);
+}
+
+template <FieldStruct T>
+void add_texts(const T& config, const std::string& group,
+               std::vector<std::pair<std::string, std::string>>& texts) {
+  T::visit_fields(config, [&]<class Value>(const Field<Value>& field) {
+    if constexpr (FieldStruct<std::remove_const_t<Value>>) {
+      add_texts(field.value, field.name + std::string("."), texts);
+    } else if constexpr (kIsFieldStructList<std::remove_const_t<Value>>) {
+      std::vector<std::pair<std::string, std::string>> of_elements;
+      for (const auto& element : field.value) add_texts(element, "", of_elements);
+      std::vector<std::string> values;
+      for (const auto& [key, value] : of_elements) values.push_back(value);
+      texts.emplace_back(group + field.name, join(values));
+    } else if constexpr (kIsOptional<std::remove_const_t<Value>>) {
+      texts.emplace_back(group + field.name, concat(field.value.value_or(0)));
+    } else if constexpr (std::is_same_v<std::remove_const_t<Value>, bool>) {
+      texts.emplace_back(group + field.name, field.value ? "true" : "false");
+    } else {
+      texts.emplace_back(group + field.name, concat(field.value));
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  add_texts(config, "", texts);
+  return texts;
+}
+
+const ModelRegistry& model_families() {
+  static const ModelRegistry families{
+      gpt2_family(),          llama_family(),      mistral_family(),
+      qwen2_family(),         qwen3_family(),      gemma2_family(),
+      gemma3_family(),        mamba2_family(),     granite_hybrid_family(),
+      bamba_family(),         qwen3_next_family(), qwen3_5_family(),
+      semiseparable_family(), mixtral_family(),    qwen2_moe_family(),
+      qwen3_moe_family(),     olmoe_family(),      granite_moe_family(),
+      gpt_oss_family(),       whisper_family(),    vit_family(),
+      bart_family(),          trident_family(),    series_family(),
+  };
+  return families;
+}
+
+const ModelFamily& find_family(const std::string& name, const ModelRegistry& registry) {
+  return named_row(registry, "model.family", name);
+}
+
+ModelConfig resolved_model_config(const ModelConfig& config, const ModelRegistry& registry) {
+  const ModelFamily& family = find_family(config.family, registry);
+  return !family.resolved ? config : family.resolved(config);
+}
+
+std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
+                                      const Stream& stream, const ModelRegistry& registry) {
+  std::vector<std::string> problems;
+  collect_range_problems(config, "model", problems);
+  collect_model_problems(config, problems, registry);
+  const auto family = std::ranges::find(registry, config.family, &ModelFamily::name);
+  if (config.vocabulary == 0 && family != registry.end() && family->is_of_language)
+    problems.emplace_back("model.vocabulary: got 0, want at least 1");
+  if (!problems.empty()) throw ConfigError(problems);
+  return find_family(config.family, registry)
+      .make(resolved_model_config(config, registry), seed, stream);
+}
+
+std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
+                                          const Stream& stream, const ModelRegistry& registry) {
+  std::unique_ptr<Network> network = make_network(config, seed, stream, registry);
+  auto* const model = dynamic_cast<LanguageModel*>(network.get());
+  if (model == nullptr)
+    throw ConfigError({concat("model.family: got ", config.family,
+                              ", which is no language model; want one that reads text")});
+  network.release();
+  return std::unique_ptr<LanguageModel>(model);
+}
+
+LanguageModel& as_language_model(Network& network, const std::string& family,
+                                 const std::string& what) {
+  if (auto* const model = dynamic_cast<LanguageModel*>(&network)) return *model;
+  throw UsageError(
+      concat(family, " is no language model: ", what,
+             " wants one that reads and writes text; `hybrid eval` measures this one"));
+}
+
+void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
+                            const ModelRegistry& registry) {
+  if (registry.empty()) return;
+  const auto family = std::ranges::find(registry, config.family, &ModelFamily::name);
+  if (family == registry.end()) {
+    problems.push_back(choice_problem("model.family", config.family, names_of(registry)));
+    return;
+  }
+  const auto given = texts_of_keys(config), defaults = texts_of_keys(ModelConfig{});
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto& [key, value] = given[i];
+    if (value == defaults[i].second || has_key(*family, key)) continue;
+    if (key.starts_with("rope_scaling.") && config.rope_scaling.type == "default")
+      continue;  // inert
+    problems.push_back(concat("model.", key, ": got ", value, ", and the family ", family->name,
+                              " has no such key; leave it out"));
+  }
+  family->collect_problems(config, problems);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hybrid_trainer/nn/graph_part.h"
+#include "hybrid_trainer/nn/module.h"
+
+namespace hybrid_trainer::graph {
+
+/// Cuts videos (B, T, H, W, C) into fragments of `frames` frames, which its module sees as videos of their
+/// own. What that makes of them, (B·T/frames, …, D), becomes the tokens (B, N, D) of the video.
+class Fragments final : public Module {
+ public:
+  /// `example`: what the module makes of all fragments of one video.
+  Fragments(std::int64_t frames, std::unique_ptr<Module> module, const Shape& example)
+      : frames_(frames), module_(std::move(module)), example_(example) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    module_->visit_parameters(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) override { module_->visit_linears(visit); }
+  Module& module() { return *module_; }
+  const Shape& example() const { return example_; }
+
+ private:
+  Tensor cut(const Tensor& x) const;
+  std::int64_t frames_;
+  std::unique_ptr<Module> module_;
+  Shape example_;
+};
+
+/// Modules one after the other, "<name>.0", "<name>.1", … Where `adds_input`, y is their result plus x.
+class ModuleSequence final : public Module {
+ public:
+  ModuleSequence(const ModuleName& name, const std::vector<ModuleMaker>& makers, const Shape& input,
+                 bool adds_input, const Stream& stream);
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_linears(const LinearVisitor& visit) override;
+  /// Of one example.
+  TokenFlops flops(bool wants_gradient);
+  const Module& first() const { return *modules_.front(); }
+
+ private:
+  Tensor backward(Tensor dy, bool wants_gradient, ActivationTape& tape, const Stream& stream);
+  bool adds_input_;
+  std::vector<std::unique_ptr<Module>> modules_;
+  std::vector<Shape> outputs_;  // of each, for one example
+};
+
+/// Whether x is i32, as that of a table; else it is activations.
+bool reads_tokens(const Module& module);
+
+/// Of one example, from whose input the module makes `output`: two for each weight of a matrix and place,
+/// and as many for each gradient.
+TokenFlops flops_of(Module& module, const Shape& output, bool wants_gradient);
+
+/// The same numbers of each example in another shape. Has no parameters.
+class Reshape final : public Module {
+ public:
+  /// `example`: with a first dimension of 1.
+  explicit Reshape(const Shape& example) : example_(example) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  /// Returns a view of dy.
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+
+ private:
+  Shape example_;
+};
+
+/// One of the tokens (B, N, C), as (B, C).
+class OneToken final : public Module {
+ public:
+  explicit OneToken(std::int64_t index) : index_(index) {}
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor&) override {}
+
+ private:
+  std::int64_t index_;
+};
+
+/// (B, count + N, C) from (B, N, C): learnt tokens come first, "<name>.weight" (count, C).
+class ClassTokens final : public Module {
+ public:
+  ClassTokens(const ModuleName& name, std::int64_t count, std::int64_t width, const Stream& stream);
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override { visit(tokens_); }
+
+ private:
+  Parameter tokens_;
+};
+
+/// (B, places, C) plus a row for each place, "<name>.weight" (places, C), which is learnt or a frozen one
+/// of sines and cosines.
+class PositionTable final : public Module {
+ public:
+  enum class Rows { kLearnt, kSinusoids };
+  PositionTable(const ModuleName& name, std::int64_t places, std::int64_t width, Rows rows,
+                const Stream& stream);
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override { visit(rows_); }
+
+ private:
+  Parameter rows_;
+};
+
+/// (B, N, C) in the pass's dtype from tokens (B, N) i32, or (B, C) from (B): rows of "<name>.weight"
+/// (vocabulary, C).
+class TokenTable final : public Module {
+ public:
+  TokenTable(const ModuleName& name, std::int64_t vocabulary, std::int64_t width,
+             const Stream& stream);
+  Tensor forward(const Tensor& tokens, ActivationTape& tape, const Stream& stream) override;
+  /// Returns nothing: tokens have no gradient.
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void visit_parameters(const ParameterVisitor& visit) override { visit(table_); }
+
+ private:
+  Parameter table_;
+};
+
+/// The shape with so many examples.
+inline Shape with_examples(const Shape& example, std::int64_t count) {
+  Shape shape{count};
+  for (int i = 1; i < example.rank(); ++i) shape.append(example[i]);
+  return shape;
+}
+
+}  // namespace hybrid_trainer::graph

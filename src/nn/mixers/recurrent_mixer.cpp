@@ -1,0 +1,188 @@
+#include "hybrid_trainer/nn/mixers.h"
+#include "hybrid_trainer/nn/norm.h"
+#include "src/nn/key_value_cache.h"
+
+namespace hybrid_trainer {
+
+RecurrentMixer::RecurrentMixer(const ModuleName& name, Linear first, Linear projection,
+                               const TokenConvolution::Spec& convolution,
+                               const kernels::GatedNormSpec& norm, std::int64_t gate,
+                               std::int64_t gain, const Stream& stream)
+    : TwoProductBranch(std::move(first), std::move(projection)),
+      convolution_(name / ModuleName("conv", "conv1d"), convolution, stream),
+      norm_(norm),
+      gate_(gate),
+      gain_(rms_norm_gain(name / "norm", gain, {norm.epsilon}, stream)) {}
+
+KeptNumbers RecurrentMixer::kept() const {
+  const auto product = static_cast<double>(first_.weight().shape()[0]),
+             scanned = static_cast<double>(inner());
+  return {product + scanned, product + scanned, product + scanned, product};
+}
+
+TokenFlops RecurrentMixer::flops(std::int64_t time) const {
+  constexpr double kBackward = 2.6;  // forwards: two gradients of each product, and states again
+  const double scan = scan_flops();
+  return TwoProductBranch::flops(time) +
+         TokenFlops{.forward = scan, .backward = kBackward * scan, .attended = scan};
+}
+
+Tensor RecurrentMixer::normed(const Tensor& y, const Tensor& product, const Stream& stream) {
+  Tensor normal = Tensor::empty_like(y, MemoryKind::kActivations, stream);
+  kernels::gated_norm_forward(normal.as_rows(), y.as_rows(), product.as_rows(), gate_,
+                              gain_.acquire_master(stream), norm_, stream);
+  return normal;
+}
+
+Tensor RecurrentMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
+  const SegmentCarry::Slot* const carried = slot(pass);
+  if (carried == nullptr)
+    return scan(convolution_.forward(source, Tensor{}, pass, stream), source, {}, pass, stream);
+  return scan(convolution_.forward(source, carried->first.rows, pass, stream), source,
+              {carried->first.scan, carried->last.scan}, pass, stream);
+}
+
+SegmentCarry::Slot* RecurrentMixer::slot(const Pass& pass) const {
+  return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
+}
+
+/// The rows of what the segment ends with, and memory for the state.
+void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
+                               const Stream& stream) const {
+  const std::int64_t sequences = product.size(0);
+  slot.last.scan =
+      Tensor::empty(scan_state(sequences), DType::kF32, MemoryKind::kActivations, stream);
+  slot.last.rows = Tensor::empty(convolution_.state_shape(sequences), product.dtype(),
+                                 MemoryKind::kActivations, stream);
+  const bool keeps_some = product.size(1) < slot.last.rows.size(1);  // of those before
+  if (keeps_some && slot.first.rows) copy(slot.last.rows, slot.first.rows, stream);
+  if (keeps_some && !slot.first.rows) fill_zero(slot.last.rows, stream);
+  for (std::int64_t i = 0; i < sequences; ++i)
+    convolution_.remember(slot.last.rows.rows(i, i + 1), product.rows(i, i + 1), stream);
+}
+
+Tensor RecurrentMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                               const Stream& stream) {
+  const Tensor product = first_.forward(x, tape, stream);
+  if (SegmentCarry* const carry = tape.pass().carry; carry != nullptr && carry->wants_last())
+    fill_last(carry->of(this), product, stream);
+  const Tensor y = rebuild(product, tape.pass(), stream);
+  tape.save({ActivationRole::kPreActivation, product, true}, stream);
+  tape.can_rebuild(y, Rebuild::kAttended, product, *this);
+  tape.save({ActivationRole::kAttentionOutput, y, true}, stream);
+  return projection_.product(normed(y, product, stream), residual, tape.pass(), stream);
+}
+
+Tensor RecurrentMixer::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+  const Tensor y = tape.take(stream), product = tape.take(stream);
+  const Tensor dproduct = Tensor::empty_like(product, MemoryKind::kActivations, stream);
+  const Tensor dscan = Tensor::empty_like(y, MemoryKind::kActivations, stream);
+  {
+    const LinearGradients gradients(projection_, dy.as_rows(), normed(y, product, stream).as_rows(),
+                                    tape.pass(), stream);
+    gradients.write_input_gradient(dscan.as_rows());
+  }
+  {
+    GradientContribution dgain(gain_, stream);
+    kernels::gated_norm_backward(dscan.as_rows(), dproduct.as_rows(), dgain.gradient_or_scratch(),
+                                 dgain.next_mode(), dscan.as_rows(), y.as_rows(), product.as_rows(),
+                                 gate_, gain_.acquire_master(stream), norm_, stream);
+  }
+  scan_and_convolution_backward(dproduct, dscan, product, tape.pass(), stream);
+  return first_.backward(dproduct, tape, stream);
+}
+
+/// Writes the columns of dproduct that both read, and the gradients of what was carried.
+void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
+                                                   const Tensor& product, const Pass& pass,
+                                                   const Stream& stream) {
+  SegmentCarry::Slot* const carried = slot(pass);
+  SegmentCarry::Slot none;
+  SegmentCarry::Slot& here = carried == nullptr ? none : *carried;
+  if (here.first.scan) {
+    here.dfirst = {Tensor::empty_like(here.first.rows, MemoryKind::kActivations, stream),
+                   Tensor::empty_like(here.first.scan, MemoryKind::kActivations, stream)};
+  }
+  const Tensor convolved = convolution_.forward(product, here.first.rows, pass, stream);
+  const Tensor dconvolved =
+      scan_backward(dproduct, dscan, convolved, product,
+                    {here.first.scan, here.dlast.scan, here.dfirst.scan}, pass, stream);
+  convolution_.backward(dproduct, here.dfirst.rows, dconvolved, product, here.first.rows, pass,
+                        stream);
+  if (here.dlast.rows) convolution_.remember_backward(dproduct, here.dlast.rows, stream);
+}
+
+/// The first tokens of a text, whatever its state holds.
+Tensor RecurrentMixer::begin_text(const Tensor& product, const DecodeTexts& texts,
+                                  BranchState& state, const Pass& pass, const Stream& stream) {
+  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
+  const Tensor rows = recurrent.convolution(texts.begun);
+  fill_zero(rows, stream);
+  const Tensor convolved = convolution_.forward(product, Tensor{}, pass, stream);
+  convolution_.remember(rows, product, stream);
+  return scan(convolved, product, {.last = recurrent.scan(texts.begun)}, pass, stream);
+}
+
+/// Many tokens of one text that follow others, in chunks.
+Tensor RecurrentMixer::go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
+                                     const Pass& pass, const Stream& stream) {
+  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
+  const Tensor rows = recurrent.convolution(text), first = recurrent.scan(text);
+  const Tensor last = Tensor::empty_like(first, MemoryKind::kActivations, stream);
+  Pass whole = pass;
+  whole.positions = {};  // all of them are of one document
+  const Tensor convolved = convolution_.forward(product, rows, whole, stream);
+  convolution_.remember(rows, product, stream);
+  const Tensor y = scan(convolved, product, {first, last}, whole, stream);
+  copy(first, last, stream);
+  return y;
+}
+
+/// Tokens that follow others.
+Tensor RecurrentMixer::go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                             const Pass& pass, const Stream& stream) {
+  if (texts.alone && product.size(1) > kMostSingly)
+    return go_on_at_once(product, *texts.alone, state, pass, stream);
+  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
+  const std::int64_t batch = product.size(0), time = product.size(1);
+  const Tensor y =
+      Tensor::empty({batch, time, inner()}, product.dtype(), MemoryKind::kActivations, stream);
+  const Tensor rows = product.as_rows(), results = y.as_rows();
+  for_each_token(texts, batch, time, [&](std::int64_t begin, std::int64_t end, const Tensor& of) {
+    const Tensor part = rows.rows(begin, end);
+    const Tensor convolved = convolution_.step(recurrent.convolutions(), part, of, stream);
+    copy(results.rows(begin, end), scan_step(recurrent.scans(), convolved, part, of, stream),
+         stream);
+  });
+  return y;
+}
+
+Tensor RecurrentMixer::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                              BranchState* state, const Pass& pass, const Stream& stream) {
+  ForwardOnlyTape tape(pass);
+  const Tensor product = first_.forward(x, tape, stream);
+  const Tensor y = texts.each ? go_on(product, texts, *state, pass, stream)
+                              : begin_text(product, texts, *state, pass, stream);
+  return projection_.product(normed(y, product, stream), residual, pass, stream);
+}
+
+std::unique_ptr<BranchState> RecurrentMixer::make_state(TextRoom room, DType dtype,
+                                                        const Stream& stream) const {
+  return std::make_unique<RecurrentState>(convolution_.state_shape(room.texts),
+                                          scan_state(room.texts), dtype, stream);
+}
+
+void RecurrentMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+                                const Stream& stream) {
+  TwoProductBranch::initialize(deviations, seed, stream);
+  convolution_.initialize(seed, stream);
+}
+
+void RecurrentMixer::visit_parameters(const ParameterVisitor& visit) {
+  first_.visit_parameters(visit);
+  convolution_.visit_parameters(visit);
+  visit(gain_);
+  projection_.visit_parameters(visit);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+
+#include "hybrid_trainer/observability/step_record.h"
+
+namespace hybrid_trainer {
+
+/// Style of the console; from_terminal looks at a file descriptor and at NO_COLOR.
+struct ConsoleStyle {
+  bool rewrites = false;  // one line rewritten with \r; otherwise a line every few seconds
+  bool colours = false;
+  int columns = 100;
+  bool quiet = false;  // no progress: only what it is told
+  static ConsoleStyle from_terminal(int descriptor);
+};
+
+/// One progress line: phase, step of total, loss, tokens/s, time left, memory. Separate lines for:
+/// the first time a phase is entered, every validation, events (at most one in five seconds) and
+/// what it is told. Its clock is the sum of the records' seconds.
+class ConsoleSink : public MetricSink {
+ public:
+  /// `out` outlives the sink. `total_steps` is where the run ends.
+  ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style);
+  void write(const StepRecord& record) override;
+  void tell(const std::string& text) override;
+  void finish() override;
+
+ private:
+  std::string progress_text(const StepRecord& record) const;
+  std::string colour(Phase phase, const std::string& text) const;
+  void show_progress(const StepRecord& record);
+  void show_news(const StepRecord& record);
+  void print_line(const std::string& text);
+  void print(const std::string& text);
+  void erase_progress();
+
+  std::ostream& out_;
+  std::int64_t total_steps_;
+  ConsoleStyle style_;
+  std::array<bool, kPhases> seen_{};
+  double clock_ = 0;                // sum of the records' seconds
+  double last_progress_ = -1e9;     // on that clock
+  double last_event_ = -1e9;        // on that clock
+  double seconds_per_step_ = 0;     // running mean
+  std::int64_t steps_ = 0;          // written by this sink
+  std::int64_t hidden_events_ = 0;  // since the last event shown
+  std::string progress_;            // current text of the terminal's line, without colours
+};
+
+}  // namespace hybrid_trainer

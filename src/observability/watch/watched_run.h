@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/files/run_directory.h"
+#include "hybrid_trainer/observability/run_summary.h"
+#include "src/core/clock.h"
+#include "src/observability/jsonl_sink.h"
+#include "src/observability/report.h"
+
+namespace hybrid_trainer {
+
+/// What the files of a run's folder say of it. It only reads, and each time only what is new, so the
+/// trainer does not notice it.
+class WatchedRun {
+ public:
+  enum class Change { kNone, kState, kMore, kAnew };
+  using Visit = std::function<void(const StepRecord&)>;
+
+  WatchedRun(const std::filesystem::path& root, std::string name);
+  /// Reads what is new, and visits each new record. kAnew: the run went back, or began or resumed at
+  /// an earlier step, and all its records were visited again. Throws IoError.
+  Change refresh(const Visit& visit = {});
+
+  const std::string& name() const { return name_; }
+  const RunPaths& paths() const { return paths_; }
+  bool has_steps() const { return summary_.steps > 0; }
+  const StepRecord& last() const { return last_; }
+  const ReportContent& content() const { return content_; }
+  /// Of the records so far, with what summary.json says once there is one.
+  const RunSummary& summary() const { return summary_; }
+  /// "running", "waiting" (no step yet), "finished", "interrupted", "diverged", "failed", or "killed"
+  /// where it ended without a summary.
+  const std::string& state() const { return state_; }
+  bool is_active() const { return state_ == "running" || state_ == "waiting"; }
+  /// As it was typed, or as the system knows it; "" where neither is known.
+  const std::string& command() const { return command_; }
+  std::int64_t planned_steps() const { return planned_steps_; }  // 0: not known
+  std::size_t device_budget() const { return device_budget_; }   // 0: none
+  const std::string& settings() const { return settings_; }      // config.json
+  double done_share() const;
+  /// While it runs; by the mean of the last 300 steps.
+  std::optional<double> seconds_left() const;
+  double tokens_per_second() const;  // by the same mean
+  /// The object of summary.json, or while there is none that of the records so far.
+  std::string summary_json() const;
+
+ private:
+  struct Stamp {
+    std::int64_t seconds = -1, nanoseconds = 0, bytes = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  static Stamp stamp_of(const std::string& path);
+  bool read_config();
+  bool read_summary();
+  void forget_records();
+  void add(const StepRecord& record);
+  std::string state_now() const;
+
+  std::string name_;
+  RunPaths paths_;
+  MetricsTail tail_;
+  Stamp config_stamp_, summary_stamp_;
+  std::string settings_, summary_text_, state_, command_;
+  std::string end_;         // as summary.json has it
+  bool is_locked_ = false;  // by a process of this machine
+  std::int64_t planned_steps_ = 0;
+  std::size_t device_budget_ = 0;
+  StepRecord last_;
+  ReportContent content_;
+  RunSummary summary_, given_;  // given_: what summary.json says beside the records
+  double mean_seconds_ = 0, mean_overhead_ = 0, mean_tokens_ = 0;
+  std::int64_t averaged_ = 0;  // steps in these means
+};
+
+/// A run's folder, or a folder of runs, as `hybrid compare` makes one: up to three levels deep.
+class WatchedFolder {
+ public:
+  /// Throws MissingInput where the path holds no run.
+  explicit WatchedFolder(const std::filesystem::path& path);
+  /// Whether the path itself is a run.
+  bool is_run() const { return is_run_; }
+  const std::string& name() const { return name_; }
+  /// Now and then looks for new runs. The runs themselves are refreshed by the caller.
+  void refresh();
+  /// In the order of their names. Runs stay, also if their folders go.
+  const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }
+
+ private:
+  void find_runs(const std::filesystem::path& folder, int depth);
+  std::filesystem::path path_;
+  std::string name_;
+  bool is_run_ = false;
+  std::vector<std::unique_ptr<WatchedRun>> runs_;
+  Clock::time_point looked_{};
+};
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,426 @@
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <fstream>
+#include <numeric>
+
+#include "hybrid_trainer/config/phase_precision.h"
+#include "hybrid_trainer/core/error.h"
+#include "src/config/stretches.h"
+#include "src/core/clock.h"
+#include "src/core/messages.h"
+#include "src/data/examples/example_rows.h"
+#include "src/data/examples/held_out_prompts.h"
+#include "src/data/tables/row_files.h"
+#include "src/files/checksum.h"
+#include "src/generation/text_batch.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/run/language_data.h"
+#include "src/run/language_task.h"
+#include "src/run/pair_reference.h"
+#include "src/run/run_ranks.h"
+#include "src/run/run_settings.h"
+#include "src/run/speech/clips.h"
+#include "src/run/speech/transcription.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// Of all tokens up to 16 million, else of as many that are spread over them: data that differ do so
+/// nearly everywhere.
+std::string sampled_checksum(const TokenDataset& data) {
+  constexpr std::int64_t kPiece = 4096, kMostPieces = 4096;
+  const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
+  const std::int64_t every = std::max<std::int64_t>(1, pieces / kMostPieces);
+  Checksum checksum;
+  std::vector<std::int32_t> ids;
+  for (std::int64_t at = 0; at < data.tokens(); at += every * kPiece) {
+    ids.resize(static_cast<std::size_t>(std::min(kPiece, data.tokens() - at)));
+    data.read(at, ids);
+    checksum.add(ids.data(), ids.size() * sizeof(std::int32_t));
+  }
+  return checksum.text();
+}
+
+/// On the windows of prepared text.
+class Pretraining final : public LanguageTask {
+ public:
+  explicit Pretraining(const TrainingRunSettings& settings)
+      : LanguageTask(settings),
+        folder_(settings.data),
+        train_(folder_, Split::kTrain, known_vocabulary(settings)),
+        validation_(folder_, Split::kValidation, known_vocabulary(settings)),
+        checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
+
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    auto windows = std::make_unique<WindowBatches>(
+        train_, BatchSettings{.batch_size = config.effective_batch(),
+                              .sequence_length = config.data.sequence_length,
+                              .shuffle = config.data.shuffle,
+                              .seed = static_cast<std::uint64_t>(config.training.seed),
+                              .stretches = Stretches(config).batches(),
+                              .goes_on = config.data.carry_state});
+    if (!config.masks()) return windows;
+    return std::make_unique<MaskedBatches>(
+        std::move(windows),
+        config.masking(train_.vocabulary_size().value_or(config.data_vocabulary())));
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    return window_evaluation(validation_, config, config.data.sequence_length, stream);
+  }
+
+ private:
+  void check_data(const HybridTrainerConfig& config) const override {
+    if (resolved_model_config(config.model, *simulated_by()).encoder.layers == 0) return;
+    throw ConfigError({concat("model.family: got ", config.model.family,
+                              ", whose encoder reads a source for each text, and prepared tokens "
+                              "have none; train it on pairs: hybrid finetune")});
+  }
+  std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
+  RunData described() const override {
+    return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
+  }
+  std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
+    return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
+  }
+  /// Of data that do not say it themselves; with those that do, LanguageTask compares.
+  static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
+    if (settings.config.model.vocabulary == 0 || read_data_info(settings.data)) return {};
+    return settings.config.data_vocabulary();
+  }
+  std::filesystem::path folder_;
+  TokenDataset train_, validation_;
+  std::string checksum_;
+};
+
+/// On the rows of examples.
+class FineTuning final : public LanguageTask {
+ public:
+  explicit FineTuning(const TrainingRunSettings& settings)
+      : LanguageTask(settings),
+        files_(files_of(settings)),
+        tokenizer_(load_tokenizer(files_.tokenizer)),
+        data_(read_example_data(files_, *tokenizer_, settings.config.data)),
+        init_from_(settings.init_from),
+        adapter_(settings.adapter),
+        end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
+        sequence_length_(settings.config.data.sequence_length) {}
+
+  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
+    PackedRows::Settings settings = packing(config, config.effective_batch(), train_references_);
+    if (hears())
+      return std::make_unique<ClipBatches>(data_.train, clips(config, std::move(settings)));
+    return std::make_unique<PackedRows>(data_.train, settings);
+  }
+  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
+                                                const Stream& stream) const override {
+    PackedRows::Settings settings = packing(config, config.data.batch_size, validation_references_);
+    if (hears())
+      return std::make_unique<EvaluationClips>(data_.validation, clips(config, std::move(settings)),
+                                               stream);
+    return std::make_unique<EvaluationRows>(data_.validation, settings, stream);
+  }
+
+ private:
+  std::vector<ComparedAnswer> answers(LossModel& model, const Stream& stream) const override {
+    const std::vector<std::string> after = answers_of(model, stream);
+    return after.empty() ? std::vector<ComparedAnswer>() : compared(before_, after);
+  }
+  std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
+  RunData described() const override {
+    const auto add = [](std::int64_t sum, const ExampleRow& row) {
+      return sum + std::ssize(row.tokens);
+    };
+    return {.folder = files_.examples,
+            .train_tokens =
+                std::accumulate(data_.train.begin(), data_.train.end(), std::int64_t{0}, add),
+            .checksum = data_.checksum,
+            .tokenizer = files_.tokenizer,
+            .validation = files_.validation,
+            .now = files_.now,
+            .end_tokens = end_tokens_};
+  }
+  /// With objective dpo: takes the reference from the run's folder, or computes it from the first weights.
+  void prepare_data(const Beginning& beginning) override {
+    if (beginning.config.objective != "dpo") return;
+    const std::string file = reference_file(beginning.run);
+    const ReferenceKey key = reference_key(data_, identity_of_start(beginning));
+    std::optional<PairReferences> known = read_reference(file, key);
+    if (!known && beginning.goes_on)
+      throw DataError(concat(file,
+                             ": is not there, or of other pairs; it holds what the model gave "
+                             "for the pairs when the run began, and the run cannot go on "
+                             "without it; bring it back, or begin another run"));
+    if (!known) known = computed_reference(beginning, file, key);
+    const auto middle = known->begin() + std::ssize(data_.train);
+    train_references_->assign(known->begin(), middle);
+    validation_references_->assign(middle, known->end());
+  }
+  /// Identifies the first weights and their precision; empty if the run resumes and its settings do not
+  /// name them.
+  std::string identity_of_start(const Beginning& beginning) const {
+    if (!init_from_) return "";
+    return concat(hybrid_trainer::identity_of_start(*init_from_, adapter_.value_or("")), " ",
+                  name_of(dtype_of_training(beginning)));
+  }
+  /// Of a run that goes on they are in its folder.
+  void answer_before(const Beginning& beginning) override {
+    const HybridTrainerConfig& config = beginning.config;
+    prompts_ = hears()
+                   ? clips_to_hear(config.observability.answers)
+                   : held_out_prompts(data_.validation, *tokenizer_, config.observability.answers,
+                                      config.data.sequence_length);
+    if (prompts_.empty()) return;
+    if (beginning.goes_on) {
+      const std::vector<ComparedAnswer> known = read_answers(beginning.run.answers());
+      for (std::size_t i = 0; i < std::min(known.size(), prompts_.size()); ++i) {
+        const bool is_same = known[i].prompt == prompts_[i].text && known[i].before;
+        before_.push_back(is_same ? known[i].before : std::nullopt);
+      }
+      return;
+    }
+    if (!RunRanks(beginning.ranks).lead()) return;
+    beginning.tell(concat("writing the model's answers to ", prompts_.size(),
+                          " prompts, before it is trained"));
+    for (std::string& answer : answers_of(beginning.model, beginning.stream))
+      before_.emplace_back(std::move(answer));
+    write_answers(beginning.run.answers(), compared(before_, {}));
+    beginning.stream.synchronize();
+    beginning.stream.pool()->trim();
+  }
+  /// Either may be shorter than the prompts, where the run does not know the others.
+  std::vector<ComparedAnswer> compared(const std::vector<std::optional<std::string>>& before,
+                                       const std::vector<std::string>& after) const {
+    std::vector<ComparedAnswer> answers;
+    for (std::size_t i = 0; i < std::max(before.size(), after.size()); ++i) {
+      answers.push_back({prompts_[i].text, prompts_[i].wanted,
+                         i < before.size() ? before[i] : std::nullopt,
+                         i < after.size() ? after[i] : "", !data_.validates_on_training_rows});
+    }
+    return answers;
+  }
+  bool hears() const { return files_.heard_seconds > 0; }
+  SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
+  /// The first clips of the validation rows, at most so many, each named as its own prompt.
+  std::vector<HeldOutPrompt> clips_to_hear(std::int64_t most) const {
+    std::vector<HeldOutPrompt> prompts;
+    const SpeechTokens tokens = speech_tokens();
+    for (const ExampleRow& clip : data_.validation) {
+      if (std::ssize(prompts) == most) break;
+      prompts.push_back(
+          {.tokens = {}, .text = clip.clip->name, .wanted = said_in(clip, *tokenizer_, tokens)});
+    }
+    return prompts;
+  }
+  std::vector<std::string> answers_of(LossModel& model, const Stream& stream) const {
+    if (hears()) {
+      const std::vector<ExampleRow> clips(data_.validation.begin(),
+                                          data_.validation.begin() + std::ssize(prompts_));
+      auto& language_model = static_cast<LanguageModel&>(model);
+      return texts_written_in(language_model, dtype_of_text(), stream, [&] {
+        return heard_texts(language_model, *tokenizer_, speech_tokens(), clips, dtype_of_text(),
+                           stream, 1);
+      });
+    }
+    if (files_.source) return written_of_sources(static_cast<LanguageModel&>(model), stream);
+    AnswerSettings settings{.end_tokens = end_token_ids_in(files_.tokenizer),
+                            .dtype = dtype_of_text()};
+    settings.end_tokens.insert(settings.end_tokens.end(), end_tokens_.begin(), end_tokens_.end());
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const HeldOutPrompt& prompt : prompts_) prompts.push_back(prompt.tokens);
+    return greedy_answers(prompts, static_cast<LanguageModel&>(model), *tokenizer_, settings,
+                          stream);
+  }
+  /// Of the prompts, which are sources: the likeliest tokens, without a search.
+  std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
+    SourceWriting writing = source_writing_of(model.config(), files_.generation);
+    writing.beams = 1;
+    writing.rules.words = tokenizer_->vocabulary_size();
+    writing.set_longest(std::min(writing.search.longest, AnswerSettings{}.most_tokens + 1));
+    return texts_written_in(model, dtype_of_text(), stream, [&] {
+      SourceWriter writer(model, writing, dtype_of_text(), stream);
+      std::vector<std::string> texts;
+      for (const HeldOutPrompt& prompt : prompts_)
+        texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
+      return texts;
+    });
+  }
+  /// f32 if phases differ; evaluations are in f32.
+  static DType dtype_of_training(const Beginning& beginning) {
+    const HybridTrainerConfig& config = beginning.config;
+    const PhasePrecision precision(config.mixed_precision, config.model.width,
+                                   beginning.stream.device());
+    const DType full = precision.of(Phase::kFull).dtype;
+    return precision.of(Phase::kWarmup).dtype == full ? full : DType::kF32;
+  }
+  PairReferences computed_reference(const Beginning& beginning, const std::string& file,
+                                    const ReferenceKey& key) const {
+    const RunRanks ranks(beginning.ranks);
+    const auto began = Clock::now();
+    beginning.tell(concat("reference: computing what the model gives for the answers of ",
+                          key.pairs, " pairs, before it is trained"));
+    PairReferences all;
+    for (const auto* rows : {&data_.train, &data_.validation}) {
+      const PackedRows packed(*rows,
+                              packing(beginning.config, beginning.config.data.batch_size, {}));
+      const DType dtype = rows == &data_.train ? dtype_of_training(beginning) : DType::kF32;
+      const PairReferences some =
+          compute_reference(beginning.model, packed, beginning.config.data.batch_size, dtype, ranks,
+                            beginning.stream);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    if (ranks.lead()) write_reference(file, key, all);
+    beginning.stream.synchronize();
+    beginning.stream.pool()->trim();  // for training, which uses other blocks
+    beginning.tell(concat("reference: took ", units::duration(seconds_since(began)),
+                          ", kept in reference.bin; the model that it is of takes no memory now"));
+    return all;
+  }
+  void check_data(const HybridTrainerConfig& config) const override {
+    std::vector<std::string> problems;
+    if (config.training.cuda_graphs)
+      problems.emplace_back(
+          "training.cuda_graphs: got true, but steps on rows of examples differ; want false");
+    if (!config.stretches.empty())
+      problems.emplace_back("stretches: rows of examples have one length; leave them out");
+    if (config.prefers() && files_.source)
+      problems.push_back(concat("objective: got ", config.objective,
+                                ", which compares answers of a ", "decoder, and ",
+                                config.model.family, " has an encoder; want next_token"));
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+  std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
+    return tokenizer_of_data(files_.tokenizer, vocabulary);
+  }
+  std::vector<std::string> notes_of_data() const override {
+    std::vector<std::string> notes = told_of_refused(data_, files_);
+    notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
+                                       " to train on, ", data_.validation.size(),
+                                       " to measure on (", data_.form, ")",
+                                       data_.validates_on_training_rows
+                                           ? "; these are the same, so the validation loss is that "
+                                             "of the training rows"
+                                           : ""));
+    notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
+    const auto known = end_token_ids_in(files_.tokenizer);
+    for (const std::int32_t id : end_tokens_) {
+      if (std::ranges::find(known, id) != known.end()) continue;
+      notes.push_back(concat("answers end with ", tokenizer_->token_bytes(id),
+                             ", which is no eos_token_id of the model's generation_config.json or ",
+                             "config.json; this run and what is exported of it stop there too"));
+    }
+    for (const std::string& problem : files_.generation.problems)
+      notes.push_back(concat("the answers of the run are written without what the model's ",
+                             files_.generation.file.filename().string(), " asks for: ", problem));
+    const std::vector<ExampleRow> none;
+    const std::string cut =
+        told_of_cut({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
+                    sequence_length_,
+                    sequence_length_ < files_.context ? "raise data.sequence_length to keep them"
+                                                      : kContextIsFull);
+    if (!cut.empty()) notes.push_back(cut);
+    if (!files_.source) return notes;
+    const std::string cut_sources = told_of_cut_sources(
+        {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
+        files_.source->longest);
+    if (!cut_sources.empty()) notes.push_back(cut_sources);
+    return notes;
+  }
+  /// The run's own, once it is there.
+  static std::filesystem::path tokenizer_folder(const TrainingRunSettings& settings) {
+    const std::filesystem::path of_run = settings.run / "tokenizer";
+    const bool goes_on = settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+    if (goes_on && holds_tokenizer(of_run)) return of_run;
+    if (settings.init_from && settings.adapter)
+      return tokenizer_beside(*settings.adapter, *settings.init_from);
+    if (settings.init_from) return *settings.init_from;
+    throw UsageError(concat(settings.data.string(),
+                            " is a file of examples, which the tokenizer of a model's folder "
+                            "encodes; give that folder (hybrid finetune --model HF_DIR)"));
+  }
+  /// A resumed run's chats have the date that they had.
+  static ExampleFiles files_of(const TrainingRunSettings& settings) {
+    ExampleFiles files{.examples = settings.data,
+                       .validation = settings.validation,
+                       .tokenizer = tokenizer_folder(settings),
+                       .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
+                       .vocabulary = settings.config.model.vocabulary,
+                       .context = settings.config.model.context,
+                       .pairs = settings.config.prefers()};
+    files.set_encoder(settings.config.model, {files.tokenizer});
+    const RunPaths paths{settings.run.string()};
+    if (!settings.resume || !paths.hold_a_run()) return files;
+    const RunData before = data_of_run(paths);
+    files.now = before.now;
+    if (files.validation.empty()) files.validation = before.validation;
+    return files;
+  }
+  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size,
+                               std::shared_ptr<const PairReferences> references) const {
+    PackedRows::Settings settings = packing_of(
+        config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_,
+        config.model.encoder.reads_tokens() ? config.model.encoder.source_places() : 0);
+    if (config.objective == "dpo") settings.references = std::move(references);
+    return settings;
+  }
+  static ClipBatches::Settings clips(const HybridTrainerConfig& config, PackedRows::Settings rows) {
+    rows.packs = false;
+    return {
+        .rows = std::move(rows), .encoder = config.model.encoder, .masks = config.data.mask_frames};
+  }
+  ExampleFiles files_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  ExampleData data_;
+  std::optional<std::filesystem::path> init_from_, adapter_;
+  // Of pairs of answers, filled before the first batch is read.
+  const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
+                                        validation_references_ = std::make_shared<PairReferences>();
+  std::vector<HeldOutPrompt> prompts_;
+  std::vector<std::optional<std::string>> before_;  // what the model answered to them
+  std::vector<std::int32_t> end_tokens_;
+  std::int64_t sequence_length_;
+};
+
+}  // namespace
+
+/// Whether a file begins as JSON or parquet does, or has a name of rows.
+bool may_hold_examples(const std::filesystem::path& path) {
+  if (has_name_of_rows(path)) return true;
+  std::ifstream in(path, std::ios::binary);
+  char first = 0;
+  while (in.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
+  return first == '{' || first == '[';
+}
+
+std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
+  const TrainingRunSettings settings = with_base(given);
+  const std::string data = settings.data.string();
+  const bool wants_rows = settings.config.data.is_rows();
+  const bool is_file = std::filesystem::is_regular_file(settings.data);
+  const bool are_rows = may_be_examples(settings.data);
+  if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
+    const std::string prepared = shell_path(settings.data.stem().string() + "-data");
+    throw ConfigError(
+        {concat("--data: ", data,
+                " is text, which training reads as tokens; run hybrid prepare first: "
+                "`hybrid prepare ",
+                shell_path(data), " --output ", prepared, "`, and then give --data ", prepared)});
+  }
+  if (wants_rows != are_rows && std::filesystem::exists(settings.data)) {
+    throw ConfigError({concat(
+        "data.layout: got ", settings.config.data.layout, ", but ", data,
+        are_rows ? (is_file ? " is a file of examples" : " is a folder of examples")
+                 : " is a folder",
+        are_rows ? "; `hybrid finetune --model HF_DIR --data FILE` trains on it"
+                 : " without .jsonl, .json, .csv or .parquet files; want windows, or examples")});
+  }
+  if (are_rows) return std::make_unique<FineTuning>(settings);
+  if (wants_rows)
+    throw MissingInput(
+        concat(data, ": want a file of examples, one JSON object a line, or CSV or parquet"));
+  return std::make_unique<Pretraining>(settings);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,209 @@
+#include "src/run/language_data.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "src/core/messages.h"
+#include "src/data/tables/row_files.h"
+#include "src/files/checksum.h"
+#include "src/run/speech/clips.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// Throws DataError if a start token is missing, or a token is none of the model's.
+void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
+  const std::string file = keys.file.empty() ? "the model's folder" : keys.file.string();
+  if (!keys.start)
+    throw DataError(
+        concat(file, ": neither generation_config.json nor config.json has a ",
+               "decoder_start_token_id, with which the decoder begins; add the one that ",
+               "the model was trained with, such as 2 for facebook/bart-base"));
+  for (const auto& id : {keys.start, keys.rules.first, keys.rules.last})
+    if (id && *id >= model.vocabulary)
+      throw DataError(concat(file, ": the configuration names the token ", *id,
+                             ", and the model has ", model.vocabulary));
+}
+
+}  // namespace
+
+std::optional<SourceFormat> source_format_of(const ModelConfig& model, const GenerationKeys& keys) {
+  if (!model.encoder.reads_tokens()) return {};
+  check_keys(model, keys);
+  return SourceFormat{.start = *keys.start, .longest = model.encoder.source_places()};
+}
+
+SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys) {
+  check_keys(model, keys);
+  SourceWriting writing{.start = *keys.start,
+                        .beams = keys.beams,
+                        .search = {.end_tokens = keys.end_tokens,
+                                   .length_penalty = keys.length_penalty,
+                                   .end = keys.search_end},
+                        .rules = keys.rules};
+  writing.rules.end_tokens = keys.end_tokens;
+  writing.set_longest(keys.longest(1, model.context));
+  return writing;
+}
+
+std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset,
+                                                     const HybridTrainerConfig& config,
+                                                     std::int64_t sequence_length,
+                                                     const Stream& stream) {
+  auto windows =
+      std::make_unique<EvaluationWindows>(dataset, config.data.batch_size, sequence_length, stream);
+  if (!config.masks()) return windows;
+  return std::make_unique<MaskedEvaluation>(
+      std::move(windows),
+      config.masking(dataset.vocabulary_size().value_or(config.data_vocabulary())));
+}
+
+namespace {
+
+constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
+/// Throws DataError where the examples are for another way to train.
+void refuse_preferences(const ExampleRows& read, bool measured) {
+  if (read.pairs.empty()) return;
+  const ExampleRow& first = read.pairs.front().chosen;
+  const std::string& columns = read.pairs.front().chosen_columns;
+  throw DataError(concat(read.place(first.file, first.line, true),
+                         " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ",
+                         read.pairs.size(), " of ", read.pairs.size() + read.rows.size(), " rows; ",
+                         measured ? "a run with objective dpo or orpo is measured on them"
+                                  : "train on them with --objective dpo",
+                         columns.empty() ? ""
+                         : measured      ? ", or measure the chosen answers alone with "
+                                         : ", or learn the chosen answers alone with ",
+                         columns.empty() ? "" : "--columns " + columns));
+}
+
+/// Returns the first of the splits that a folder has, by default the training split.
+RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
+  for (const RowSplit split : splits)
+    if (!row_files(path, split).empty()) return split;
+  return RowSplit::kTrain;
+}
+
+/// Of a file called `name`.
+std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
+                                   ExampleData& data) {
+  refuse_preferences(read, measured);
+  for (const auto& [line, reason, file] : read.refused)
+    data.refused.push_back(concat(read.place(file, line, true), " is refused: ", reason));
+  for (const std::string& note : read.notes()) data.notes.push_back(concat(name, ": ", note));
+  if (const std::string problem = read.mostly_refused(); !problem.empty())
+    throw DataError(concat(name, ": ", problem));
+  data.rows += std::ssize(read.rows);
+  if (data.form.empty()) data.form = read.form();
+  for (const ExampleFile& file : read.files) data.checksum += checksum_of_file(file.path);
+  return std::move(read.rows);
+}
+
+}  // namespace
+
+void ExampleFiles::set_encoder(const ModelConfig& model,
+                               const std::vector<std::filesystem::path>& folders) {
+  heard_seconds = hybrid_trainer::heard_seconds(model);
+  if (heard_seconds == 0 && !model.encoder.reads_tokens()) return;
+  generation = read_generation_keys(folders);
+  source = source_format_of(model, generation);
+}
+
+bool may_be_examples(const std::filesystem::path& path) {
+  return std::filesystem::is_regular_file(path) || is_folder_of_rows(path);
+}
+
+ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
+                              const DataConfig& config) {
+  if (files.vocabulary > 0 && tokenizer.least_table() > files.vocabulary) {
+    throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
+                           tokenizer.vocabulary_size(), " tokens and the model's table ",
+                           files.vocabulary,
+                           "; give the tokenizer that the model was trained with"));
+  }
+  const ChatFiles chat = read_chat_files(files.tokenizer);
+  ExampleFormat format{.tokenizer = tokenizer,
+                       .chat = chat,
+                       .longest = config.sequence_length + 1,
+                       .now = files.now,
+                       .vocabulary = files.vocabulary,
+                       .context = files.context,
+                       .control = control_text_of(config.control_tokens),
+                       .columns = ColumnNames(config.columns),
+                       .called = files.called,
+                       .pairs = files.pairs,
+                       .source = files.source};
+  ExampleData data;
+  const auto read = [&](const std::filesystem::path& path, RowSplit split) {
+    const std::string name = files.called.empty() ? path.string() : files.called;
+    format.split = split;
+    if (files.heard_seconds == 0)
+      return taken_rows(read_example_rows(path, format), name, files.measured, data);
+    const SpeechTokens tokens = read_speech_tokens(tokenizer, files.generation);
+    return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name,
+                      files.measured, data);
+  };
+  const RowSplit split = files.measured
+                             ? first_split(files.examples, {RowSplit::kTest, RowSplit::kValidation})
+                             : RowSplit::kTrain;
+  std::vector<ExampleRow> rows = read(files.examples, split);
+  const bool has_validation = !files.measured && files.validation.empty() &&
+                              !row_files(files.examples, RowSplit::kValidation).empty();
+  const std::string others =
+      has_validation ? told_of_other_files(files.examples, {split, RowSplit::kValidation})
+                     : told_of_other_files(files.examples, {split});
+  if (!others.empty()) data.notes.push_back(concat(files.examples.string(), ": ", others));
+  const auto count = static_cast<std::uint64_t>(rows.size());
+  if (!files.validation.empty() || has_validation) {
+    data.validation =
+        has_validation
+            ? read(files.examples, RowSplit::kValidation)
+            : read(files.validation,
+                   first_split(files.validation, {RowSplit::kValidation, RowSplit::kTest}));
+    data.train = std::move(rows);
+    return data;
+  }
+  if (count == 1 || config.validation_fraction == 0) {
+    data.validates_on_training_rows = true;
+    data.validation = rows;
+    data.train = std::move(rows);
+    return data;
+  }
+  const auto held = static_cast<std::uint64_t>(
+      std::clamp(std::round(static_cast<double>(count) * config.validation_fraction), 1.0,
+                 static_cast<double>(count - 1)));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool is_held = random_permuted({0, 0, kHeldBackKey}, i, count) < held;
+    (is_held ? data.validation : data.train).push_back(std::move(rows[i]));
+  }
+  return data;
+}
+
+std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> lines(data.refused);
+  if (lines.size() <= kShown) return lines;
+  lines.resize(kShown);
+  lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
+                         shell_path(files.examples), " --json --model ",
+                         shell_path(files.tokenizer), files.pairs ? " --objective dpo" : "",
+                         " names them"));
+  return lines;
+}
+
+PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
+                                std::uint64_t seed, const Tokenizer& tokenizer,
+                                std::int64_t source_length) {
+  return {.batch_size = batch_size,
+          .sequence_length = config.sequence_length,
+          .shuffle = config.shuffle,
+          .packs = config.layout != "apart" && source_length == 0,
+          .seed = seed,
+          .padding = tokenizer.end_of_text().value_or(0),
+          .source_length = source_length};
+}
+
+}  // namespace hybrid_trainer

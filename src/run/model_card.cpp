@@ -1,0 +1,258 @@
+#include "src/run/model_card.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cctype>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/files/text.h"
+#include "src/gguf/gguf_file.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/run/run_files.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+constexpr std::size_t kMostCardBytes = 1 << 20;
+
+constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+
+/// "owner/name", as the Hub calls a model, and no path.
+bool is_hub_name(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
+         name.find_first_not_of(kPlain) == slash &&
+         name.find_first_not_of(kPlain, slash + 1) == std::string::npos;
+}
+
+/// Keys of a model card and of GGUF files.
+constexpr std::pair<const char*, const char*> kLicenseKeys[] = {
+    {"license", "general.license"},
+    {"license_name", "general.license.name"},
+    {"license_link", "general.license.link"}};
+
+std::string_view without_blanks_around(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
+/// On one line.
+std::string line_of(const std::string& text) {
+  std::string line = well_formed_utf8(text);
+  for (char& c : line)
+    if (std::iscntrl(static_cast<unsigned char>(c)) != 0) c = ' ';
+  return line;
+}
+
+/// As Markdown that shows it as it is.
+std::string markdown_of(const std::string& text) {
+  std::string out;
+  for (const char c : line_of(text)) {
+    if (std::string_view("\\`*[]<>|&").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+/// The value of a key in YAML: plain if it is an identifier, else a string in quotes, as JSON has it.
+std::string yaml_of(const std::string& text) {
+  const bool is_plain = text.find_first_not_of(kPlain) == std::string::npos;
+  return is_plain && std::isalpha(static_cast<unsigned char>(text[0])) ? text
+                                                                       : json_string(line_of(text));
+}
+
+/// Returns a command with absolute paths reduced to their last component.
+std::string published(const std::string& command) {
+  std::string out;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const char before = i == 0 ? ' ' : command[i - 1];
+    if (command[i] == '/' && std::string_view(" '=").find(before) != std::string_view::npos) {
+      const std::size_t end =
+          std::min(command.find(before == '\'' ? '\'' : ' ', i), command.size());
+      const std::size_t last = command.rfind('/', std::max(end, i + 2) - 2);  // "/a/b/" is "b/"
+      i = std::max(i, last) + 1;
+      if (i == command.size()) break;
+    }
+    out += command[i];
+  }
+  return line_of(out);
+}
+
+/// A block of code that nothing in `text` ends.
+std::string code_block(const std::string& text) {
+  std::string fence = "```";
+  while (text.find(fence) != std::string::npos) fence += '`';
+  return concat("\n", fence, "\n", text, "\n", fence, "\n");
+}
+
+std::string text_in(const json::object& object, const char* key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+}
+
+json::object object_in_file(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  const json::value value = read_json(file);
+  return value.is_object() ? value.get_object() : json::object();
+}
+
+/// What the Hub calls a model, by its own files; "" where they do not tell.
+std::string hub_name_of(const fs::path& model) {
+  if (!fs::is_directory(model)) return "";
+  const char* const file = holds_adapter(model) ? "adapter_config.json" : "config.json";
+  const char* const key = holds_adapter(model) ? "base_model_name_or_path" : "_name_or_path";
+  const std::string name = text_in(object_in_file(model / file), key);
+  return is_hub_name(name) && !fs::exists(name) ? name : "";
+}
+
+/// What the Hub calls what such a model does, and what people call it.
+struct ModelPurpose {
+  const char *tag, *name;
+};
+
+/// Of a run, by its family.
+ModelPurpose purpose_of(const RunPaths& run) {
+  const json::object config = run.hold_a_run() ? object_in_file(run.config()) : json::object();
+  const json::value* model = config.if_contains("model");
+  const std::string family =
+      model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
+  if (family == "whisper") return {"automatic-speech-recognition", "A model of speech"};
+  if (family == "bart") return {"text2text-generation", "A language model"};
+  if (family == "vit") return {"image-classification", "A model of pictures"};
+  return {"text-generation", "A language model"};
+}
+
+std::string front_matter(const fs::path& base, CardKind kind, const char* tag) {
+  const bool is_adapter = kind == CardKind::kAdapter;
+  std::string text = concat("---\nlibrary_name: ", is_adapter ? "peft" : "transformers",
+                            "\npipeline_tag: ", tag, "\n");
+  if (const std::string name = base.empty() ? "" : hub_name_of(base); !name.empty())
+    text += concat("base_model: ", name,
+                   "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");
+  for (const auto& [key, value] : base.empty() ? LicenseTexts() : license_of(base))
+    text += concat(key, ": ", yaml_of(value), "\n");
+  return text + "---\n";
+}
+
+std::string row(const char* what, const std::string& value) {
+  return value.empty() ? "" : concat("| ", what, " | ", markdown_of(value), " |\n");
+}
+
+std::string number_in(const json::object& object, const char* key) {
+  const json::value* value = object.if_contains(key);
+  if (value == nullptr || !value->is_number()) return "";
+  return value->is_double() ? brief(value->get_double())
+                            : units::grouped(value->to_number<std::int64_t>());
+}
+
+std::string training_of(const RunPaths& run, const RunData& data) {
+  const json::object summary = object_in_file(run.summary());
+  std::string text =
+      concat("\n## Training\n\nTrained with HybridTrainer ", project_version(), ".\n");
+  const std::string first = text_in(summary, "first_command"), last = text_in(summary, "command");
+  if (const std::string& command = first.empty() ? last : first; !command.empty())
+    text += code_block(published(command));
+  text += "\n| | |\n| --- | --- |\n";
+  text += row("steps", number_in(summary, "steps")) + row("tokens", number_in(summary, "tokens"));
+  if (const json::value* seconds = summary.if_contains("seconds");
+      seconds != nullptr && seconds->is_number())
+    text += row("time", units::duration(seconds->to_number<double>()));
+  text += row("training loss at the end", number_in(summary, "final_train_loss")) +
+          row("validation loss at the end", number_in(summary, "final_validation_loss")) +
+          row("checksum of the data", data.checksum) + row("processor", processor_info().name);
+  return text;
+}
+
+}  // namespace
+
+/// The first text of a YAML value after a key or a dash: without quotes, a comment, and the
+/// brackets of a list.
+static std::string scalar_of(std::string_view text) {
+  text = without_blanks_around(text);
+  const bool is_list = text.starts_with('[');
+  if (is_list) text = without_blanks_around(text.substr(1));
+  if (text.starts_with('"') || text.starts_with('\''))
+    return std::string(text.substr(1, text.substr(1).find(text[0])));
+  text = text.substr(0, text.find(" #"));
+  if (is_list) text = text.substr(0, text.find_first_of(",]"));
+  if (text.starts_with('#')) return "";
+  return std::string(without_blanks_around(text));
+}
+
+LicenseTexts license_of(const fs::path& model) {
+  LicenseTexts found;
+  if (GgufFile::is_one(model)) {
+    const GgufFile file(model);
+    for (const auto& [key, name] : kLicenseKeys)
+      if (const auto text = file.text(name); text && !text->empty()) found.emplace_back(key, *text);
+    return found;
+  }
+  const fs::path card = model / "README.md";
+  if (!fs::is_regular_file(card)) return found;
+  std::istringstream lines(read_text(card, kMostCardBytes));
+  std::string line, open;  // the key whose value follows as a list
+  bool is_inside = false;
+  while (std::getline(lines, line)) {
+    const std::string_view text = without_blanks_around(line);
+    if (!is_inside && text.empty()) continue;
+    if ((text == "---") == is_inside) break;
+    if (!std::exchange(is_inside, true) || text.empty() || text.starts_with('#')) continue;
+    if (!open.empty() && text.starts_with("- "))
+      found.emplace_back(open, scalar_of(text.substr(2)));
+    open.clear();
+    const bool is_nested = line.starts_with(' ') || line.starts_with('\t');
+    const std::size_t colon = text.find(':');
+    if (is_nested || colon == text.npos) continue;
+    const std::string key(without_blanks_around(text.substr(0, colon)));
+    const auto is_it = [&](const auto& one) { return key == one.first; };
+    if (std::ranges::none_of(kLicenseKeys, is_it)) continue;
+    const std::string value = scalar_of(text.substr(colon + 1));
+    if (value.empty()) open = key;
+    if (!value.empty()) found.emplace_back(key, value);
+  }
+  return found;
+}
+
+std::string model_card(const fs::path& source, CardKind kind) {
+  const RunPaths run{source.string()};
+  const bool is_run = run.hold_a_run();
+  const RunData data = is_run ? data_of_run(run) : RunData{};
+  const fs::path base = is_run ? fs::path(data.base) : source;
+  const std::string name =
+      (source.has_filename() ? source.filename() : source.parent_path().filename()).string();
+  const ModelPurpose purpose = purpose_of(run);
+  std::string text =
+      front_matter(base, kind, purpose.tag) + concat("\n# ", markdown_of(name), "\n\n");
+  switch (kind) {
+    case CardKind::kModel:
+      text += concat(purpose.name, " as a folder of Hugging Face transformers.\n");
+      break;
+    case CardKind::kMergedModel:
+      text += concat(purpose.name, " whose adapters are merged into its weights.\n");
+      break;
+    case CardKind::kAdapter:
+      text += "Adapters (LoRA) as PEFT opens them over their base.\n";
+      if (std::string_view(purpose.tag) == "image-classification")
+        text += "Its modules have the names of transformers 5; transformers 4 has others.\n";
+      break;
+  }
+  return is_run ? text + training_of(run, data) : text;
+}
+
+void write_model_card(const fs::path& source, const fs::path& folder, CardKind kind) {
+  replace_file((folder / "README.md").string(), model_card(source, kind));
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,294 @@
+#include "src/run/run_export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "hybrid_trainer/core/batch.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "src/core/messages.h"
+#include "src/core/narrow.h"
+#include "src/files/output_file.h"
+#include "src/gguf/gguf_file.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_export.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/model_card.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::int64_t kProbeTokens = 64;
+constexpr std::size_t kMostGenerationBytes = 1 << 20;
+
+void require_adapters(const TrainedRun& run) {
+  if (!run.config.freezes())
+    throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
+}
+
+/// The settings of a run's adapters. Throws ConfigError if a folder of adapters does not hold what else
+/// it trained, which a head for classes is not.
+LoraConfig exported_adapters(const TrainedRun& run) {
+  require_adapters(run);
+  LoraConfig config = run.config.lora;
+  if (config.is_on()) return config;
+  const std::string& classifier = find_family(run.config.model.family).hugging_face.classifier;
+  bool is_held = !classifier.empty();
+  run.network->visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable() || is_of_adapter(parameter)) return;
+    is_held = is_held && parameter.in_files().front().name.starts_with(classifier);
+  });
+  std::set<std::int64_t> ranks;
+  run.network->visit_linears([&](Linear& linear) {
+    if (linear.adapter() != nullptr) ranks.insert(linear.adapter()->spec().rank);
+  });
+  if (!is_held || ranks.size() != 1)
+    throw ConfigError(
+        {"parts: the run trained weights as a whole beside its adapters, or adapters of several "
+         "ranks, which a folder of adapters "
+         "does not hold; merge them: hybrid export RUN --merge --output MERGED"});
+  config.rank = *ranks.begin();
+  return config;
+}
+
+void require_plain_base(const std::filesystem::path& base) {
+  const std::string form = base.empty() ? "" : quantization_of_hugging_face(base);
+  if (form.empty() || form == "mxfp4") return;  // of the latter there is no plain one
+  throw DataError(concat(base.string(), ": its weights are quantized (", form, "), so adapters ",
+                         "cannot be merged into them; export them with --adapter"));
+}
+
+/// Of random tokens; padding columns too. Throws DataError, with `what` it is of, where one is not
+/// finite.
+std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
+                                const Stream& stream) {
+  const std::int64_t length = std::min(kProbeTokens, model.config().context);
+  const Tensor tokens = Tensor::empty({1, length}, DType::kI32, MemoryKind::kData, stream);
+  for (std::int64_t i = 0; i < length; ++i) {
+    tokens.data<std::int32_t>()[i] = narrow<std::int32_t>(random_below(
+        {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
+  }
+  const Pass pass{.training = false};
+  model.encode(model.with_sources(token_batch(tokens, tokens), stream), pass, stream);  // silence
+  const Tensor logits = model.logits(tokens, pass, stream);
+  std::vector<float> values(logits.data<float>(), logits.data<float>() + logits.elements());
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return values;
+  throw DataError(concat(what,
+                         " gives logits that are not finite: its weights are damaged or have ",
+                         "diverged; export an earlier checkpoint's run"));
+}
+
+/// None of a network that gives no logits.
+std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
+                                const Stream& stream) {
+  if (!find_family(run.config.model.family).is_of_language) return {};
+  return probe_logits(run.model(), what, stream);
+}
+
+LogitChange compare_logits(const std::vector<float>& before, const std::vector<float>& after,
+                           const ModelConfig& model) {
+  LogitChange change;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    change.largest_logit = std::max(change.largest_logit, double{std::abs(before[i])});
+    change.largest_change = std::max(change.largest_change, double{std::abs(after[i] - before[i])});
+  }
+  if (before.empty()) return change;
+  change.places = std::min(kProbeTokens, model.context);
+  const std::ptrdiff_t row = std::ssize(before) / change.places;
+  const auto choice = [&](const std::vector<float>& logits, std::int64_t place) {
+    const auto begin = logits.begin() + place * row;
+    return std::max_element(begin, begin + row) - begin;
+  };
+  for (std::int64_t place = 0; place < change.places; ++place)
+    if (choice(before, place) == choice(after, place)) ++change.same_choices;
+  return change;
+}
+
+/// `run`: with its base in f32. `before`: logits of the model as it was trained.
+MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
+                          const std::filesystem::path& output, std::optional<DType> dtype,
+                          const Stream& stream) {
+  require_plain_base(run.base);
+  MergedExport result{.step = run.step, .warnings = run.warnings};
+  merge_adapters(*run.network, stream);
+  result.dtype = export_model(run, output, dtype, stream);
+  read_hugging_face_weights(
+      output, *run.network, run.config.model,
+      [&](Parameter& parameter, const FolderWeight& weight) {
+        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
+      });
+  result.change =
+      compare_logits(before, probe_logits(run, output.string(), stream), run.config.model);
+  return result;
+}
+
+}  // namespace
+
+std::string LogitChange::text() const {
+  if (places == 0) return "";
+  const std::string found = concat("; logits changed by at most ", brief(largest_change),
+                                   ", the largest is ", brief(largest_logit));
+  if (same_choices == places)
+    return concat(found, "; the likeliest token stayed the same at all ", places,
+                  " places that were tried, which is good");
+  return concat(found, "; the likeliest token became another one at ", places - same_choices,
+                " of ", places,
+                " places of random text; `hybrid eval` on both says what that costs");
+}
+
+DType export_model(const TrainedRun& run, const std::filesystem::path& output,
+                   std::optional<DType> dtype, const Stream& stream) {
+  const DType rounded = dtype.value_or(export_dtype(run));
+  export_hugging_face(*run.network, run.config.model, run.tokenizer.get(), output, stream,
+                      model_families(), rounded, run.token_ids, run.origin, run.base_config);
+  if (!run.end_tokens.empty()) {
+    const std::filesystem::path file = output / "generation_config.json";
+    replace_file(file, with_end_tokens(read_file(file, kMostGenerationBytes), run.end_tokens));
+  }
+  return rounded;
+}
+
+/// Warns that a file of adapters has no key for the positions that they were trained with.
+static void warn_of_positions(const TrainedRun& run, const std::filesystem::path& output) {
+  const auto positions = [](const ModelConfig& model) {
+    std::string all;
+    for (const auto& [key, text] : texts_of_keys(model))
+      if (key == "context" || key.starts_with("rope_scaling.")) all += text + " ";
+    return all;
+  };
+  if (positions(run.config.model) == positions(read_hugging_face_model_config(run.base, 0))) return;
+  warn(output.string(),
+       concat(
+           "the run set model.context or model.rope_scaling, and adapters have no place for them; ",
+           "merge them for other programs (--merge)"));
+}
+
+void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
+                    const Stream& stream) {
+  const LoraConfig adapters = exported_adapters(run);
+  warn_of_positions(run, output);
+  write_adapter(*run.network, run.config.model, adapters, run.base.string(), output, stream);
+  if (run.tokenizer == nullptr) return;
+  const auto file = run.tokenizer->files().find("generation_config.json");
+  const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
+  if (file != run.tokenizer->files().end() && !std::ranges::includes(of_base, ends))
+    replace_file((output / file->first).string(), file->second);
+}
+
+MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
+                           const RunWeights& weights, std::optional<DType> dtype) {
+  const ModelRegistry& registry = model_families();
+  const Stream stream(MemoryPool::create("device"));
+  std::vector<float> before;
+  {
+    const TrainedRun run = load_trained_run(folder, stream, registry, weights);
+    require_adapters(run);
+    before = probe_logits(run, folder.string(), stream);
+  }
+  const TrainedRun run = load_trained_run(folder, stream, registry, weights, "fp32");
+  return write_merged(run, before, output, dtype, stream);
+}
+
+MergedExport export_merged_adapter(const std::filesystem::path& folder,
+                                   const std::filesystem::path& base,
+                                   const std::filesystem::path& output,
+                                   std::optional<DType> dtype) {
+  const Stream stream(MemoryPool::create("device"));
+  const TrainedRun run = load_adapter_folder(folder, "fp32", stream, model_families(), base);
+  return write_merged(run, probe_logits(run, folder.string(), stream), output, dtype, stream);
+}
+
+void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
+                              const Stream& stream) {
+  const LoraConfig adapters = exported_adapters(run);
+  warn_of_positions(run, output);
+  OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
+  const std::filesystem::path folder = passing.create() / "adapter";
+  write_adapter(*run.network, run.config.model, adapters, run.base.string(), folder, stream);
+  export_gguf_adapter(folder, resolved_model_config(run.config.model),
+                      output);  // and nothing else stays
+}
+
+namespace {
+
+/// A text of many of the tokenizer's words, by which another one can be compared.
+std::string text_of_words(const Tokenizer& tokenizer) {
+  constexpr std::int64_t kWords = 2048;
+  const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
+  std::string text = "A text";
+  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); id += step)
+    text += concat(" ", tokenizer.token_bytes(narrow<std::int32_t>(id)));
+  return text;
+}
+
+/// The tokens of a text for which the file's tokenizer gives the same ones; else warns, and 0.
+std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::path& file) {
+  const std::string text = text_of_words(tokenizer);
+  const std::vector<std::int32_t> wanted = tokenizer.encode(text),
+                                  got = load_tokenizer(file)->encode(text);
+  if (wanted != got)
+    warn(file.string(), concat("the file's tokenizer makes other tokens of a text of ",
+                               wanted.size(), " tokens, from token ",
+                               std::ranges::mismatch(wanted, got).in1 - wanted.begin(), " on"));
+  return wanted == got ? std::ssize(wanted) : 0;
+}
+
+/// By the keys of GGUF files.
+std::vector<std::pair<std::string, std::string>> license_keys(const std::filesystem::path& base) {
+  std::vector<std::pair<std::string, std::string>> keys;
+  for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
+    const std::string name = key == "license" ? key : concat("license.", key.substr(8));
+    keys.emplace_back("general." + name, std::move(text));
+  }
+  return keys;
+}
+
+/// How tokens are drawn, by the keys of GGUF files.
+std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
+  std::vector<std::pair<std::string, double>> values;
+  const auto add = [&](const char* name, std::optional<double> value) {
+    if (value) values.emplace_back(concat("general.sampling.", name), *value);
+  };
+  add("temp", keys.temperature);
+  if (keys.top_k) add("top_k", static_cast<double>(*keys.top_k));
+  add("top_p", keys.top_p);
+  add("min_p", keys.min_p);
+  if (keys.rules.repetition_penalty != 1) add("penalty_repeat", keys.rules.repetition_penalty);
+  return values;
+}
+
+}  // namespace
+
+GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
+                            const std::filesystem::path& output, const Stream& stream) {
+  LanguageModel& model = run.model("a GGUF file");
+  if (!run.tokenizer)
+    throw DataError(
+        "a GGUF file holds its tokenizer, and here is none; export a Hugging Face folder");
+  if (run.config.freezes()) {
+    require_plain_base(run.base);
+    merge_adapters(model, stream);
+  }
+  GgufExport result{.type = type};
+  if (type.empty()) result.type = export_dtype(run) == DType::kBF16 ? "bf16" : "f16";
+  const std::vector<float> before = probe_logits(model, output.string(), stream);
+  const GgufTexts texts{*run.tokenizer, run.token_ids, license_keys(run.origin),
+                        sampling_values(generation_keys_of(run))};
+  result.types = export_gguf(model, texts, result.type, output, stream);
+  result.bytes = std::filesystem::file_size(output);
+  result.tokens = compare_tokens(*run.tokenizer, output);
+  visit_gguf_weights(output, model, model.config(),
+                     [](Parameter& parameter, const FolderWeight& weight) {
+                       parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
+                     });
+  result.change =
+      compare_logits(before, probe_logits(model, output.string(), stream), run.config.model);
+  return result;
+}
+
+}  // namespace hybrid_trainer

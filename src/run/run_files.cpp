@@ -1,0 +1,465 @@
+#include "src/run/run_files.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "memory/weight_copies.h"
+#include "src/core/messages.h"
+#include "src/files/checksum.h"
+#include "src/files/config_fields.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/gguf/gguf_file.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/trainer/expert_routing.h"
+#include "src/trainer/run_model.h"
+#include "src/trainer/trainer_checkpoints.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSampleBytes = 1 << 16, kMostBaseConfigBytes = 1 << 20;
+
+std::string base_file(const RunPaths& paths) { return paths.root + "/base.json"; }
+
+void add_text(Checksum& sum, const std::string& text) { sum.add(text.data(), text.size()); }
+
+void add_samples(Checksum& sum, const fs::path& path) {
+  const InputFile file(path);
+  std::string bytes(std::min(kSampleBytes, file.bytes()), '\0');
+  const std::size_t last = file.bytes() - bytes.size();
+  for (const std::size_t offset : {std::size_t{0}, last / 2, last}) {
+    file.read_at(bytes.data(), bytes.size(), offset);
+    sum.add(bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace
+
+std::string identity_of_base(const fs::path& folder) {
+  Checksum sum;
+  if (GgufFile::is_one(folder)) {
+    const GgufFile file(folder);
+    for (const GgufTensor& tensor : file.tensors())
+      add_text(sum, concat(tensor.name, ' ', name_of(tensor.type), ' ', tensor.offset, '\n'));
+    add_samples(sum, folder);
+    return sum.text();
+  }
+  const std::string config = read_file(folder / "config.json", kMostBaseConfigBytes);
+  sum.add(config.data(), config.size());
+  const HuggingFaceWeights weights(folder);
+  for (const SafetensorsFile& file : weights.files()) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      add_text(sum, concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n'));
+    }
+    add_samples(sum, file.path());
+  }
+  return sum.text();
+}
+
+std::string identity_of_adapter(const fs::path& folder) {
+  Checksum sum;
+  for (const char* name : {kAdapterConfig, kAdapterTensors}) add_samples(sum, folder / name);
+  return sum.text();
+}
+
+void write_run_base(const RunPaths& paths, const fs::path& folder) {
+  const boost::json::object base{{"folder", fs::absolute(folder).lexically_normal().string()},
+                                 {"identity", identity_of_base(folder)}};
+  replace_file(base_file(paths), json_line(base) + "\n");
+}
+
+std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<fs::path>& given) {
+  const std::string file = base_file(paths);
+  const bool is_of_a_start = given && !paths.hold_a_run();  // killed before it was a run
+  if (!fs::exists(file) || is_of_a_start) return given;
+  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
+  const auto text = [&](const char* key) -> std::string {
+    const auto* found = value.is_object() ? value.get_object().if_contains(key) : nullptr;
+    if (found == nullptr || !found->is_string())
+      throw DataError(file + ": want {\"folder\": \"...\", \"identity\": \"...\"}");
+    return std::string(found->get_string());
+  };
+  const std::string remembered = text("folder");
+  const fs::path folder = given.value_or(remembered);
+  if (!HuggingFaceWeights::are_in(folder)) {
+    throw MissingInput(concat(folder.string(), ": the model is gone whose weights the run's ",
+                              "adapters belong to; put it back, or resume the run with its folder ",
+                              "(train --init-from, finetune --model)"));
+  }
+  if (identity_of_base(folder) == text("identity")) return folder;
+  throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
+                         "beside (", remembered, " when it began): its files differ"));
+}
+
+namespace {
+
+constexpr std::size_t kMostDataBytes = 1 << 20;
+
+std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
+std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
+
+/// Throws DataError where the model's table has no rows for all of its tokens.
+void open_tokenizer(TrainedRun& run, const fs::path& folder) {
+  run.tokenizer_folder = folder;
+  if (!holds_tokenizer(folder)) return;
+  run.tokenizer = load_tokenizer(folder);
+  if (run.tokenizer->least_table() <= run.config.data_vocabulary()) return;
+  throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
+                         " tokens and the model's table ", run.config.data_vocabulary(),
+                         "; give the tokenizer that the model was trained with"));
+}
+
+/// Of an adapter that trained head or token table by itself.
+void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder& adapter,
+                const ModelRegistry& registry) {
+  const std::vector<std::string>& keys = find_family(model.family, registry).keys;
+  if (std::ranges::find(keys, "tied_head") == keys.end())
+    throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.weights_beside),
+                           ", the head or the token table without the other, and these are one ",
+                           "weight in every ", model.family, " here; train an adapter without ",
+                           "wte and lm_head among target_modules and modules_to_save"));
+  model.tied_head = false;
+}
+
+/// Of an adapter that was trained after tokens were added to its base, or taken away.
+void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
+                     const AdapterFolder& adapter, const ModelRegistry& registry) {
+  ModelConfig& model = config.model;
+  if (adapter.vocabulary == 0 || adapter.vocabulary == model.vocabulary) return;
+  const auto has = [&](std::string_view end) {
+    return std::ranges::any_of(adapter.weights_beside,
+                               [&](const std::string& name) { return name.ends_with(end); });
+  };
+  if (find_family(model.family, registry).hugging_face.tied_head.empty() ||
+      (!model.tied_head && !has("lm_head.weight")))
+    throw DataError(
+        concat(folder.string(), ": the adapter has a token table of ", adapter.vocabulary,
+               " rows, its base one of ", model.vocabulary,
+               ", and the adapter has no head of as many; save both when the adapter is ",
+               "trained (modules_to_save), or give the base that it was trained over"));
+  model.vocabulary = adapter.vocabulary;
+  config.lora.replaces_tables = true;
+}
+
+/// Of an adapter with a head for other classes than the base's. PEFT's own files hold no names of them.
+void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
+  const std::int64_t classes =
+      adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
+  if (classes > 0 && classes == std::ssize(adapter.labels)) model.vision.labels = adapter.labels;
+  if (classes < 1 || classes == std::ssize(model.vision.labels)) return;
+  model.vision.labels.clear();
+  for (std::int64_t i = 0; i < classes; ++i) model.vision.labels.push_back({concat("LABEL_", i)});
+}
+
+/// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
+const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
+  if (is_average) return state.tensor(average_name(name));
+  const auto snapshot = state.tensors.find("snapshot." + name);
+  return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
+}
+
+/// Step of the checkpoint that the run's newest one names as its best.
+std::int64_t best_step_of(const RunPaths& paths) {
+  if (const auto newest = find_newest_whole_checkpoint(paths.checkpoints())) {
+    const Stream host(MemoryPool::create("host"));
+    if (const auto best = best_in(load_checkpoint(*newest, host, CheckpointPart::kNumbers)))
+      return best->step;
+  }
+  throw MissingInput(concat(paths.root, " has no best checkpoint: none is kept for its validation ",
+                            "loss; resume or train it with checkpoint.keep_best=1 and ",
+                            "training.evaluate_every_steps, or give --checkpoint STEP"));
+}
+
+bool holds_average(const State& state) {
+  const auto first = state.tensors.lower_bound(average_name(""));
+  return first != state.tensors.end() && first->first.starts_with(average_name(""));
+}
+
+/// Of a run that begins: what its base and its data say of the tokens that end a text.
+void write_end_tokens(const RunPaths& paths, const RunData& data) {
+  if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
+  const std::string file = tokenizer_folder(paths) + "/generation_config.json";
+  const bool is_there = fs::exists(file);
+  const std::string before = is_there ? read_file(file, std::size_t{1} << 20) : data.token_ids;
+  std::vector<std::int32_t> ends = generation_end_tokens_in(data.base);
+  ends.insert(ends.end(), data.end_tokens.begin(), data.end_tokens.end());
+  const std::string after = with_end_tokens(before, ends);
+  if (!is_there || after != before) replace_file(file, after);
+}
+
+/// Keeps the base's config.json, whose values an export has even when the base is gone.
+void keep_base_config(const RunPaths& paths, const fs::path& base) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  const fs::path from = base / "config.json";
+  if (base.empty() || !fs::is_regular_file(from) || fs::exists(base_config_file(paths))) return;
+  replace_file(base_config_file(paths), read_file(from, kMostBytes));
+}
+
+/// By its name alone where it lies in the run's folder, which may move.
+std::string place_of_data(const RunPaths& paths, const fs::path& data) {
+  if (data.empty()) return "";  // drawn from the seed
+  const fs::path absolute = fs::absolute(data).lexically_normal();
+  const bool is_inside = absolute.parent_path() == fs::absolute(paths.root).lexically_normal();
+  return is_inside ? absolute.filename().string() : absolute.string();
+}
+
+}  // namespace
+
+std::string project_version() { return HT_VERSION; }
+
+void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
+                     const RunData& data) {
+  boost::json::object source{{"folder", place_of_data(paths, data.folder)},
+                             {"train_tokens", data.train_tokens}};
+  if (!data.checksum.empty()) source["checksum"] = data.checksum;
+  if (data.now != 0) source["now"] = data.now;
+  if (!data.command.empty() && data.command.size() < kMostDataBytes / 2)
+    source["command"] = data.command;
+  if (!data.token_ids.empty()) source["token_ids"] = data.token_ids;
+  for (const auto& [key, path] :
+       {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
+    if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
+  replace_file(paths.data(), json_line(source) + "\n");
+  const bool has_tokenizer = !data.folder.empty() || !data.tokenizer.empty();
+  if (has_tokenizer && data.tokenizer != tokenizer_folder(paths)) {
+    const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
+    write_tokenizer_files(read_tokenizer_files(from), tokenizer_folder(paths));
+    write_end_tokens(paths, data);
+  }
+  keep_base_config(paths, data.base);
+  write_run_config(paths, config);
+}
+
+void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config) {
+  fs::remove(paths.summary());  // of where it ended before, if it goes on
+  replace_file(paths.config(), config_json(config));
+}
+
+HybridTrainerConfig config_of_run(const RunPaths& paths) {
+  HybridTrainerConfig config;
+  read_config(config, paths.config());
+  return config;
+}
+
+RunData data_of_run(const RunPaths& paths) {
+  const std::string file = paths.data();
+  const boost::json::value value = read_json(file, {.max_bytes = kMostDataBytes});
+  const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
+  if (folder == nullptr || !folder->is_string())
+    throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
+  const auto number = [&](const char* key) {
+    const auto* found = value.get_object().if_contains(key);
+    return found != nullptr && found->is_int64() ? found->get_int64() : 0;
+  };
+  const auto text = [&](const char* key) {
+    const auto* found = value.get_object().if_contains(key);
+    return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+  };
+  const fs::path place(std::string(folder->get_string()));
+  return {.folder = place.is_relative() && !place.empty() ? paths.root / place : place,
+          .train_tokens = number("train_tokens"),
+          .checksum = text("checksum"),
+          .validation = text("validation"),
+          .base = text("base"),
+          .adapter = text("adapter"),
+          .now = number("now"),
+          .token_ids = text("token_ids"),
+          .command = text("command")};
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
+  if (!fs::exists(tokenizer_folder(paths))) return nullptr;
+  return load_tokenizer(tokenizer_folder(paths));
+}
+
+void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, const fs::path& data) {
+  if (of_run == nullptr || of_data == nullptr || of_data->has_tokens_of(*of_run)) return;
+  throw DataError(concat(data.string(), ": its tokenizer is not the one that the run was trained ",
+                         "with; give the run's own data, or prepare the text again with the run's ",
+                         "folder tokenizer/ as --tokenizer"));
+}
+
+std::string told_of_other_data(const fs::path& here, const fs::path& own,
+                               const std::string& tokens) {
+  const std::string counts = tokens.empty() ? "" : concat(" (it has ", tokens, ")");
+  if (fs::weakly_canonical(here) == fs::weakly_canonical(own))
+    return concat(here.string(), " has changed since the run began", counts,
+                  ", so the run's place in it is lost; bring it back as it was, or begin another ",
+                  "run from this one's weights: hybrid export RUN --output FOLDER");
+  return concat(here.string(), " holds other data than the run was trained on", counts,
+                ", where its position means another place; give --data the run's own, ",
+                shell_path(own));
+}
+
+std::string end_of_run(const RunPaths& paths) {
+  if (!fs::exists(paths.summary())) return "";
+  const boost::json::value value = read_json(paths.summary());
+  const auto* end = value.is_object() ? value.get_object().if_contains("end") : nullptr;
+  return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
+}
+
+FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
+  const std::string folder = paths.checkpoints();
+  if (weights.checkpoint == RunWeights::Checkpoint::kStep)
+    return {.checkpoint = find_checkpoint(folder, weights.step), .warnings = {}};
+  if (weights.checkpoint == RunWeights::Checkpoint::kBest)
+    return {.checkpoint = find_checkpoint(folder, best_step_of(paths)), .warnings = {}};
+  FoundCheckpoint found = find_newest_checkpoint(folder);
+  if (found.checkpoint) return found;
+  throw MissingInput(concat(paths.root,
+                            " holds no checkpoint yet; train it first (hybrid train --run ",
+                            shell_path(paths.root), ")"));
+}
+
+/// The config with its frozen weights in another form.
+static void hold_in(HybridTrainerConfig& config, const std::string& form) {
+  config.lora.base = form;
+  for (PartConfig& part : config.parts)
+    if (part.base) part.base = form;
+}
+
+TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
+                            const ModelRegistry& registry, const RunWeights& weights,
+                            const std::optional<std::string>& frozen_form) {
+  const RunPaths paths = existing_run(root.string());
+  TrainedRun run;
+  run.folder = root;
+  run.config = config_of_run(paths);
+  run.config.validate(registry);
+  const FoundCheckpoint found = find_run_checkpoint(paths, weights);
+  run.warnings = found.warnings;
+  run.step = found.checkpoint->step;
+  const RunData data = data_of_run(paths);
+  run.data = data.folder;
+  run.token_ids = data.token_ids;
+  run.tokenizer = tokenizer_of_run(paths);
+  run.tokenizer_folder = tokenizer_folder(paths);
+  if (frozen_form == kFileBase && !run.config.freezes())
+    throw UsageError(concat(paths.root, " is a run that trained all weights, so no GGUF file's ",
+                            "blocks hold them (file); ask for another form, such as nf4"));
+  if (frozen_form) hold_in(run.config, *frozen_form);
+  const auto base = base_of_run(paths);
+  run.base = base.value_or("");
+  // A run that keeps the processor's file needs no other folder.
+  run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
+  run.base_config = base_config_file(paths);
+  run.network = make_run_model(run.config, base, stream, registry);
+  const Stream host(MemoryPool::create("host"));
+  const bool in_place = stream.device().type == DeviceType::kCpu;
+  const bool is_average = weights.is_average();
+  const State state =
+      load_checkpoint(*found.checkpoint, in_place ? stream : host,
+                      is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
+  if (is_average && !holds_average(state)) {
+    throw MissingInput(concat(found.checkpoint->path, " holds no average of the weights: ",
+                              "training.average_weights is ", run.config.training.average_weights));
+  }
+  run.network->visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;  // as it was made
+    const Tensor& saved = accepted_weight(state, parameter.name(), is_average);
+    if (saved.shape() != parameter.shape()) {
+      throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
+                             saved.shape().text(), ", the run's config wants ",
+                             parameter.shape().text()));
+    }
+    if (in_place) {
+      parameter.set_storage(std::make_unique<ResidentWeight>(saved));
+    } else {
+      wait_for_copy(parameter.home_master(), saved, stream);
+    }
+  });
+  load_selection_biases(*run.network, state, stream);
+  if (frozen_form && !run.config.freezes()) hold_all_frozen(*run.network, *frozen_form, stream);
+  if (frozen_form == kFileBase) run.network->round_inputs(true);
+  return run;
+}
+
+TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& form,
+                                    const Stream& stream, const ModelRegistry& registry,
+                                    const std::string& home) {
+  TrainedRun opened;
+  opened.folder = folder;
+  opened.config.model = read_hugging_face_model_config(folder, 0, registry);
+  opened.config.exported.dtype =
+      dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
+  opened.places =
+      std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
+  opened.network = make_frozen_model(opened.config.model, folder, {.base = form_held(folder, form)},
+                                     stream, opened.places->at(home), registry);
+  if (form == kFileBase) opened.network->round_inputs(true);
+  open_tokenizer(opened, folder);
+  opened.token_ids = token_ids_in(folder);
+  opened.origin = folder;
+  opened.base_config = folder / "config.json";
+  return opened;
+}
+
+TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
+                               const Stream& stream, const ModelRegistry& registry,
+                               const fs::path& base) {
+  const AdapterFolder adapter = read_adapter_config(folder);
+  TrainedRun run;
+  run.base = base.empty() ? fs::path(adapter.base) : base;
+  if (!fs::exists(run.base / "config.json") && !is_gguf_file(run.base)) {
+    throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
+                              "\", which is no folder here; write the folder of that model as its ",
+                              "base_model_name_or_path, or merge both into a model: hybrid export ",
+                              shell_path(folder), " --merge --model BASE --output MERGED",
+                              how_to_download(run.base)));
+  }
+  run.folder = run.origin = run.base;
+  run.base_config = run.base / "config.json";
+  run.config.model = read_hugging_face_model_config(run.base, 0, registry);
+  run.config.lora = adapter.config;
+  run.config.lora.base = form_held(run.base, form);
+  if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
+  take_vocabulary(run.config, folder, adapter, registry);
+  take_classes(run.config.model, adapter, registry);
+  try {
+    run.network = adapter.config.is_on()
+                      ? make_run_model(run.config, run.base, stream, registry)
+                      : make_frozen_model(run.config.model, run.base, run.config.lora, stream,
+                                          stream, registry);
+  } catch (const ConfigError& error) {
+    throw DataError(concat(folder.string(), ": ", error.what()));
+  }
+  read_adapter_weights(folder, *run.network, run.config.model, stream, registry,
+                       [&](Parameter& parameter, const Tensor& values) {
+                         hold_frozen(parameter, values, run.config.lora.base, stream);
+                       });
+  if (form == kFileBase) run.network->round_inputs(true);
+  open_tokenizer(run, tokenizer_beside(folder, run.base));
+  run.token_ids = token_ids_in(run.base);
+  const std::vector<std::int32_t> ends = end_token_ids_in(folder),
+                                  of_base = end_token_ids_in(run.base);
+  std::ranges::set_difference(ends, of_base, std::back_inserter(run.end_tokens));
+  if (!run.end_tokens.empty()) run.token_ids = with_end_tokens(run.token_ids, run.end_tokens);
+  return run;
+}
+
+fs::path tokenizer_beside(const fs::path& adapter, const fs::path& base) {
+  return holds_tokenizer(adapter) ? adapter : base;
+}
+
+GenerationKeys generation_keys_of(const TrainedRun& run) {
+  return read_generation_keys({run.tokenizer_folder, run.base, run.origin});
+}
+
+DType export_dtype(const TrainedRun& run) {
+  const std::string& asked = run.config.exported.dtype;
+  if (asked == "auto" && !run.base.empty()) return dtype_of_hugging_face_weights(run.base);
+  return asked == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/run/task.h"
+#include "hybrid_trainer/run/training_run.h"
+
+namespace hybrid_trainer {
+
+/// What decides, beside the configuration, whether a key has an effect.
+struct RunSurroundings {
+  Device device;
+  int ranks = 1;
+};
+
+/// One line for each reason why keys that were set explicitly change nothing in this run: which keys,
+/// by the names they were set by, and the reason. A name of several keys is told where none of them
+/// changes anything. Keys of elements of lists are not looked at.
+std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
+                                        const std::vector<std::string>& names,
+                                        const RunSurroundings& run);
+
+/// The settings of a run that goes on, which has its weights from its checkpoint or, where there is
+/// none yet, from the folders that it began from; those of a run that begins are left as they are.
+TrainingRunSettings with_base(TrainingRunSettings settings);
+
+/// The config of a run, completed by its task and with the options that memory.plan chooses; what was
+/// chosen, and what has no effect, is told in words. Throws ConfigError, OutOfMemory.
+HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,
+                                    std::vector<std::string>& told);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,244 @@
+#include "src/run/speech/clips.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "hybrid_trainer/core/error.h"
+
+namespace hybrid_trainer {
+
+double heard_seconds(const ModelConfig& model) {
+  constexpr double kSecondsOfPlace = 0.02;
+  if (model.encoder.features == 0) return 0;
+  return kSecondsOfPlace * static_cast<double>(model.encoder.context);
+}
+
+HeardClip ClipFeatures::of(const FilePart& clip) {
+  const std::vector<float> samples = reader_.read(clip);
+  const bool is_long = std::ssize(samples) > frames_ * kFrameSamples;
+  const std::vector<float> features =
+      is_long ? log_mel_.of_all(samples) : log_mel_.of(samples, frames_);
+  const Stream host(MemoryPool::create("host"));
+  const Tensor result = Tensor::empty({std::ssize(features) / bands(), bands()}, DType::kF32,
+                                      MemoryKind::kData, host);
+  std::ranges::copy(features, result.data<float>());
+  return {result, (std::ssize(samples) + kFrameSamples - 1) / kFrameSamples};
+}
+
+void ClipFeatures::write(const FilePart& clip, float* to) {
+  std::ranges::copy(log_mel_.of(reader_.read(clip), frames_), to);
+}
+
+namespace {
+
+/// Languages whose words have no spaces between them, as in Whisper's tokenizer.
+constexpr const char* kWithoutSpaces[] = {"zh", "ja", "th", "lo", "my", "yue"};
+
+SpeechPrompt prompt_of(const ClipRow& clip, const SpeechTokens& tokens) {
+  SpeechPrompt prompt;
+  try {
+    prompt = tokens.completed({.language = clip.language});
+  } catch (const UsageError& error) {
+    throw DataError(error.what());
+  }
+  if (tokens.is_multilingual() && prompt.language.empty())
+    throw DataError("\"language\" is missing, and the model knows several; want a code, as \"en\"");
+  prompt.timestamps = false;
+  return prompt;
+}
+
+/// Places of a text that look like timestamps, "<|1.06|>".
+std::vector<std::string_view> timestamps_in(std::string_view text) {
+  std::vector<std::string_view> found;
+  for (std::size_t at = text.find("<|"); at != text.npos; at = text.find("<|", at + 1)) {
+    const std::size_t end = text.find_first_not_of("0123456789.", at + 2);
+    if (end != text.npos && end > at + 2 && text.substr(end).starts_with("|>"))
+      found.push_back(text.substr(at, end + 2 - at));
+  }
+  return found;
+}
+
+/// Whether a text has timestamps. Throws DataError if the model could not write them so.
+bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const SpeechTokens& tokens) {
+  const std::vector<std::string_view> times = timestamps_in(text);
+  std::int32_t last = tokens.first_time();
+  for (const std::string_view time : times) {
+    const std::vector<std::int32_t> ids = tokenizer.encode(time, ControlText::kAsTokens);
+    if (ids.size() != 1 || !tokens.is_time(ids.front()))
+      throw DataError(concat("the model has no timestamp ", time,
+                             "; want multiples of 0.02 s, as <|0.00|> to <|30.00|>"));
+    if (ids.front() < last)
+      throw DataError(concat("the timestamp ", time, " is before an earlier one"));
+    last = ids.front();
+  }
+  if (times.empty()) return false;
+  if (!text.starts_with(times.front()))
+    throw DataError(concat("the timestamp ", times.front(),
+                           " is not at the text's beginning, where "
+                           "the first one belongs; add it there, or leave all out"));
+  return true;
+}
+
+/// Prefix of Whisper's texts: a space that makes one token with the first word. It cannot write a
+/// space alone at first.
+bool wants_space(std::string_view text, const std::string& language, const Tokenizer& tokenizer) {
+  if (std::ranges::count(kWithoutSpaces, language) > 0) return false;
+  if (static_cast<unsigned char>(text.front()) < 0x80) return true;
+  std::vector<std::int32_t> ids;
+  tokenizer.append_tokens(concat(" ", text), ids, TextStart::kContinuation);
+  return tokenizer.token_bytes(ids.front()) != " ";
+}
+
+void append_text(const std::string& given, const SpeechPrompt& prompt, ControlText control,
+                 const Tokenizer& tokenizer, const SpeechTokens& tokens,
+                 std::vector<std::int32_t>& to) {
+  std::string text = given.substr(given.find_first_not_of(" \t\r\n"));
+  if (!prompt.timestamps && wants_space(text, prompt.language, tokenizer)) text = " " + text;
+  const std::size_t begun = to.size();
+  tokenizer.append_tokens(text, to, TextStart::kContinuation, control);
+  for (const std::int32_t id : std::span(to).subspan(begun))
+    if (id >= tokens.end && id < tokens.first_time())
+      throw DataError(concat("\"text\" spells the special token ", tokenizer.token_bytes(id),
+                             "; write what is said alone, and the language under \"language\""));
+}
+
+}  // namespace
+
+ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
+                        const SpeechTokens& tokens) {
+  const Tokenizer& tokenizer = format.tokenizer;
+  const std::int64_t longest = format.longest;
+  SpeechPrompt prompt = prompt_of(clip, tokens);
+  prompt.timestamps =
+      has_timestamps(clip.text.substr(clip.text.find_first_not_of(" \t\r\n")), tokenizer, tokens);
+  ExampleRow row{.file = clip.file, .line = clip.line, .tokens = tokens.prompt(prompt)};
+  append_text(clip.text, prompt, format.control, tokenizer, tokens, row.tokens);
+  row.tokens.push_back(tokens.end);
+  const std::int64_t count = std::ssize(row.tokens);
+  if (count > longest) {
+    row.left_out = count - longest;
+    row.tokens.resize(static_cast<std::size_t>(longest));
+  }
+  row.learnt.assign(row.tokens.size(), true);
+  row.learnt.front() = false;
+  row.end_token = tokens.end;
+  row.clip = std::make_shared<const FilePart>(clip.sound);
+  return row;
+}
+
+ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
+                               double longest_seconds, const SpeechTokens& tokens) {
+  const ClipRows read = read_clip_rows(path, {.columns = format.columns,
+                                              .called = format.called,
+                                              .longest_seconds = longest_seconds,
+                                              .split = format.split});
+  ExampleRows examples;
+  for (const ClipRows::File& file : read.files) examples.files.push_back({file.path, file.form});
+  for (const auto& [line, reason, file] : read.refused)
+    examples.refused.push_back({line, reason, file});
+  for (const ClipRow& clip : read.rows) {
+    try {
+      examples.rows.push_back(clip_example(clip, format, tokens));
+      ++examples.files[clip.file].shapes[RowShape::kClip];
+    } catch (const DataError& error) {
+      examples.refused.push_back({clip.line, error.what(), clip.file});
+    }
+  }
+  return examples;
+}
+
+namespace {
+
+constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
+
+Batch empty_clip_batch(const BatchShape& shape, const EncoderConfig& encoder,
+                       const Stream& stream) {
+  const Batch batch = empty_row_batch({shape.batch_size, shape.sequence_length}, false, stream);
+  std::vector<NamedTensor> tensors = batch.tensors();
+  tensors.push_back(
+      {"features", Tensor::empty({shape.batch_size, 2 * encoder.context, encoder.features},
+                                 DType::kF32, MemoryKind::kData, stream)});
+  return Batch(std::move(tensors), shape.sequence_length);
+}
+
+/// Throws DataError, with the row and the way out, if its clip cannot be read.
+void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
+  const auto refuse = [&](const Error& error) {
+    throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),
+                           "; put the file back, and go on with --resume"));
+  };
+  try {
+    features.write(*row.clip, to);
+  } catch (const DataError& error) {
+    refuse(error);
+  } catch (const MissingInput& error) {
+    refuse(error);
+  }
+}
+
+/// The features of one example of a batch.
+std::span<float> features_of(const Batch& batch, std::int64_t at) {
+  const Tensor& all = batch.at("features");
+  const std::int64_t count = all.elements() / all.size(0);
+  return {all.data<float>() + at * count, static_cast<std::size_t>(count)};
+}
+
+}  // namespace
+
+ClipBatches::ClipBatches(std::vector<ExampleRow> rows, const Settings& settings)
+    : rows_(std::move(rows), settings.rows), settings_(settings) {
+  require(!settings.rows.packs, "clips: each has a sequence of its own");
+}
+
+Batch ClipBatches::empty_batch(const Stream& stream) const {
+  return empty_clip_batch({settings_.rows.batch_size, settings_.rows.sequence_length},
+                          settings_.encoder, stream);
+}
+
+Batch ClipBatches::read(std::int64_t index, const Batch& memory) const {
+  const Batch batch = rows_.read(index, memory);
+  ClipFeatures features(settings_.encoder);
+  for (std::int64_t at = 0; at < batch.size(); ++at) {
+    const std::vector<std::size_t>& clip = rows_.rows_of(index, at);
+    const std::span<float> to = features_of(batch, at);
+    if (clip.empty()) {
+      std::ranges::fill(to, 0.0f);
+      continue;
+    }
+    const std::size_t row = clip.front();
+    write_features(features, rows_.rows()[row], to.data());
+    if (!settings_.masks) continue;
+    const auto epoch = static_cast<std::uint64_t>(rows_.epoch_of(index, at));
+    mask_features(to, features.bands(), settings_.feature_masks,
+                  {settings_.rows.seed, epoch, kMaskKey + row});
+  }
+  return batch;
+}
+
+EvaluationClips::EvaluationClips(std::vector<ExampleRow> rows,
+                                 const ClipBatches::Settings& settings, const Stream& stream)
+    : rows_(std::move(rows), settings.rows),
+      encoder_(settings.encoder),
+      memory_(empty_clip_batch(
+          {std::min(settings.rows.batch_size, rows_.sequences()), settings.rows.sequence_length},
+          settings.encoder, stream)) {}
+
+std::int64_t EvaluationClips::batches() const {
+  return (rows_.sequences() + memory_.size() - 1) / memory_.size();
+}
+
+Batch EvaluationClips::batch(std::int64_t index) {
+  require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
+  const std::int64_t first = index * memory_.size();
+  const Batch batch = rows_.read_in_order(
+      first, memory_.examples(0, std::min(memory_.size(), rows_.sequences() - first)));
+  ClipFeatures features(encoder_);
+  for (std::int64_t at = 0; at < batch.size(); ++at)
+    write_features(features, rows_.rows()[rows_.rows_in_order(first + at).front()],
+                   features_of(batch, at).data());
+  return batch;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,159 @@
+#include "src/tools/generate/conversation.h"
+
+#include <algorithm>
+#include <ctime>
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/messages.h"
+#include "src/data/chat/chat_template.h"
+#include "src/files/json.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/tools/options.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+const Tokenizer& tokenizer_of(const TrainedRun& opened, const fs::path& folder) {
+  if (opened.tokenizer) return *opened.tokenizer;
+  throw DataError(absent_tokenizer(folder));
+}
+
+}  // namespace
+
+std::vector<std::int32_t> end_tokens_in(const fs::path& folder, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> tokens = end_token_ids_in(folder);
+  ChatFiles files;
+  files.special_tokens = read_special_tokens(folder);
+  const auto end = tokenizer.encode(files.special_token("eos_token"), ControlText::kAsTokens);
+  if (end.size() == 1) tokens.push_back(end.front());
+  return tokens;
+}
+
+Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
+                           const GenerationSettings& settings, DType dtype, DraftModel* draft,
+                           const Stream& stream)
+    : tokenizer_(tokenizer_of(opened, folder)),
+      chat_(read_chat_files(folder)),
+      takes_parts_(takes_parts_alone(chat_, std::time(nullptr))),
+      settings_(settings),
+      decoder_(opened.model(), dtype, stream),
+      draft_(draft) {
+  if (!chat_.chat_template)
+    throw DataError(concat(folder.string(),
+                           ": holds no chat template (chat_template.jinja, or chat_template in "
+                           "tokenizer_config.json); it continues texts: hybrid sample ",
+                           shell_path(folder), " --prompt TEXT"));
+  check(settings_);
+}
+
+json::object Conversation::message(const char* role, const std::string& text) const {
+  json::value content(text);
+  if (takes_parts_) content = json::array{json::object{{"type", "text"}, {"text", text}}};
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
+void Conversation::add(const char* role, const std::string& text) {
+  messages_.push_back(message(role, text));
+}
+
+void Conversation::add_system(const std::string& text) {
+  add("system", text);
+  const json::object asked = message("user", "Hello");
+  try {
+    const std::string with = rendered({messages_.back(), asked});
+    if (with.find(text) == with.npos && with == rendered({asked}))
+      std::cerr << "warning: the chat template ignores --system" << std::endl;
+  } catch (const DataError&) {  // the first answer says why it is refused
+  }
+}
+
+std::string Conversation::rendered(const json::array& messages) const {
+  json::object variables;
+  for (const auto& [name, token] : chat_.special_tokens) variables[name] = token;
+  variables["tools"] = nullptr;
+  variables["documents"] = nullptr;
+  variables["messages"] = messages;
+  variables["add_generation_prompt"] = true;
+  return chat_.chat_template->render(variables, std::time(nullptr)).text;
+}
+
+std::vector<std::int32_t> Conversation::tokens_of(const json::array& messages) const {
+  return tokenizer_.encode(rendered(messages), ControlText::kAsTokens);
+}
+
+/// At the beginning.
+std::size_t Conversation::messages_of_system() const {
+  std::size_t count = 0;
+  while (count < messages_.size() && messages_[count].at("role") == json::value("system")) ++count;
+  return count;
+}
+
+/// Messages from the first that the user said up to the next one; 0 where that is the last.
+std::size_t Conversation::oldest_turn() const {
+  const std::size_t first = messages_of_system();
+  for (std::size_t next = first + 1; next < messages_.size(); ++next)
+    if (messages_[next].at("role") == json::value("user")) return next - first;
+  return 0;
+}
+
+/// The tokens that the system message and what stands before it make: those that stay the same
+/// where the user says nothing. Of a template that refuses that, what the tokenizer's puts before.
+std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
+  const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
+  json::array other(messages_.begin(), end);
+  other.push_back(message("user", ""));
+  try {
+    return std::ranges::mismatch(tokens, tokens_of(other)).in1 - tokens.begin();
+  } catch (const DataError&) {
+    return std::ssize(tokenizer_.template_start());
+  }
+}
+
+void Conversation::leave_out_turns(std::vector<std::int32_t>& tokens) {
+  const std::int64_t context = decoder_.context(), all = std::ssize(tokens);
+  if (all + std::min(settings_.tokens, context / 2) <= context) return;
+  std::size_t left_out = 0;
+  while (std::ssize(tokens) > context / 2 && oldest_turn() > 0) {
+    const auto first = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
+    const std::size_t turn = oldest_turn();
+    messages_.erase(first, first + static_cast<std::ptrdiff_t>(turn));
+    left_out += turn;
+    tokens = tokens_of(messages_);
+  }
+  if (left_out > 0)
+    std::cerr << "warning: the conversation has " << all << " tokens and the model's context is "
+              << context << ": its " << left_out << " oldest messages, " << all - std::ssize(tokens)
+              << " tokens, are left out"
+              << (messages_of_system() > 0 ? "; the system message stays" : "") << std::endl;
+}
+
+GenerationResult Conversation::answer(const std::function<void(std::string_view)>& write) {
+  std::string said;
+  const auto write_and_keep = [&](std::string_view piece) {
+    said += piece;
+    write(piece);
+  };
+  std::vector<std::int32_t> tokens = tokens_of(messages_);
+  if (tokens.empty())
+    throw DataError("the chat template writes nothing for this message; give --prompt instead");
+  if (settings_.overflow == ContextOverflow::kTruncate) leave_out_turns(tokens);
+  settings_.pinned = pinned_tokens(tokens);
+  const ContextWindow window(decoder_.context(), settings_.pinned);
+  FittedPrompt prompt = fit_prompt(std::move(tokens), window, settings_.tokens, settings_.overflow);
+  if (prompt.left_out > 0)
+    std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
+  const GenerationResult result = continue_text(
+      decoder_, draft_, tokenizer_, std::move(prompt.tokens), settings_, write_and_keep);
+  if (result.forgotten > 0)
+    std::cerr << "\nwarning: " << told_of_forgotten(result.forgotten, window) << std::endl;
+  add("assistant", said);
+  ++settings_.sampling.seed;  // other random numbers for the next answer
+  return result;
+}
+
+}  // namespace hybrid_trainer

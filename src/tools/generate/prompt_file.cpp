@@ -1,0 +1,154 @@
+#include "src/tools/generate/prompt_file.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <iostream>
+#include <span>
+
+#include "src/core/messages.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
+#include "src/tools/options.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
+
+}  // namespace
+
+std::vector<std::string> prompt_lines(const std::string& file) {
+  std::vector<std::string> lines;
+  const std::string text = read_text(file, kMostPromptBytes);
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (valid_utf8_bytes(line, 0) != line.size())
+      throw DataError(concat(file, ", line ", lines.size() + 1,
+                             ": it is not UTF-8; a file of Windows becomes so with: iconv -f ",
+                             "WINDOWS-1252 -t UTF-8 ", shell_path(file), " > ",
+                             shell_path(file + ".utf8")));
+    lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+  }
+  if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
+  return lines;
+}
+
+namespace {
+
+struct Prompts {
+  std::vector<std::string> lines;
+  std::vector<std::vector<std::int32_t>> tokens;  // that the model sees
+  std::vector<std::int64_t> left_out;
+};
+
+/// All checked before anything is written. What some of them lose is said.
+Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
+  const Tokenizer& tokenizer = *model.run.tokenizer;
+  const std::int64_t vocabulary = model.run.model().config().vocabulary;
+  const ContextWindow window(model.context(), file.generation.pinned);
+  check_text(vocabulary, tokenizer, {});
+  Prompts prompts{prompt_lines(file.path), {}, {}};
+  std::string first_cut;
+  for (const std::string& line : prompts.lines) {
+    const std::string where = concat(file.path, ", line ", prompts.tokens.size() + 1, ": ");
+    try {
+      auto tokens = prompt_tokens(tokenizer, line, file.control);
+      check_text(vocabulary, tokenizer, tokens);
+      FittedPrompt fitted =
+          fit_prompt(std::move(tokens), window, file.generation.tokens, file.generation.overflow);
+      if (fitted.left_out > 0 && first_cut.empty())
+        first_cut = where + told_of_left_out(fitted, window);
+      prompts.left_out.push_back(fitted.left_out);
+      prompts.tokens.push_back(std::move(fitted.tokens));
+    } catch (const DataError& error) {
+      throw DataError(where + error.what());
+    }
+  }
+  const auto whole = std::ranges::count(prompts.left_out, 0);
+  const std::int64_t more = std::ssize(prompts.lines) - whole - 1;
+  if (!first_cut.empty())
+    std::cerr << "warning: " << first_cut
+              << (more > 0 ? concat("; so do ", more, " more prompts lose tokens") : "") << "\n";
+  return prompts;
+}
+
+void print_written(const Prompts& prompts, std::size_t i, const WrittenText& written) {
+  const boost::json::object line{
+      {"line", static_cast<std::int64_t>(i) + 1},
+      {"prompt", prompts.lines[i]},
+      {"text", written.text},
+      {"tokens", written.tokens},
+      {"prompt_tokens", std::ssize(prompts.tokens[i]) + prompts.left_out[i]},
+      {"prompt_tokens_left_out", prompts.left_out[i]},
+      {"forgotten_tokens", written.forgotten}};
+  print_now(json_line(line) + "\n");
+}
+
+/// What a prompt has in common with the one before is not computed again.
+void continue_in_turn(const PromptFile& file, const WritingModel& model, DraftModel* draft,
+                      const Prompts& prompts, const Stream& stream) {
+  CachedDecoder decoder(model.run.model(), model.dtype, stream);
+  GenerationSettings settings = file.generation;
+  for (std::size_t i = 0; i < prompts.lines.size(); ++i, ++settings.sampling.seed) {
+    WrittenText written;
+    const GenerationResult result =
+        continue_text(decoder, draft, *model.run.tokenizer, prompts.tokens[i], settings,
+                      [&](std::string_view piece) { written.text += piece; });
+    written.tokens = result.tokens;
+    written.forgotten = result.forgotten;
+    print_written(prompts, i, written);
+  }
+}
+
+/// Says where one after the other may be sooner: where most of each prompt, and more than is made
+/// behind it, is common to all.
+void tell_of_common_beginning(const Prompts& prompts, std::int64_t made) {
+  std::span<const std::int32_t> common = prompts.tokens.front();
+  std::int64_t all = 0;
+  for (const auto& tokens : prompts.tokens) {
+    const auto alike = std::ranges::mismatch(common, tokens).in1 - common.begin();
+    common = common.first(static_cast<std::size_t>(alike));
+    all += std::ssize(tokens);
+  }
+  const std::int64_t count = std::ssize(prompts.tokens), alike = std::ssize(common);
+  if (count == 1 || 2 * alike * count <= all || alike <= made) return;
+  std::cerr << "all prompts begin with the same " << alike
+            << " tokens, which --batch 1 sees once: it may be sooner\n";
+}
+
+void continue_together(const PromptFile& file, const WritingModel& model, const Prompts& prompts,
+                       const Stream& stream) {
+  tell_of_common_beginning(prompts, file.generation.tokens);
+  const FittingRows rows{.model = model.run.model(),
+                         .most = file.batch,
+                         .dtype = model.dtype,
+                         .stream = stream,
+                         .fewer = [&](std::int64_t count) {
+                           std::cerr << "memory has room for " << count << " of --batch "
+                                     << file.batch << " texts at once\n";
+                         }};
+  continue_texts(
+      rows, *model.run.tokenizer, prompts.tokens, file.generation,
+      [&](std::size_t i, const WrittenText& written) { print_written(prompts, i, written); });
+}
+
+}  // namespace
+
+void print_now(std::string_view piece) {
+  std::cout << piece << std::flush;
+  if (!std::cout) throw IoError("standard output could not be written");
+}
+
+void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,
+                      const Stream& stream) {
+  const Prompts prompts = read_prompts(file, model);
+  if (file.batch > 1) {
+    continue_together(file, model, prompts, stream);
+  } else {
+    continue_in_turn(file, model, draft, prompts, stream);
+  }
+}
+
+}  // namespace hybrid_trainer

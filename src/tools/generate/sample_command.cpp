@@ -1,0 +1,410 @@
+#include <unistd.h>
+#include <boost/json.hpp>
+#include <iostream>
+#include <utility>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/messages.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
+#include "src/model_files/hugging_face/generation_config.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+#include "src/tools/generate/conversation.h"
+#include "src/tools/generate/prompt_file.h"
+#include "src/tools/generate/source_sampling.h"
+#include "src/tools/options.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr std::int64_t kTextsAtOnce = 8;
+
+struct SampleOptions {
+  std::string folder, prompt, prompts, system, draft,
+      precision = "fp32", home = "device", device = "auto", control_tokens, overflow = "truncate";
+  bool prompted = false, chat = false, json = false;
+  RunWeightsOption weights;
+  std::int64_t seed = 0;
+  std::optional<std::int64_t> draft_tokens{}, batch{}, tokens{}, beams{}, top_k{};
+  std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
+  GenerationSettings generation{};
+
+  /// Whether an option says how tokens are drawn.
+  bool draws() const { return temperature || top_k || top_p || min_p; }
+};
+
+void tell(const GenerationResult& result) {
+  std::cerr << result.tokens << " tokens";
+  if (const auto rate = result.tokens_per_second())
+    std::cerr << ", " << units::fixed(*rate, 1) << " tokens/s";
+  std::cerr << " after a prompt of " << result.prompt_tokens << " in "
+            << units::fixed(result.prompt_seconds, 2) << " s";
+  if (result.drafted > 0)
+    std::cerr << ", " << result.taken << " of " << result.drafted << " drafted tokens taken";
+  std::cerr << "\n";
+}
+
+void print_json(const SampleOptions& options, const std::string& text,
+                const GenerationResult& result, std::int64_t left_out) {
+  const boost::json::object line{{"prompt", options.prompt},
+                                 {"text", text},
+                                 {"tokens", result.tokens},
+                                 {"prompt_tokens", result.prompt_tokens + left_out},
+                                 {"prompt_tokens_left_out", left_out},
+                                 {"forgotten_tokens", result.forgotten},
+                                 {"prompt_seconds", result.prompt_seconds},
+                                 {"tokens_per_second", json_or_null(result.tokens_per_second())}};
+  print_now(json_line(line) + "\n");
+}
+
+/// What lines of standard input say, answered one by one.
+void converse(Conversation& conversation) {
+  const auto ask = [] { std::cerr << "> " << std::flush; };
+  std::string said;
+  for (ask(); std::getline(std::cin, said); ask()) {
+    if (said.starts_with(kByteOrderMark)) said.erase(0, kByteOrderMark.size());
+    if (said.ends_with('\r')) said.pop_back();
+    if (said.empty()) continue;
+    conversation.add("user", said);
+    conversation.answer(print_now);
+    print_now("\n");
+  }
+  std::cerr << "\n";
+}
+
+/// As the run's own rows were read, unless it is said.
+ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
+  return control_text_of(options.control_tokens.empty() ? run.config.data.control_tokens
+                                                        : options.control_tokens);
+}
+
+/// Says that a model wrote nothing, and how a chat model is asked.
+void note_empty_text(const TrainedRun& run, const std::string& folder) {
+  std::cerr << "note: the model ended the text at once";
+  if (read_chat_files(run.tokenizer_folder).chat_template)
+    std::cerr << "; it has a chat template, so ask it in a conversation: hybrid chat " << folder;
+  std::cerr << "\n";
+}
+
+/// Prints the prompt and what follows it, as it comes, or one JSON object.
+void complete(const WritingModel& model, DraftModel* draft, const SampleOptions& options,
+              const Stream& stream) {
+  const Tokenizer& tokenizer = *model.run.tokenizer;
+  const GenerationSettings& settings = options.generation;
+  const ContextWindow window(model.context(), settings.pinned);
+  FittedPrompt prompt =
+      fit_prompt(prompt_tokens(tokenizer, options.prompt, control_of(options, model.run)), window,
+                 settings.tokens, settings.overflow);
+  if (prompt.left_out > 0)
+    std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
+  std::string text;
+  CachedDecoder decoder(model.run.model(), model.dtype, stream);
+  if (!options.json) print_now(options.prompt);
+  const GenerationResult result = continue_text(decoder, draft, tokenizer, std::move(prompt.tokens),
+                                                settings, [&](std::string_view piece) {
+                                                  if (options.json)
+                                                    text += piece;
+                                                  else
+                                                    print_now(piece);
+                                                });
+  if (options.json) {
+    print_json(options, text, result, prompt.left_out);
+  } else {
+    print_now("\n");
+  }
+  if (result.forgotten > 0)
+    std::cerr << "warning: " << told_of_forgotten(result.forgotten, window) << "\n";
+  if (!options.json || isatty(STDERR_FILENO) != 0) tell(result);
+  if (result.tokens == 0 && settings.tokens > 0) note_empty_text(model.run, options.folder);
+}
+
+void add_sampling_options(po::options_description& options, SampleOptions& asked) {
+  auto add = options.add_options();
+  const auto value = [&]<class T>(std::optional<T>& to, const char* name) {
+    return po::value<T>()->value_name(name)->notifier([&to](T given) { to = given; });
+  };
+  add("tokens", value(asked.tokens, "N"),
+      "Most tokens to make, of a conversation in each answer. Default of these options: what "
+      "generation_config.json says, else 100.");
+  add("beam", value(asked.beams, "N"),
+      "Search among N texts at a time for the likeliest one, instead of drawing tokens. A model "
+      "with an encoder takes 1, the likeliest token each time, where its folder says nothing.");
+  add("temperature", value(asked.temperature, "T"), "Below 1 is bolder, 0 is greedy (1).");
+  add("top-k", value(asked.top_k, "K"), "Only the K likeliest tokens; 0 is all (0).");
+  add("top-p", value(asked.top_p, "P"), "Only the likeliest tokens that hold this share (1).");
+  add("min-p", value(asked.min_p, "P"),
+      "Only tokens that are at least P times as likely as the likeliest (0).");
+  add("repetition-penalty", value(asked.repetition_penalty, "R"),
+      "Above 1, tokens that the text has are less likely (1).");
+  add("stop", po::value(&asked.generation.stop)->composing()->value_name("TEXT"),
+      "Ends the text before TEXT; may be given more than once.");
+}
+
+void add_prompt_options(po::options_description& options, SampleOptions& asked) {
+  auto add = options.add_options();
+  const auto is_given = [&asked](const std::string&) { asked.prompted = true; };
+  add("prompt", po::value(&asked.prompt)->notifier(is_given)->value_name("TEXT"),
+      "How the text begins; may be empty.");
+  add("prompts", po::value(&asked.prompts)->value_name("FILE"),
+      "A prompt on each line; each one's seed is one more than the last one's.");
+  const auto batch = [&asked](std::int64_t count) { asked.batch = count; };
+  add("batch", po::value<std::int64_t>()->value_name("N")->notifier(batch),
+      "With --prompts: texts written at a time (8), sooner where prompts have little in common; on "
+      "a processor each is then what it is alone. 1 computes once what a prompt has in common with "
+      "the one before.");
+  add("chat", po::bool_switch(&asked.chat), "Hold a conversation.");
+}
+
+CommandSyntax sample_syntax(SampleOptions& options) {
+  if (options.chat)
+    return {.name = "chat",
+            .usage = "RUN|HF_DIR [--system TEXT] [options]",
+            .description =
+                "Holds a conversation with a run's newest checkpoint or a Hugging Face folder, by\n"
+                "the folder's chat template, a line of standard input at a time; the same as\n"
+                "`hybrid sample --chat`.",
+            .operands = {"RUN|HF_DIR"}};
+  return {
+      .name = "sample",
+      .usage = "RUN|HF_DIR (--prompt TEXT | --prompts FILE | --chat) [options]",
+      .description =
+          "Prints a prompt and its continuation, as it comes, by a run's newest checkpoint or a\n"
+          "Hugging Face folder; or a JSON object for each line of a file of prompts; or holds a\n"
+          "conversation by the folder's chat template, a line of standard input at a time. The\n"
+          "same seed gives the same text. An end-of-text token or a --stop ends it early.",
+      .operands = {"RUN|HF_DIR"},
+      .may_be_empty = "prompt"};
+}
+
+CommandSyntax syntax_of(SampleOptions& options) {
+  CommandSyntax syntax = sample_syntax(options);
+  auto add = syntax.options.add_options();
+  if (!options.chat) add_prompt_options(syntax.options, options);
+  add("system", po::value(&options.system)->value_name("TEXT"),
+      "With --chat: what the system says first.");
+  add_sampling_options(syntax.options, options);
+  add("draft", model_value(options.draft, "RUN|HF_DIR"),
+      "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
+  const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
+  add("draft-tokens", po::value<std::int64_t>()->value_name("K")->notifier(draft_tokens),
+      "With --draft: tokens drafted at a time, 1 to 64; else as many as are fastest.");
+  add_overflow_option(syntax.options, options.overflow);
+  add_control_tokens_option(syntax.options, options.control_tokens);
+  add_precision_option(syntax.options, options.precision);
+  add_weights_option(syntax.options, options.home);
+  add_device_option(syntax.options, options.device);
+  add_run_weights_options(syntax.options, options.weights);
+  add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
+  add("json", po::bool_switch(&options.json),
+      "With --prompt: print one JSON object (--prompts prints one a line anyway).");
+  return syntax;
+}
+
+/// Throws UsageError where an option draws tokens, and the likeliest text is asked for.
+void check_draws_nothing(const SampleOptions& options, const std::string& why) {
+  const double temperature = options.temperature.value_or(1);
+  const char* const other = temperature != 1 && temperature != 0          ? "temperature"
+                            : options.top_k.value_or(0) != 0              ? "top-k"
+                            : options.top_p.value_or(1) != 1              ? "top-p"
+                            : options.min_p.value_or(0) != 0              ? "min-p"
+                            : options.repetition_penalty.value_or(1) != 1 ? "repetition-penalty"
+                            : !options.generation.stop.empty()            ? "stop"
+                            : !options.draft.empty()                      ? "draft"
+                            : options.chat                                ? "chat"
+                                                                          : nullptr;
+  if (other != nullptr)
+    throw UsageError(concat("hybrid sample: ", why, ", which goes without --", other));
+}
+
+void check(const SampleOptions& options) {
+  if (options.seed < 0) throw UsageError(concat("seed: got ", options.seed, ", want 0 or more"));
+  if (options.prompted + !options.prompts.empty() + options.chat != 1)
+    throw UsageError("hybrid sample: want one of --prompt TEXT, --prompts FILE and --chat");
+  if (options.draft_tokens && options.draft.empty())
+    throw UsageError("hybrid sample: --draft-tokens goes with --draft");
+  if (options.draft_tokens && (*options.draft_tokens < 1 || *options.draft_tokens > 64))
+    throw UsageError(
+        concat("hybrid sample: --draft-tokens: got ", *options.draft_tokens, ", want 1 to 64"));
+  if (options.batch && options.prompts.empty())
+    throw UsageError("hybrid sample: --batch goes with --prompts");
+  if (options.batch && *options.batch < 1)
+    throw UsageError(concat("hybrid sample: --batch: got ", *options.batch, ", want 1 or more"));
+  if (options.batch.value_or(1) > 1 && !options.draft.empty())
+    throw UsageError(
+        "hybrid sample: --batch writes several texts at a time, --draft one; want one of them");
+  if (!options.system.empty() && !options.chat)
+    throw UsageError("hybrid sample: --system goes with --chat");
+  if (options.json && options.chat)
+    throw UsageError("hybrid sample: --json goes with --prompt or --prompts");
+  if (!options.control_tokens.empty()) control_text_of(options.control_tokens);
+  if (options.beams) check_beams("sample", *options.beams);
+  check(options.generation);
+  if (options.beams.value_or(1) > 1)
+    check_draws_nothing(options, "--beam searches for the likeliest text");
+}
+
+/// The options' settings.
+void take_options(SampleOptions& options) {
+  GenerationSettings& settings = options.generation;
+  const auto take = [](auto& to, const auto& given) {
+    if (given) to = *given;
+  };
+  take(settings.tokens, options.tokens);
+  take(settings.sampling.temperature, options.temperature);
+  take(settings.sampling.top_k, options.top_k);
+  take(settings.sampling.top_p, options.top_p);
+  take(settings.sampling.min_p, options.min_p);
+  take(settings.sampling.repetition_penalty, options.repetition_penalty);
+}
+
+/// "temperature 0.6, top-p 0.9": settings that are not the usual ones.
+std::string unusual(const SamplingSettings& settings) {
+  const SamplingSettings usual;
+  std::vector<std::string> texts;
+  const auto add = [&](const char* name, auto value, auto usual_value) {
+    if (value != usual_value) texts.push_back(concat(name, " ", value));
+  };
+  add("temperature", settings.temperature, usual.temperature);
+  add("top-k", settings.top_k, usual.top_k);
+  add("top-p", settings.top_p, usual.top_p);
+  add("min-p", settings.min_p, usual.min_p);
+  add("repetition-penalty", settings.repetition_penalty, usual.repetition_penalty);
+  return join(texts);
+}
+
+/// The settings that no option gives; the others are the usual ones.
+SamplingSettings of_file(SamplingSettings settings, const SampleOptions& options) {
+  const SamplingSettings usual;
+  if (options.temperature) settings.temperature = usual.temperature;
+  if (options.top_k) settings.top_k = usual.top_k;
+  if (options.top_p) settings.top_p = usual.top_p;
+  if (options.min_p) settings.min_p = usual.min_p;
+  if (options.repetition_penalty) settings.repetition_penalty = usual.repetition_penalty;
+  return settings;
+}
+
+/// Takes from a decoder's folder what no option says, and tells how tokens are drawn by it.
+void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOptions& options) {
+  keys.require_honored();
+  GenerationSettings& settings = options.generation;
+  settings.rules = keys.rules;
+  settings.rules.longest = options.tokens ? 0 : keys.most;
+  settings.rules.words = tokenizer.vocabulary_size();
+  if (keys.most_new > 0) settings.tokens = keys.most_new, settings.rules.longest = 0;
+  settings.sampling.repetition_penalty = std::exchange(settings.rules.repetition_penalty, 1);
+  const bool may_draw = options.draws() || !options.draft.empty() || options.chat;
+  if (keys.draws.value_or(false) && keys.beams > 1 && !options.beams)
+    throw DataError(concat(keys.file.string(), ": num_beams: got ", keys.beams,
+                           " with do_sample, want one of both; --beam N or --beam 1 chooses"));
+  if (keys.beams > 1 && !may_draw && !options.beams) options.beams = keys.beams;
+  SamplingSettings& sampling = settings.sampling;
+  if (keys.draws.value_or(false)) {
+    sampling.temperature = keys.temperature.value_or(1);
+    sampling.top_k = keys.top_k.value_or(0);
+    sampling.top_p = keys.top_p.value_or(1);
+    sampling.min_p = keys.min_p.value_or(0);
+  } else if (keys.draws && !options.draws()) {
+    sampling.temperature = 0;
+  }
+  const std::string text = keys.file.empty() ? "" : unusual(of_file(sampling, options));
+  if (!text.empty() && options.beams.value_or(1) == 1)
+    std::cerr << keys.file.filename().string() << ": " << text << ", where no option says else\n";
+  take_options(options);
+  check(settings);
+}
+
+/// The likeliest texts by an encoder-decoder of tokens, or by the beams that are asked for.
+void search(const WritingModel& model, const SampleOptions& options, const GenerationKeys& keys,
+            const Stream& stream) {
+  SourceSampling asked{.sources = {options.prompt},
+                       .beams = options.beams,
+                       .tokens = options.tokens,
+                       .control = control_of(options, model.run),
+                       .overflow = options.generation.overflow,
+                       .json = options.json || !options.prompts.empty()};
+  if (!options.prompts.empty()) asked.sources = prompt_lines(options.prompts);
+  if (model.run.model().reads_sources()) return write_of_sources(model, asked, stream);
+  asked.tokens = options.generation.tokens;
+  continue_by_beams(model, asked, options.generation, keys, stream);
+}
+
+int write(SampleOptions options, const std::vector<std::string>& arguments) {
+  const auto operands = parse_command_line(syntax_of(options), arguments);
+  if (!operands) return 0;
+  options.folder = operands->front();
+  options.generation.sampling.seed = static_cast<std::uint64_t>(options.seed);
+  take_options(options);
+  check(options);
+
+  options.generation.overflow = overflow_of_option(options.overflow);
+  const RunWeights weights = run_weights(options.weights);
+  const Stream stream(make_device_pool(device_of_option(options.device)));
+  const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
+  const EncoderConfig& encoder = model.run.model().config().encoder;
+  if (model.run.model().reads_sources() && !encoder.reads_tokens())
+    throw DataError(concat(operands->front(),
+                           " writes what it hears in a clip; want hybrid transcribe ",
+                           shell_path(operands->front()), " CLIP.wav"));
+  model.run.model().round_inputs(true);
+  if (encoder.reads_tokens())
+    check_draws_nothing(options, operands->front() + " writes its likeliest text of a source");
+  if (encoder.reads_tokens()) {
+    search(model, options, {}, stream);
+    return 0;
+  }
+  const GenerationKeys keys = generation_keys_of(model.run);
+  take_keys(keys, *model.run.tokenizer, options);
+  std::optional<WritingModel> small;
+  std::optional<DraftModel> draft;
+  if (!options.draft.empty()) {
+    small.emplace(options.draft, options.precision, weights.kind, stream);
+    if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
+      throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
+                             ", so it cannot draft for it"));
+    small->run.model().round_inputs(true);
+    draft.emplace(small->run.model(), small->dtype, stream, options.draft_tokens);
+  }
+  DraftModel* const drafts = draft ? &*draft : nullptr;
+  const std::filesystem::path& folder = model.run.tokenizer_folder;
+  std::vector<std::int32_t>& ends = options.generation.end_tokens;
+  ends = end_tokens_in(folder, *model.run.tokenizer);
+  ends.insert(ends.end(), model.run.end_tokens.begin(), model.run.end_tokens.end());
+  options.generation.pinned = std::ssize(model.run.tokenizer->template_start());
+  if (options.beams.value_or(1) > 1) {
+    search(model, options, keys, stream);
+    return 0;
+  }
+  if (options.chat) {
+    Conversation conversation(model.run, folder, options.generation, model.dtype, drafts, stream);
+    if (!options.system.empty()) conversation.add_system(options.system);
+    converse(conversation);
+    return 0;
+  }
+  if (options.prompts.empty()) {
+    complete(model, drafts, options, stream);
+  } else {
+    continue_prompts({.path = options.prompts,
+                      .control = control_of(options, model.run),
+                      .generation = options.generation,
+                      .batch = drafts != nullptr ? 1 : options.batch.value_or(kTextsAtOnce)},
+                     model, drafts, stream);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int sample_command(const std::vector<std::string>& arguments) {
+  return write(SampleOptions(), arguments);
+}
+
+int chat_command(const std::vector<std::string>& arguments) {
+  SampleOptions options;
+  options.chat = true;
+  return write(std::move(options), arguments);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,101 @@
+#include <boost/json.hpp>
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/messages.h"
+#include "src/files/json.h"
+#include "src/run/speech/clips.h"
+#include "src/run/speech/transcription.h"
+#include "src/tools/commands.h"
+#include "src/tools/generate/source_sampling.h"
+#include "src/tools/open_model.h"
+#include "src/tools/options.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+struct TranscribeOptions {
+  TranscriptionSettings settings;
+  std::string precision = "fp32", device = "auto";
+  RunWeightsOption weights;
+  bool json = false;
+};
+
+CommandSyntax transcribe_syntax(TranscribeOptions& options) {
+  CommandSyntax syntax{
+      .name = "transcribe",
+      .usage = "RUN|HF_DIR CLIP.wav [options]",
+      .description =
+          "Writes what a Whisper model hears in a WAV file, by a run's newest checkpoint or a\n"
+          "Hugging Face folder. A clip longer than 30 s goes through in windows.",
+      .operands = {"RUN|HF_DIR", "CLIP"}};
+  auto add = syntax.options.add_options();
+  add("language", po::value(&options.settings.prompt.language)->value_name("CODE"),
+      "What is spoken, as en or german. Default: what the model's folder says, else what the model "
+      "hears.");
+  add("translate", po::bool_switch(&options.settings.prompt.translates), "Write it in English.");
+  add("beam", po::value<std::int64_t>()->value_name("N")->notifier([&options](std::int64_t count) {
+    options.settings.beams = count;
+  }),
+      "Search among N texts at a time for the likeliest one. Default: what the model's folder "
+      "says, "
+      "else 1, the likeliest token each time.");
+  add("timestamps", po::bool_switch(&options.settings.prompt.timestamps),
+      "Print a line for each segment, with its times.");
+  add_precision_option(syntax.options, options.precision);
+  add_device_option(syntax.options, options.device);
+  add_run_weights_options(syntax.options, options.weights);
+  add("json", po::bool_switch(&options.json), "Print one JSON object.");
+  return syntax;
+}
+
+/// "12.30".
+std::string time_text(double seconds) { return units::fixed(seconds, 2); }
+
+void print(const Transcript& transcript, const TranscribeOptions& options) {
+  if (options.json) {
+    boost::json::array segments;
+    for (const SpeechSegment& segment : transcript.segments)
+      segments.push_back(boost::json::object{
+          {"begin", segment.begin}, {"end", segment.end}, {"text", segment.text}});
+    boost::json::object result{{"text", transcript.text}, {"segments", std::move(segments)}};
+    if (!transcript.language.empty()) result["language"] = transcript.language;
+    std::cout << json_line(result) << "\n";
+  } else if (options.settings.prompt.timestamps) {
+    for (const SpeechSegment& segment : transcript.segments)
+      std::cout << time_text(segment.begin) << " - " << time_text(segment.end) << "  "
+                << segment.text << "\n";
+  } else {
+    std::cout << transcript.text << "\n";
+  }
+}
+
+}  // namespace
+
+int transcribe_command(const std::vector<std::string>& arguments) {
+  TranscribeOptions options;
+  const auto operands = parse_command_line(transcribe_syntax(options), arguments);
+  if (!operands) return 0;
+  if (options.settings.beams) check_beams("transcribe", *options.settings.beams);
+  const Stream stream(make_device_pool(device_of_option(options.device)));
+  const WritingModel model(operands->front(), options.precision, run_weights(options.weights),
+                           stream);
+  LanguageModel& network = model.run.model("transcription");
+  if (heard_seconds(network.config()) == 0)
+    throw DataError(concat(operands->front(), " is a ", network.config().family,
+                           ", which hears nothing; want a Whisper model"));
+  const GenerationKeys keys = generation_keys_of(model.run);
+  keys.require_honored();
+  const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, keys);
+  tokens.completed(options.settings.prompt);  // throws before the clip is read
+  options.settings.dtype = model.dtype;
+  ClipFeatures features(network.config().encoder);
+  const HeardClip heard = features.of(std::filesystem::path(operands->back()));
+  print(transcribe(network, *model.run.tokenizer, tokens, heard, options.settings, stream),
+        options);
+  return 0;
+}
+
+}  // namespace hybrid_trainer

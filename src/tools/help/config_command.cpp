@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/core/error.h"
+#include "src/config/placement.h"
+#include "src/files/config_fields.h"
+#include "src/tools/commands.h"
+#include "src/tools/config_arguments.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+struct Question {
+  const char* text;
+  std::vector<const char*> keys;
+};
+
+const std::array<Question, 5>& questions() {
+  static const std::array<Question, 5> asked{
+      {{"What do I train?",
+        {"model.family", "model.layers", "model.heads", "model.width", "model.context", "lora.rank",
+         "lora.base"}},
+       {"On what?",
+        {"data.sequence_length", "data.batch_size", "data.validation_fraction", "training.seed"}},
+       {"How long?", {"training.steps", "training.evaluate_every_steps", "checkpoint.every_steps"}},
+       {"How fast?",
+        {"device", "training.threads", "optimizer.name", "optimizer.learning_rate",
+         "schedule.warmup_steps", "phases.max_predict_steps"}},
+       {"In how much memory?",
+        {"memory.device_budget", "memory.plan", "gradient_accumulation.micro_batches",
+         "memory.recompute", "memory.optimizer_state"}}}};
+  return asked;
+}
+
+struct Row {
+  std::string key, value, help;
+};
+
+std::string whole_first_sentence(const std::string& help) {
+  const std::size_t end = help.find(". ");
+  return end == std::string::npos ? help : help.substr(0, end + 1);
+}
+
+std::vector<Row> rows_of(const Question& question, const FieldNode& tree) {
+  std::vector<Row> rows;
+  for (const char* key : question.keys) {
+    const FieldNode& field = *field_at(tree, key);
+    rows.push_back({key, field_text(field), whole_first_sentence(field.help)});
+  }
+  return rows;
+}
+
+/// The keys that most users need, by the question that they answer: each with the config's value and
+/// the first sentence of its help, one key a line.
+std::string essential_text(const HybridTrainerConfig& config) {
+  const FieldNode tree = field_tree(config);
+  std::string text;
+  for (const Question& question : questions()) {
+    text += concat(text.empty() ? "" : "\n", question.text, "\n");
+    for (const Row& row : rows_of(question, tree)) {
+      const std::string padded = row.key + std::string(37 - row.key.size(), ' ');
+      const std::size_t width = std::max<std::size_t>(8, row.value.size());
+      text += concat("  ", padded, row.value, std::string(width - row.value.size() + 1, ' '),
+                     row.help, "\n");
+    }
+  }
+  return text +
+         "\nChange a key with --set KEY=VALUE; `hybrid config --markdown` explains all keys.\n";
+}
+
+/// The same as tables of Markdown, with which docs/CONFIG.md begins.
+std::string essential_markdown(const HybridTrainerConfig& config) {
+  const FieldNode tree = field_tree(config);
+  std::string text =
+      "## The essential keys\n\nMost users need these alone; `hybrid config --essential` prints "
+      "them.\n\n";
+  for (const Question& question : questions()) {
+    text += concat("**", question.text, "**\n\n| key | default | meaning |\n| --- | --- | --- |\n");
+    for (const Row& row : rows_of(question, tree))
+      text += concat("| `", row.key, "` | `", row.value, "` | ", row.help, " |\n");
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+int config_command(const std::vector<std::string>& arguments) {
+  ConfigArguments source;
+  bool schema = false, markdown = false, essential = false;
+  CommandSyntax syntax{.name = "config",
+                       .usage =
+                           "[--preset NAME | --config FILE] [--set KEY=VALUE]... "
+                           "[--essential | --schema | --markdown]",
+                       .description = "Prints the full configuration as JSON, defaults included.",
+                       .operands = {}};
+  add_config_options(syntax.options, source);
+  syntax.options.add_options()("essential", po::bool_switch(&essential),
+                               "Print the keys that most users need instead, by question.");
+  syntax.options.add_options()("schema", po::bool_switch(&schema),
+                               "Print the configuration's JSON schema instead.");
+  syntax.options.add_options()("markdown", po::bool_switch(&markdown),
+                               "Print docs/CONFIG.md instead: all keys in tables.");
+  if (!parse_command_line(syntax, arguments)) return 0;
+  if (schema + markdown + essential > 1)
+    throw UsageError("give one of --essential, --schema and --markdown");
+
+  const HybridTrainerConfig config = build_config(source);
+  if (essential) {
+    std::cout << essential_text(config);
+  } else if (schema) {
+    std::cout << json_schema(config);
+  } else if (markdown) {
+    std::cout << "# Configuration\n\n"
+                 "All keys of a configuration file, which are also the keys of `--set`. This page "
+                 "is what\n"
+                 "`hybrid config --markdown` prints; a test compares the two.\n\n"
+              << essential_markdown(config) << "\n## Where things lie\n\n"
+              << "Between its uses. `hybrid plan` prints the same of a run, with bytes.\n\n"
+              << placement_markdown() << "\n## All keys\n\n"
+              << config_markdown(config);
+  } else {
+    std::cout << config_json(config);
+  }
+  return 0;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,90 @@
+#include "src/tools/options.h"
+
+#include <string_view>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
+#include "src/core/messages.h"
+#include "src/model_files/gguf/gguf_model.h"
+
+namespace hybrid_trainer {
+
+std::string model_path(const std::string& given) {
+  constexpr std::string_view kOllama = "ollama:";
+  if (!given.starts_with(kOllama)) return given;
+  return ollama_model(ollama_folder(), given.substr(kOllama.size())).string();
+}
+
+boost::program_options::typed_value<std::string>* model_value(std::string& path,
+                                                              const char* value_name) {
+  return boost::program_options::value<std::string>()
+      ->notifier([&path](const std::string& given) { path = model_path(given); })
+      ->value_name(value_name);
+}
+
+void add_device_option(po::options_description& options, std::string& name) {
+  options.add_options()("device", po::value(&name)->value_name("cpu|cuda|cuda:N|auto"),
+                        "Where to compute; auto: CUDA where there is one (auto).");
+}
+
+const std::string& checked_device_name(const std::string& name) {
+  if (!names_a_device(name)) {
+    throw UsageError(concat("--device ", name, ": want cpu, cuda, cuda:N or auto",
+                            name_hint(name, {"cpu", "cuda", "cuda:0", "auto"})));
+  }
+  return name;
+}
+
+Device device_of_option(const std::string& name) { return find_device(checked_device_name(name)); }
+
+void add_columns_option(po::options_description& options, std::string& columns) {
+  options.add_options()(
+      "columns", po::value(&columns)->value_name("NAME=COLUMN,..."),
+      "Columns of the examples that go by other names: prompt=question,completion=answer; NAME= "
+      "leaves NAME out (data.columns).");
+}
+
+void add_control_tokens_option(po::options_description& options, std::string& name) {
+  options.add_options()(
+      "control-tokens", po::value(&name)->value_name("tokens|text"),
+      "What text that spells a special token, such as <|im_end|>, becomes: the token, or plain "
+      "text. "
+      "Chats are always read with their tokens (data.control_tokens, which is tokens).");
+}
+
+namespace {
+
+std::string and_pinned(const ContextWindow& window) {
+  return window.pinned() > 0 ? concat("its first ", window.pinned(), " tokens and ") : "";
+}
+
+}  // namespace
+
+void add_overflow_option(po::options_description& options, std::string& name) {
+  options.add_options()(
+      "context-overflow", po::value(&name)->value_name("error|truncate"),
+      "What happens to a text that is longer than the model's context: it is refused, or what lies "
+      "behind its beginning-of-text token or system message is left out, the oldest first, and "
+      "said so (truncate).");
+}
+
+ContextOverflow overflow_of_option(const std::string& name) {
+  if (name == "truncate") return ContextOverflow::kTruncate;
+  if (name == "error") return ContextOverflow::kError;
+  throw UsageError(choice_problem("--context-overflow", name, {"error", "truncate"}));
+}
+
+std::string told_of_left_out(const FittedPrompt& prompt, const ContextWindow& window) {
+  const std::int64_t kept = std::ssize(prompt.tokens);
+  return concat("the prompt has ", kept + prompt.left_out, " tokens and the model's context is ",
+                window.context(), ": the model sees ", and_pinned(window), "its last ",
+                kept - window.pinned(), "; ", prompt.left_out, " are left out");
+}
+
+std::string told_of_forgotten(std::int64_t forgotten, const ContextWindow& window) {
+  return concat("the text outgrew the model's context of ", window.context(),
+                " tokens: at its end the model no longer saw ", forgotten, " of them",
+                window.pinned() > 0 ? concat(" behind the first ", window.pinned()) : "");
+}
+
+}  // namespace hybrid_trainer

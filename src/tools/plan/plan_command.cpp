@@ -1,0 +1,312 @@
+#include <boost/json.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/trainer/memory_plan.h"
+#include "src/config/config_checks.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/tools/commands.h"
+#include "src/tools/config_arguments.h"
+#include "src/tools/options.h"
+#include "src/tools/plan/plan_output.h"
+#include "src/tools/train/fine_tuning_method.h"
+#include "src/tools/train/train_output.h"
+#include "src/tools/train/typed_command.h"
+#include "src/trainer/planning/device_memory.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace json = boost::json;
+
+struct Asked {
+  ConfigArguments source;
+  std::string model, method, device, apply;
+  std::string device_budget, host_budget, link;
+  std::int64_t tokens_per_step = 0;
+  std::int64_t devices = 1;
+  std::optional<int> zero;  // none: the configuration's
+  bool json = false;
+};
+
+std::optional<std::size_t> budget_of(const char* option, const std::string& text,
+                                     std::optional<std::size_t> of_config) {
+  if (text.empty()) return of_config;
+  const auto size = MemorySize::parse(text);
+  if (size && size->bytes > 0 && MemorySize::has_unit(text)) return size->bytes;
+  throw UsageError(
+      concat("plan: ", option, ": got ", text, ", want a size with its unit, for example 16GiB"));
+}
+
+/// The steps' batches hold so many tokens.
+void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
+  const std::int64_t unit =
+      config.data.sequence_length * config.gradient_accumulation.micro_batches;
+  if (tokens < 1 || tokens % unit != 0) {
+    throw UsageError(concat("plan: --tokens-per-step ", tokens, ": want a multiple of ", unit,
+                            ", the tokens of one sequence in each micro-batch"));
+  }
+  config.data.batch_size = tokens / unit;
+}
+
+constexpr const char* kTable = "TABLE";
+constexpr std::int64_t kMostRanks = 64;  // each is simulated
+
+/// What the run learns from, in a word; "" where the network draws its own examples.
+std::string data_of(const HybridTrainerConfig& config, bool tunes) {
+  const ModelFamily& family = find_family(config.model.family);
+  if (tunes || !family.hugging_face.classifier.empty()) return "EXAMPLES";
+  if (std::ranges::count(family.keys, "series") > 0) return kTable;
+  return family.is_of_language ? "DATA" : "";
+}
+
+/// Whether `hybrid finetune` alone trains such folders: of models that read more than text.
+bool is_only_tuned(const std::string& folder) {
+  const ModelConfig model = read_hugging_face_model_config(folder, 0);
+  return !find_family(model.family).is_of_language || model.encoder.layers > 0;
+}
+
+bool fine_tunes(const Asked& asked) { return !asked.method.empty() && !asked.model.empty(); }
+
+HybridTrainerConfig config_of(Asked& asked) {
+  if (!asked.source.names_a_source() && asked.model.empty())
+    throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
+  if (asked.method.empty() && !asked.model.empty() && is_only_tuned(asked.model))
+    asked.method = "full";
+  HybridTrainerConfig config =
+      fine_tunes(asked) ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
+                        : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
+                            set_method(built, asked.method);
+                          });
+  if (fine_tunes(asked)) check_method(asked.method, config, asked.model);
+  if (!asked.model.empty())
+    config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model,
+                                    explicit_keys(asked.source));
+  const ModelFamily& family = find_family(config.model.family);
+  const bool wants_vocabulary = config.model.vocabulary == 0 && family.is_of_language;
+  for (const ModelPreset& preset : family.presets)
+    if (wants_vocabulary && preset.name == asked.source.preset)
+      config.model.vocabulary = preset.vocabulary;
+  if (config.model.vocabulary == 0 && family.is_of_language)
+    throw UsageError("plan: give --set model.vocabulary=N, the number of the tokenizer's tokens");
+  if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
+  if (!asked.device.empty()) config.device = checked_device_name(asked.device);
+  config.validate();
+  if (config.lora.is_on() && config.lora.base == kFileBase) {
+    if (!is_gguf_file(asked.model))
+      throw UsageError(concat("plan: lora.base: got file, which keeps the blocks of a GGUF file; ",
+                              "want such a file as --model"));
+    config.lora.file = asked.model;
+  }
+  return config;
+}
+
+/// The device that is planned for. One that this machine lacks is planned for by a budget.
+struct PlannedDevice {
+  Device device;
+  std::vector<std::string> notes;
+  bool is_here = true;
+};
+
+PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
+  const bool is_cuda = config.device != "cpu" && config.device != "auto";
+  if (!is_cuda || look_for_cuda().runtime != nullptr) return {find_device(config.device), {}};
+  if (asked.device_budget.empty() && !config.device_budget()) {
+    throw UsageError(concat("plan: --device ", config.device, ": this machine has no CUDA device (",
+                            look_for_cuda().problem,
+                            "); to plan for another machine's, give its memory with "
+                            "--device-budget, for example 16GiB"));
+  }
+  MixedPrecisionConfig& precision = config.mixed_precision;
+  for (std::string* const of_phase :
+       {&precision.warmup, &precision.full, &precision.predict, &precision.correct})
+    if (*of_phase == "auto") *of_phase = "bf16";
+  return {{},
+          {"there is no CUDA device here: workspaces are those of a processor's kernels, which a "
+           "GPU's differ from by some MB",
+           "the settings were chosen by this machine's speeds, and what a step takes there is not "
+           "known"},
+          false};
+}
+
+/// CUDA's share of a device's memory. Free memory of a device of this machine already excludes the context.
+std::optional<CudaShare> cuda_share(const Asked& asked, const PlannedDevice& planned) {
+  const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
+  if (!is_cuda) return {};
+  return CudaShare{kDeviceMargin, asked.device_budget.empty() ? 0 : kDeviceContext};
+}
+
+/// The budgets of the run itself: what CUDA leaves of --device-budget, which is the device's memory; without
+/// any budget for a CUDA device of this machine, what it leaves of the free memory.
+MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
+                             MemoryBudgets budgets) {
+  if (const auto cuda = cuda_share(asked, planned); cuda && !asked.device_budget.empty())
+    budgets.device = std::max(*budgets.device, cuda->sum() + 1) - cuda->sum();
+  if (planned.device.type == DeviceType::kCuda && !budgets.device)
+    budgets.device = plannable_device_bytes(planned.device);
+  return budgets;
+}
+
+/// The command that trains as planned. What only the user knows stands in capitals.
+std::string training_command(const Asked& asked, const MemoryPlan& plan,
+                             const MemoryBudgets& budgets) {
+  std::vector<std::string> words;
+  const auto add = [&](std::initializer_list<std::string> more) {
+    words.insert(words.end(), more);
+  };
+  if (!asked.source.preset.empty()) add({"--preset", asked.source.preset});
+  if (!asked.source.file.empty()) add({"--config", asked.source.file});
+  const bool tunes = fine_tunes(asked);
+  if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
+  if (!asked.method.empty()) add({"--method", asked.method});
+  const std::string data = data_of(plan.config, tunes);
+  if (!data.empty()) add({"--data", data});
+  if (data == kTable && plan.config.data.columns.empty())
+    add({"--columns", "COLUMN,...,target=COLUMN"});
+  add({"--run", "RUN"});
+  if (!asked.device.empty()) add({"--device", asked.device});
+  const auto is_planned = [&](std::string_view key) {
+    return std::ranges::any_of(plan.options,
+                               [&](const PlannedOption& option) { return option.key == key; });
+  };
+  for (const std::string& setting : asked.source.settings) {
+    const bool from_model = !asked.model.empty() && is_of_folder(setting);
+    if (!from_model && !is_planned(std::string_view(setting).substr(0, setting.find('='))))
+      add({"--set", setting});
+  }
+  if (asked.tokens_per_step != 0 && !is_planned("data.batch_size"))
+    add({"--set", concat("data.batch_size=", plan.config.data.batch_size)});
+  for (const PlannedOption& option : plan.options)
+    add({"--set", concat(option.key, "=", option.value)});
+  if (budgets.device && !asked.device_budget.empty())
+    add({"--set", "memory.device_budget=" + MemorySize{*budgets.device}.text()});
+  if (budgets.host && !asked.host_budget.empty())
+    add({"--set", "memory.host_budget=" + asked.host_budget});
+  if (!asked.source.device_memory.empty()) add({"--max-device-memory", asked.source.device_memory});
+  return as_typed(tunes ? "finetune" : "train", words);
+}
+
+int plan_over_ranks(const Asked& asked, HybridTrainerConfig config, const PlannedDevice& planned,
+                    const std::optional<std::size_t>& budget) {
+  if (!asked.apply.empty())
+    throw UsageError("plan: --apply writes what this version trains, on one device");
+  const int ranks = static_cast<int>(asked.devices);
+  if (fine_tunes(asked)) divide_batch(asked.source, ranks, config);
+  check_micro_batches(config, ranks);
+  config.distributed.zero = asked.zero.value_or(static_cast<int>(config.distributed.zero));
+  if (config.distributed.zero < 0 || config.distributed.zero > 3)
+    throw UsageError("plan: want --zero 0 to 3");
+  return plan_ranks({.ranks = ranks,
+                     .link = asked.link,
+                     .command = asked.model.empty() ? "train" : "finetune",
+                     .json = asked.json,
+                     .cuda = cuda_share(asked, planned)},
+                    config, planned.device, budget);
+}
+
+HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets& budgets) {
+  config.memory.device_budget.bytes = budgets.device.value_or(0);
+  config.memory.host_budget.bytes = budgets.host.value_or(0);
+  return config;
+}
+
+int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
+                    const PlannedDevice& planned, MemoryBudgets budgets) {
+  const Device device = planned.device;
+  const bool has_budget = !asked.device_budget.empty() || config.device_budget();
+  if (config.phases.runs_ahead_of_ranks()) check_ranks(config, 1);
+  const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
+  if (planned.is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
+  PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes, {}};
+  answer.cuda = cuda_share(asked, planned);
+  answer.is_here = planned.is_here;
+  if (has_budget)
+    if (const std::string warning = margin_warning(budgets.device, device); !warning.empty())
+      answer.notes.push_back(warning);
+  const MemoryPlan& plan = answer.plan;
+  if (!find_family(config.model.family).is_of_language)
+    answer.parts = simulate_part_memory(plan.config, device);
+  answer.command = training_command(asked, plan, budgets);
+  if (const std::string why = why_no_predict_column(answer, device); !why.empty())
+    answer.notes.push_back(why);
+  if (!plan.fits && config.memory.folder.empty())
+    answer.notes.emplace_back("--set memory.folder=FOLDER lets the plan use files there, too");
+  if (!plan.fits && could_go_in_segments(config))
+    answer.notes.emplace_back(
+        "--set memory.segment_length=N computes N tokens of a sequence at a time, which takes "
+        "fewer "
+        "activations; the plan does not choose it");
+  if (asked.json) {
+    std::cout << as_json(answer) << "\n";
+  } else {
+    print(answer);
+  }
+  if (!has_budget) budgets.device = {};
+  if (!asked.apply.empty() && plan.fits)
+    replace_file(asked.apply, config_json(with_budgets(plan.config, budgets)));
+  return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& arguments) {
+  Asked asked;
+  CommandSyntax syntax{
+      .name = "plan",
+      .usage = "(--preset NAME | --config FILE | --model HF_DIR) [--device-budget 16GiB] [options]",
+      .description =
+          "Computes the memory of a run in each phase, before it runs and without taking it, and\n"
+          "finds options that make it fit. Exit code 71 if nothing does.",
+      .operands = {}};
+  add_config_options(syntax.options, asked.source);
+  auto add = syntax.options.add_options();
+  add("model", model_value(asked.model),
+      "Take the model from a Hugging Face folder, a GGUF file or ollama:NAME.");
+  add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
+      "With --model: plan what `hybrid finetune` does by this method; else what `hybrid train` "
+      "does.");
+  add_device_option(syntax.options, asked.device);
+  add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
+      "Device memory that there is, for example 16GiB; on a GPU with CUDA's share, about 1.6 GB.");
+  add("host-budget", po::value(&asked.host_budget)->value_name("SIZE"),
+      "Host memory for what leaves the device (memory.host_budget).");
+  add("tokens-per-step", po::value(&asked.tokens_per_step)->value_name("N"),
+      "Tokens of a step; sets data.batch_size.");
+  add("apply", po::value(&asked.apply)->value_name("FILE"),
+      "Write the configuration with the chosen options to FILE.");
+  add("devices", po::value(&asked.devices)->value_name("N"), "Plan for each of N ranks.");
+  add("link", po::value(&asked.link)->value_name("SIZE"),
+      "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
+      "measures it.");
+  add("zero", po::value<int>()->value_name("Z")->notifier([&](int z) { asked.zero = z; }),
+      "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
+  add("json", po::bool_switch(&asked.json), "Print one JSON object.");
+  if (!parse_command_line(syntax, arguments)) return 0;
+
+  HybridTrainerConfig config = config_of(asked);
+  const MemoryBudgets given{
+      .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
+      .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
+      .disk = free_disk_space(config)};
+  const PlannedDevice planned = planned_device(asked, config);
+  const MemoryBudgets budgets = budgets_of_run(asked, planned, given);
+  set_threads(config.training.threads);
+  if (asked.devices < 1 || asked.devices > kMostRanks)
+    throw UsageError(concat("plan: --devices ", asked.devices, ": want 1 to ", kMostRanks));
+  if (asked.devices == 1 && (asked.zero || !asked.link.empty()))
+    throw UsageError("plan: --zero and --link go with --devices N");
+  if (asked.devices > 1) return plan_over_ranks(asked, std::move(config), planned, budgets.device);
+  return plan_one_device(asked, config, planned, budgets);
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,91 @@
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/compare/comparison.h"
+#include "src/core/messages.h"
+#include "src/tools/command_line.h"
+#include "src/tools/commands.h"
+#include "src/tools/train/train_output.h"
+#include "src/tools/train/training_ranks.h"
+#include "src/tools/train/typed_command.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+void print_arm(const ArmResult& arm) {
+  std::cerr << arm.name;
+  if (arm.learning_rate) std::cerr << "  learning rate " << brief(*arm.learning_rate);
+  if (arm.edge_of_sweep) std::cerr << " (the edge of its sweep)";
+  if (const auto& loss = arm.loss().interval) {
+    std::cerr << "  validation loss " << units::fixed(loss->mean, 4);
+    if (loss->low <= loss->high)
+      std::cerr << " (" << units::fixed(loss->low, 4) << " to " << units::fixed(loss->high, 4)
+                << ")";
+  } else {
+    std::cerr << "  no validation loss of all seeds";
+  }
+  if (arm.to_target && arm.to_target->seconds.interval)
+    std::cerr << "  target after " << units::duration(arm.to_target->seconds.interval->mean);
+  std::cerr << "\n";
+}
+
+void print_result(const ComparisonResult& result, const std::string& output) {
+  for (const ArmResult& arm : result.arms) print_arm(arm);
+  for (const ArmResult& arm : result.arms) {
+    if (!arm.claim.empty()) std::cerr << arm.claim << "\n";
+    if (arm.why_no_claim.empty()) continue;
+    const std::string difference = difference_text(arm, result.arms.front());
+    if (!difference.empty()) std::cerr << difference << "\n";
+    std::cerr << "no claim about " << arm.name << ": " << arm.why_no_claim << "\n";
+  }
+  for (const std::string& warning : result.warnings) std::cerr << "warning: " << warning << "\n";
+  std::cerr << "report: " << output << "/report.html\n";
+}
+
+}  // namespace
+
+int compare_command(const std::vector<std::string>& arguments) {
+  std::string output;
+  bool resume = false, json = false, markdown = false;
+  CommandSyntax syntax{
+      .name = "compare",
+      .usage = "SPEC.json --output DIR [--resume] [--json | --markdown]",
+      .description =
+          "Measures whether one way to train beats another: variants by seeds, each one's "
+          "learning\n"
+          "rate swept with as many trials, intervals, time, tokens and FLOPs to a target loss.\n"
+          "DIR gets result.json, report.html and runs/. docs/COMPARE.md says what SPEC holds.",
+      .operands = {"SPEC.json"}};
+  auto add = syntax.options.add_options();
+  add("output", po::value(&output)->required()->value_name("DIR"), "A new or an empty folder.");
+  add("resume", po::bool_switch(&resume),
+      "Go on with the comparison in DIR: finished runs stay, one that was cut off goes on from "
+      "its checkpoint. Variants, seeds and budgets may have been added to SPEC.");
+  add("json", po::bool_switch(&json), "Print result.json.");
+  add("markdown", po::bool_switch(&markdown),
+      "Print a table of the variants, and what is claimed.");
+  const auto operands = parse_command_line(syntax, arguments);
+  if (!operands) return 0;
+
+  if (json && markdown) throw UsageError("compare: --json and --markdown are both given; give one");
+  resume = goes_on(resume);
+  const std::string typed = as_typed("compare", arguments);
+  const ComparisonEnd end = run_comparison({.spec = operands->front(),
+                                            .output = output,
+                                            .resume = resume,
+                                            .command = typed,
+                                            .quiet = keeps_quiet(json)},
+                                           std::cerr);
+  if (end.interrupted) return static_cast<int>(ExitCode::kInterrupted);
+  if (json) {
+    std::cout << end.result_json;
+  } else if (markdown) {
+    std::cout << end.markdown;
+  } else {
+    print_result(end.result, output);
+  }
+  return 0;
+}
+
+}  // namespace hybrid_trainer

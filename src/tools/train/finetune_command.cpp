@@ -1,0 +1,470 @@
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/run/training_run.h"
+#include "src/config/config_checks.h"
+#include "src/core/messages.h"
+#include "src/files/checkpoint.h"
+#include "src/run/language_data.h"
+#include "src/run/run_files.h"
+#include "src/run/speech/clips.h"
+#include "src/tasks/network_task.h"
+#include "src/tools/commands.h"
+#include "src/tools/config_arguments.h"
+#include "src/tools/options.h"
+#include "src/tools/standard_input.h"
+#include "src/tools/train/fine_tuning_method.h"
+#include "src/tools/train/starting_options.h"
+#include "src/tools/train/train_output.h"
+#include "src/tools/train/training_ranks.h"
+#include "src/tools/train/typed_command.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FineTuning {
+  ConfigArguments source;
+  std::string model, adapter, data, validation, columns, run, device, method, objective, export_to,
+      label_smoothing;
+  std::optional<double> beta;
+  std::optional<double> epochs;
+  std::optional<int> ranks;
+  bool resume = false, json = false;
+};
+
+// Without --epochs, a run has one epoch if that makes kEnoughSteps; else at most kMostEpochs, unless these
+// make fewer than kLeastSteps.
+constexpr std::int64_t kEnoughSteps = 60, kLeastSteps = 30, kMostEpochs = 5;
+
+/// Learning rates where pairs of answers are learned: those of fine-tuning are too high for them.
+constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
+
+/// Examples as steps see them: rows, packed into `sequences`, of which a step takes `batch`.
+struct EpochLength {
+  std::int64_t rows = 0, sequences = 0, batch = 1;
+  std::int64_t steps(double epochs) const {
+    const double steps = epochs * static_cast<double>(sequences) / static_cast<double>(batch);
+    return std::max<std::int64_t>(1, std::llround(std::ceil(steps)));
+  }
+  std::int64_t epochs() const {
+    const auto epochs_of = [once = steps(1)](std::int64_t count) {
+      return (count + once - 1) / once;
+    };
+    return std::max(epochs_of(kLeastSteps), std::min(epochs_of(kEnoughSteps), kMostEpochs));
+  }
+};
+
+/// Reduces a step to the sequences that there are, since a step that takes one twice computes it twice;
+/// each of `ranks` gets as many. Returns a note of what was set otherwise.
+std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int ranks) {
+  const std::int64_t of_rank = (sequences + ranks - 1) / ranks;
+  if (config.effective_batch() <= of_rank * ranks) return "";
+  const std::int64_t before = config.effective_batch();
+  std::int64_t& batch = config.data.batch_size;
+  batch = std::min(batch, of_rank);
+  while (of_rank % batch != 0) --batch;
+  config.gradient_accumulation.micro_batches = of_rank / batch * ranks;
+  return concat("a step takes ", config.effective_batch(), " of the ", sequences,
+                sequences == 1 ? " sequence" : " sequences", " that the rows fill, not ", before);
+}
+
+bool goes_on_with_a_run(const FineTuning& asked) {
+  return asked.resume && RunPaths{asked.run}.hold_a_run();
+}
+
+/// Reduces the batch size of a small file, if neither it nor the steps are set, so that `epochs` make kLeastSteps; then fits
+/// the batch.
+EpochLength fitted_length(const FineTuning& asked, std::int64_t rows, std::int64_t sequences,
+                          TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
+  if (!asked.source.sets("data.batch_size") && !asked.source.sets("training.steps")) {
+    const auto most = static_cast<std::int64_t>(
+        asked.epochs.value_or(kMostEpochs) * static_cast<double>(sequences) /
+        static_cast<double>(kLeastSteps * config.gradient_accumulation.micro_batches));
+    config.data.batch_size = std::clamp<std::int64_t>(most, 1, config.data.batch_size);
+  }
+  const std::string note =
+      fit_batch(config, sequences, settings.ranks == nullptr ? 1 : settings.ranks->size());
+  if (!note.empty()) settings.notes.push_back(note);
+  return {rows, sequences, config.effective_batch()};
+}
+
+/// Sets the steps of a run that begins, and notes what was chosen for a small file.
+void set_steps(const FineTuning& asked, const EpochLength& length, TrainingRunSettings& settings) {
+  const std::int64_t epochs = length.epochs();
+  HybridTrainerConfig& config = settings.config;
+  config.training.steps = length.steps(asked.epochs.value_or(static_cast<double>(epochs)));
+  if (asked.epochs || epochs == 1) return;
+  const auto count = [](std::int64_t n, const char* one, const char* more) {
+    return concat(n, " ", n == 1 ? one : more);
+  };
+  std::string note = concat("small file: ", count(length.rows, "row", "rows"));
+  if (config.data.is_rows())
+    note += concat(" in ", count(length.sequences, "sequence", "sequences"), " of up to ",
+                   config.data.sequence_length, " tokens");
+  settings.notes.push_back(concat(note, "; training ", epochs, " epochs, ", config.training.steps,
+                                  " steps of ", length.batch,
+                                  "; --epochs, --batch-size and data.sequence_length change that"));
+}
+
+void check(const FineTuning& asked) {
+  if (!asked.epochs) return;
+  if (!(*asked.epochs > 0 && *asked.epochs <= 1e6))
+    throw UsageError(concat("hybrid finetune: --epochs: got ", *asked.epochs,
+                            ", want more than 0, at most 1000000"));
+  if (asked.source.sets("training.steps"))
+    throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
+}
+
+void check_objective_of_run(const FineTuning& asked, const HybridTrainerConfig& begun) {
+  if (!asked.objective.empty() && asked.objective != begun.objective)
+    throw UsageError(concat("hybrid finetune: --objective: got ", asked.objective,
+                            ", but the run trains ", begun.objective,
+                            "; leave --objective out to go on with the run"));
+  if (asked.beta && *asked.beta != begun.preference_beta)
+    throw UsageError(concat("hybrid finetune: --beta: got ", *asked.beta,
+                            ", but the run trains with ", begun.preference_beta,
+                            "; leave --beta out to go on with the run"));
+}
+
+/// What --objective and --beta say, in the configuration of a run that begins.
+void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
+  if (!asked.objective.empty()) config.objective = asked.objective;
+  if (asked.beta) config.preference_beta = *asked.beta;
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  if (!asked.objective.empty() && std::ranges::count(objectives, asked.objective) == 0)
+    throw UsageError(choice_problem("hybrid finetune: --objective", asked.objective, objectives));
+  if (asked.beta && !config.prefers())
+    throw UsageError("hybrid finetune: --beta goes with --objective dpo or orpo");
+  if (config.prefers() && !asked.source.sets("optimizer.learning_rate"))
+    config.optimizer.learning_rate =
+        config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
+}
+
+/// A run that goes on: its own configuration, data and model stand in for what the command line
+/// leaves out, and keep its method.
+HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) {
+  const HybridTrainerConfig begun = config_of_run(paths);
+  check_resumed_options({"hybrid finetune", asked.run, "--model", asked.model, asked.adapter,
+                         asked.data, asked.validation},
+                        begun);
+  check_method_of_run(asked.method, begun, asked.source.sets("lora.base"));
+  check_objective_of_run(asked, begun);
+  const RunData data = data_of_run(paths);
+  asked.source.file = paths.config();
+  const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base);
+  if (asked.model.empty() || is_there) {  // else where the base of adapters has moved to
+    asked.model = data.base.string();
+    if (find_newest_checkpoint(paths.checkpoints()).checkpoint) asked.model.clear();
+  }
+  if (asked.data.empty()) asked.data = data.folder.string();
+  return build_config(asked.source);
+}
+
+/// What --method says, or what is usual.
+std::string method_of(const FineTuning& asked) {
+  if (asked.adapter.empty()) return asked.method.empty() ? "full" : asked.method;
+  if (asked.method == "full")
+    throw UsageError(concat("hybrid finetune: --method full and --adapter ", asked.adapter,
+                            ", which are trained apart; want --method lora or qlora, or merge the ",
+                            "adapter first: hybrid export ", shell_path(asked.adapter),
+                            " --merge --output MERGED"));
+  return asked.method.empty() ? "lora" : asked.method;
+}
+
+/// Throws UsageError where the model is a run's, not a folder of Hugging Face.
+void refuse_run(const std::string& model) {
+  const RunPaths run{model};
+  if (!run.hold_a_run()) return;
+  throw UsageError(concat(
+      "hybrid finetune: --model ", model,
+      config_of_run(run).masks()
+          ? ": its model tells masked tokens (objective masked), and fine-tuning takes one that "
+            "tells next tokens; give a Hugging Face folder"
+          : concat(" is a run; make a folder of its model first: hybrid export ", shell_path(model),
+                   " --output FOLDER")));
+}
+
+/// All but its number of steps.
+HybridTrainerConfig config_of(FineTuning& asked) {
+  if (goes_on_with_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
+  if (asked.resume && asked.model.empty() && asked.data.empty()) existing_run(asked.run);
+  if (asked.model.empty() || asked.data.empty())
+    throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
+                            " is missing; want --model HF_DIR --data FILE --run RUN"));
+  if (!may_be_examples(asked.data) && !is_folder_of_classes(asked.data))
+    throw MissingInput(concat(asked.data,
+                              !fs::exists(asked.data) ? ": does not exist"
+                              : fs::is_directory(asked.data)
+                                  ? ": is a folder without files of examples"
+                                  : ": is no file",
+                              "; want examples: a file of JSON, CSV or parquet, a folder of such "
+                              "files, - for standard ",
+                              "input, or of pictures a folder with one for each class"));
+  refuse_run(asked.model);
+  const std::string method = method_of(asked);
+  HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
+  if (asked.source.sets("model.context") && !asked.source.sets("data.sequence_length"))
+    config.data.sequence_length = usual_row_length(config.model);
+  check_method(method, config, asked.model);
+  set_objective(asked, config);
+  return config;
+}
+
+struct LongestRow {
+  std::int64_t places = 1, source = 1;
+  explicit LongestRow(const ExampleData& data) {
+    for (const auto* rows : {&data.train, &data.validation})
+      for (const ExampleRow& row : *rows) {
+        places = std::max(places, row.places());
+        source = std::max(source, std::ssize(row.source));
+      }
+  }
+  static std::int64_t fitted(std::int64_t length, std::int64_t most) {
+    return std::min((length + 7) / 8 * 8, most);
+  }
+};
+
+/// Pads each target to the longest row, and each source to the longest source.
+void fit_to_sources(const FineTuning& asked, const ExampleData& data, ExampleFiles& files,
+                    HybridTrainerConfig& config) {
+  const LongestRow longest(data);
+  if (!asked.source.sets("data.sequence_length"))
+    config.data.sequence_length = LongestRow::fitted(longest.places, config.model.context);
+  if (!files.source || asked.source.sets("model.encoder.source_length")) return;
+  config.model.encoder.source_length =
+      LongestRow::fitted(longest.source, config.model.encoder.context);
+  files.source->longest = config.model.encoder.source_length;
+}
+
+std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files,
+                              const Tokenizer& tokenizer, const HybridTrainerConfig& config) {
+  const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
+  return PackedRows(data.train, packing_of(config.data, 1, 0, tokenizer, source)).sequences();
+}
+
+/// Packs the rows of a small file into sequences of its longest row, unless the length is set, so that
+/// there are more steps and less padding.
+void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const ExampleFiles& files,
+                       const Tokenizer& tokenizer, HybridTrainerConfig& config) {
+  if (asked.source.sets("data.sequence_length")) return;
+  const std::int64_t sequences = packed_sequences(data, files, tokenizer, config);
+  if (sequences * kMostEpochs >= kLeastSteps * config.effective_batch()) return;
+  config.data.sequence_length =
+      LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
+}
+
+/// Of a run that begins, or whose number of steps is asked for anew.
+void set_phases(const FineTuning& asked, HybridTrainerConfig& config) {
+  scale_phases(config, asked.source);
+  if (!asked.source.sets("schedule.warmup_steps"))
+    config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
+}
+
+/// Of a network that is no language model.
+void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
+  const bool goes_on = goes_on_with_a_run(asked);
+  if (goes_on && !asked.epochs) return;
+  const std::int64_t examples = examples_in_epoch(settings);
+  if (examples == 0 && asked.epochs)
+    throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
+                            config.model.family,
+                            " draws its own without end; give --set training.steps=N"));
+  if (examples == 0) return;
+  if (goes_on) {
+    config.training.steps =
+        EpochLength{examples, examples, config.effective_batch()}.steps(*asked.epochs);
+    return;
+  }
+  const EpochLength length = fitted_length(asked, examples, examples, settings);
+  if (asked.source.sets("training.steps")) return;
+  set_steps(asked, length, settings);
+  set_phases(asked, config);
+}
+
+/// Chooses lengths, batch and steps from the examples, unless they are set.
+void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
+  HybridTrainerConfig& config = settings.config;
+  if (!find_family(config.model.family).is_of_language) {
+    set_steps_of_network(asked, settings);
+    return;
+  }
+  ExampleFiles files{.examples = asked.data,
+                     .validation = asked.validation,
+                     .tokenizer = settings.adapter
+                                      ? tokenizer_beside(*settings.adapter, asked.model)
+                                      : fs::path(asked.model),
+                     .now = now,
+                     .vocabulary = config.model.vocabulary,
+                     .context = config.model.context,
+                     .pairs = config.prefers()};
+  if (goes_on_with_a_run(asked)) {
+    if (!asked.epochs) return;
+    const RunPaths paths{asked.run};
+    const RunData data = data_of_run(paths);
+    if (files.validation.empty()) files.validation = data.validation.string();
+    files.tokenizer = paths.root + "/tokenizer";
+    files.set_encoder(config.model, {files.tokenizer});
+    files.now = data.now;
+    const auto tokenizer = load_tokenizer(files.tokenizer);
+    const ExampleData rows = read_example_data(files, *tokenizer, config.data);
+    config.training.steps =
+        EpochLength{std::ssize(rows.train), packed_sequences(rows, files, *tokenizer, config),
+                    config.effective_batch()}
+            .steps(*asked.epochs);
+    return;
+  }
+  files.set_encoder(config.model, {files.tokenizer});
+  const auto tokenizer = load_tokenizer(files.tokenizer);
+  const ExampleData data = read_example_data(files, *tokenizer, config.data);
+  if (files.heard_seconds > 0 || files.source) {
+    fit_to_sources(asked, data, files, config);
+  } else {
+    fit_to_small_file(asked, data, files, *tokenizer, config);
+  }
+  const EpochLength length = fitted_length(
+      asked, std::ssize(data.train), packed_sequences(data, files, *tokenizer, config), settings);
+  if (!asked.source.sets("training.steps")) set_steps(asked, length, settings);
+  set_phases(asked, config);
+}
+
+CommandSyntax finetune_syntax(FineTuning& asked) {
+  CommandSyntax syntax{
+      .name = "finetune",
+      .usage =
+          "--model HF_DIR --data EXAMPLES --run RUN [options]\n"
+          "       hybrid finetune --resume --run RUN [--set KEY=VALUE]",
+      .description =
+          "Trains a Hugging Face folder's model on examples: text, prompt and completion, "
+          "messages,\n"
+          "alpaca or sharegpt, clips with what is said in them, or pictures with labels, in JSON,\n"
+          "CSV or parquet. RUN gets what `hybrid train` leaves; `hybrid export` makes a folder of\n"
+          "it.",
+      .operands = {}};
+  auto add = syntax.options.add_options();
+  add("model", model_value(asked.model),
+      "Model, tokenizer and chat template: a Hugging Face folder, a GGUF file, or ollama:NAME for "
+      "a model that Ollama has downloaded.");
+  add("data", po::value(&asked.data)->value_name("EXAMPLES"),
+      "File of examples (.jsonl, .json, .csv, .parquet), a folder of such files, or - for standard "
+      "input, which is kept in RUN.");
+  add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
+      "Validation examples; else data.validation_fraction of the rows is held back.");
+  add_columns_option(syntax.options, asked.columns);
+  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
+  add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
+      "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
+      "linear layers of a frozen base in bf16, learning rate 2e-4. dora: lora with a magnitude for "
+      "each row. qlora: lora on a quantized base: the blocks of a GGUF file, else 4 bits (nf4). "
+      "Change them with --set lora.rank=…, lora.alpha, lora.targets, lora.base.");
+  add("objective", po::value(&asked.objective)->value_name("WHAT"),
+      "next_token (default); or, of pairs of a better and a worse answer ({\"prompt\", \"chosen\", "
+      "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
+      "Their "
+      "learning rates are 1e-6, of adapters 2e-5.");
+  add("beta",
+      po::value<double>()->value_name("B")->notifier([&](double beta) { asked.beta = beta; }),
+      "How much the preference weighs in dpo and orpo (0.1).");
+  add("label-smoothing", po::value(&asked.label_smoothing)->value_name("E"),
+      "Share of each target's weight that all tokens or classes have alike (0), as PyTorch's "
+      "label_smoothing; training.label_smoothing.");
+  add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
+      "Train the adapters of a folder of PEFT on, beside --model.");
+  add("epochs",
+      po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
+      "Passes over the rows, in place of training.steps. Default: one; for small files 2 to 5, or "
+      "as "
+      "many as make 30 steps.");
+  const auto sets = [&](const char* key) {
+    return po::value<std::string>()->notifier([&asked, key](const std::string& value) {
+      asked.source.settings.push_back(concat(key, "=", value));
+    });
+  };
+  add("lr", sets("optimizer.learning_rate")->value_name("RATE"), "optimizer.learning_rate.");
+  add("batch-size", sets("data.batch_size")->value_name("B"),
+      "data.batch_size: sequences of a micro-batch, and of a step unless "
+      "gradient_accumulation.micro_batches is set.");
+  add("resume", po::bool_switch(&asked.resume),
+      "Go on from the run's newest checkpoint, or start where there is none.");
+  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
+      "Train as N processes of this machine, as `hybrid train` does.");
+  add_setting_options(syntax.options, asked.source);
+  add_tensorboard_option(syntax.options, asked.source);
+  add_device_option(syntax.options, asked.device);
+  add_export_option(syntax.options, asked.export_to);
+  add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
+  return syntax;
+}
+
+}  // namespace
+
+static int fine_tune(const std::vector<std::string>& arguments) {
+  FineTuning asked;
+  if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
+  asked.resume = goes_on(asked.resume);
+  check(asked);
+  if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
+  KeptExamples examples(asked.run, asked.data, asked.resume);
+  asked.data = examples.data();
+  if (!asked.label_smoothing.empty())
+    asked.source.settings.push_back("training.label_smoothing=" + asked.label_smoothing);
+  check_model_is_not_set("finetune", asked.source.settings);
+  const std::vector<std::string> set_keys = explicit_keys(asked.source);
+  TrainingRunSettings settings{
+      .config = config_of(asked),
+      .data = asked.data,
+      .validation = asked.validation,
+      .run = asked.run,
+      .export_to = asked.export_to,
+      .resume = asked.resume,
+      .init_from = {},
+      .command = as_typed("finetune", arguments),
+      .resume_command = resume_command("finetune", asked.run, asked.ranks, asked.export_to),
+      .restart_command = restart_command("finetune", arguments),
+      .explicit_keys = set_keys,
+      .quiet = keeps_quiet(asked.json),
+      .task = task_of_family};
+  if (!asked.model.empty()) settings.init_from = asked.model;
+  if (!asked.adapter.empty())
+    take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
+  if (!asked.adapter.empty() && asked.method == "dora" &&
+      !settings.config.lora.variant.ends_with("dora"))
+    throw UsageError(concat("hybrid finetune: --method dora: the adapter ", asked.adapter,
+                            " is of the variant ", settings.config.lora.variant,
+                            ", as which it is trained on; leave --method out"));
+  if (!asked.validation.empty() && asked.source.sets("data.validation_fraction"))
+    settings.notes.emplace_back(
+        "data.validation_fraction holds back no rows, since --validation has others");
+  if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
+  const auto divide = [&](int ranks, HybridTrainerConfig& config) {
+    if (!goes_on_with_a_run(asked)) divide_batch(asked.source, ranks, config);
+  };
+  divide(asked.ranks.value_or(1), settings.config);
+  const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,
+                            settings.config);
+  const auto report = [&](const TrainingRunResult& result) {
+    return report_training(result, asked.run, asked.json);
+  };
+  return ranks.run(settings, report, [&](TrainingRunSettings& of_run) {
+    std::time_t now = std::time(nullptr);
+    if (Communicator* const all = of_run.ranks) {
+      divide(all->size(), of_run.config);
+      check_ranks(of_run.config, all->size());
+      now = std::stoll(all->host_gather(std::to_string(now)).front());
+    }
+    choose_sizes(asked, now, of_run);
+  });
+}
+
+int finetune_command(const std::vector<std::string>& arguments) {
+  return told_once([&] { return fine_tune(arguments); });
+}
+
+}  // namespace hybrid_trainer

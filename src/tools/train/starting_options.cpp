@@ -1,0 +1,103 @@
+#include "src/tools/train/starting_options.h"
+
+#include <filesystem>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/run_directory.h"
+#include "src/core/messages.h"
+#include "src/files/config_fields.h"
+#include "src/model_files/adapters/adapter_files.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_files.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// Whether both folders tell of one shape of model, as far as they can be read.
+bool may_be_one_model(const std::filesystem::path& a, const std::filesystem::path& b) {
+  try {
+    return config_json(read_hugging_face_model_config(a, 0)) ==
+           config_json(read_hugging_face_model_config(b, 0));
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+/// What `source` says of adapters must be what the folder says, but for what is the run's matter.
+void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
+                         const std::string& folder, const std::string& command,
+                         const ConfigArguments& source) {
+  const FieldNode here = field_tree(asked), there = field_tree(in_folder);
+  for (std::size_t i = 0; i < here.fields.size(); ++i) {
+    const FieldNode &ours = here.fields[i], &theirs = there.fields[i];
+    const bool is_free = ours.name == "base" || ours.name == "dropout";
+    if (is_free || field_text(ours) == field_text(theirs) || !source.sets("lora." + ours.name))
+      continue;
+    throw UsageError(concat(command, ": lora.", ours.name, ": got ", field_text(ours),
+                            ", but the adapter ", folder, " has ", field_text(theirs),
+                            "; leave it out: of lora.* only lora.base and lora.dropout can be set ",
+                            "beside --adapter"));
+  }
+}
+
+}  // namespace
+
+void take_adapter(TrainingRunSettings& settings, const std::string& folder,
+                  const std::string& command, const ConfigArguments& source) {
+  if (RunPaths{folder}.hold_a_run())
+    throw UsageError(concat(command, ": --adapter ", folder,
+                            " is a run; make a folder of its adapter first: hybrid export ",
+                            shell_path(folder), " --adapter --output ADAPTER"));
+  const AdapterFolder adapter = read_adapter_config(folder);
+  if (!adapter.weights_beside.empty())
+    throw DataError(
+        concat(folder, ": the adapter also changes ", adapter.weights_beside.front(),
+               ", a weight that was trained whole, from which --adapter does not go on; merge ",
+               "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
+               " --merge --output MERGED"));
+  if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
+    throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
+                           settings.init_from->string()));
+  LoraConfig lora = adapter.config;
+  check_same_adapters(settings.config.lora, lora, folder, command, source);
+  lora.base = settings.config.lora.base;
+  if (source.sets("lora.dropout")) lora.dropout = settings.config.lora.dropout;
+  settings.config.lora = lora;
+  settings.adapter = folder;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// `before`: empty where the run began without one.
+void check_began_with(const ResumedOptions& given, const std::string& option,
+                      const std::string& folder, const fs::path& before) {
+  if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
+  throw UsageError(concat(given.command, ": ", option, ": got ", folder, ", but the run began ",
+                          before.empty() ? "without one" : "with " + before.string(), "; leave ",
+                          option, " out to go on with the run, or begin another one"));
+}
+
+void check_is_there(const ResumedOptions& given, const char* option, const std::string& asked,
+                    const fs::path& before) {
+  if ((!asked.empty() && asked != before) || before.empty() || fs::exists(before)) return;
+  throw MissingInput(concat(before.string(),
+                            ": is not there, and the run is trained on it; put it ",
+                            "back, or say where it is now: ", given.command, " --resume --run ",
+                            shell_path(given.run), " ", option, " NEW_PLACE"));
+}
+
+}  // namespace
+
+void check_resumed_options(const ResumedOptions& given, const HybridTrainerConfig& config) {
+  const RunData before = data_of_run({given.run});
+  const bool may_move = config.freezes() && !before.base.empty();
+  if (!may_move) check_began_with(given, given.model_option, given.model, before.base);
+  check_began_with(given, "--adapter", given.adapter, before.adapter);
+  check_is_there(given, "--data", given.data, before.folder);
+  check_is_there(given, "--validation", given.validation, before.validation);
+}
+
+}  // namespace hybrid_trainer

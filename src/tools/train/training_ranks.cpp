@@ -1,0 +1,248 @@
+#include "src/tools/train/training_ranks.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/run_directory.h"
+#include "hybrid_trainer/run/training_run.h"
+#include "src/config/config_checks.h"
+#include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
+#include "src/core/messages.h"
+#include "src/core/process.h"
+#include "src/distributed/communicator.h"
+#include "src/distributed/rank_watch.h"
+#include "src/distributed/single_communicator.h"
+#include "src/files/checkpoint.h"
+#include "src/files/json.h"
+#include "src/files/output_file.h"
+#include "src/tools/train/local_ranks.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// What a resumed run goes on from, in words. The launcher may leave no time to read checkpoints.
+std::string way_on(const RunPaths& run) {
+  try {
+    if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
+      return concat("the newest good checkpoint is ", found->path, ", from which --resume goes on");
+  } catch (const Error&) {  // the folder cannot be listed
+  }
+  return "there is no good checkpoint, and --resume begins anew";
+}
+
+/// Of a run that cannot write its own any more.
+void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) try {
+  replace_file(
+      run.summary(),
+      json_line({{"end", "failed"}, {"distributed", {{"ranks", ranks}, {"lost_rank", line}}}}));
+} catch (const Error& error) {
+  std::cerr << concat("error: ", error.what(), "\n") << std::flush;
+}
+
+// What a job leaves behind that ends because a rank is lost: lines in log.txt and a summary.json.
+void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, bool speaks) {
+  const RunPaths run{settings.run.string()};
+  const int rank = settings.ranks->rank();
+  const std::string text = speaks ? concat(line, "; ", way_on(run)) : line;
+  std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
+                std::ios::app)
+      << text << '\n';
+  if (!speaks) return;
+  std::cerr << concat("error: ", text, "\n") << std::flush;
+  write_summary_of_loss(run, settings.ranks->size(), line);
+}
+
+/// By the rank that gives up, since it ends the others before they could. Nothing where it did not
+/// come to have a part in the run.
+void leave_word_in_run(const TrainingRunSettings& settings, const std::string& reason) {
+  const RunPaths run{settings.run.string()};
+  const int rank = settings.ranks->rank();
+  const std::string own = concat(run.root, "/ranks/", rank);
+  if (!std::filesystem::exists(settings.resume ? run.root : own)) return;
+  const std::string line =
+      concat("rank ", rank, " (", host_name(), ", process ", getpid(), ") gave up: ", reason);
+  std::ofstream(run.root + "/log.txt", std::ios::app) << line << "; " << way_on(run) << '\n';
+  write_summary_of_loss(run, settings.ranks->size(), line);
+}
+
+/// What rank 0 has to tell an error that all ranks meet, and to end, before another one ends the job.
+constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
+/// The same before ranks know each other.
+constexpr auto kTimeOfStart = std::chrono::seconds(5);
+/// Time for the watch to report a lost rank, which ends the process.
+constexpr auto kTimeOfWatch = std::chrono::seconds(2);
+
+/// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
+void leave_it_to_rank_0(const Interruption& interruption) {
+  if (interruption.requested()) return;  // by somebody else, before the error
+  const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
+  while (std::chrono::steady_clock::now() < end) {
+    if (interruption.requested()) end_process(static_cast<int>(ExitCode::kInterrupted));
+    count_progress();  // not stuck
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::string secret) {
+  RankWatchSettings watch;
+  watch.secret = std::move(secret);
+  watch.limits.no_progress =
+      std::chrono::seconds(settings.config.distributed.collective_timeout_seconds);
+  watch.limits.silence = std::min(watch.limits.silence, watch.limits.no_progress);
+  watch.limits.beat = watch.limits.silence / 10;
+  watch.progress = [&] {
+    RankProgress progress = settings.ranks->call_progress();
+    progress.work = progress_so_far();
+    return progress;
+  };
+  watch.tell = [&](const std::string& line, bool speaks) { tell_of_loss(settings, line, speaks); };
+  watch.end = [&] { settings.ranks->abort(""); };
+  return watch;
+}
+
+/// Throws ConfigError if the config wants another backend than ranks so started have.
+void check_backend_is(const std::string& name, const HybridTrainerConfig& config) {
+  const std::string& wanted = config.distributed.backend;
+  if (wanted == "auto" || wanted == name) return;
+  throw ConfigError({concat("distributed.backend: got ", wanted, ", and these ranks send by ", name,
+                            "; on CPUs --ranks starts ranks that send by sockets, and mpirun, or "
+                            "srun --mpi=pmix, ranks that send by mpi")});
+}
+
+/// The number of a rank other than the first. What is wrong with a launcher's variables is told
+/// elsewhere.
+std::optional<std::string> later_rank() {
+  std::string rank = "0";
+  try {
+    if (const auto launched = launched_rank()) rank = std::to_string(launched->rank);
+  } catch (const UsageError&) {
+    if (const char* const said = std::getenv("OMPI_COMM_WORLD_RANK")) rank = said;
+  }
+  return rank == "0" ? std::nullopt : std::optional(rank);
+}
+
+}  // namespace
+
+int told_once(const std::function<int()>& command) {
+  if (later_rank()) send_warnings_to(nullptr);
+  try {
+    return command();
+  } catch (const Error& error) {
+    const auto later = later_rank();
+    if (!later) throw;
+    std::this_thread::sleep_for(kTimeOfStart);
+    throw Error(error.code(), concat("rank ", *later, " on ", host_name(), ": ", error.what()));
+  }
+}
+
+bool goes_on(bool asked) {
+  if (asked) return true;
+  const auto restart = restart_of_job();
+  if (restart && !later_rank())
+    std::cerr << *restart << ": the job was started anew, as if with --resume" << std::endl;
+  return restart.has_value();
+}
+
+TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
+                             std::optional<int> local_ranks, const HybridTrainerConfig& config)
+    : launched_(launched_rank()) {
+  if (launched_ && launched_->size == 1 && launched_->launcher != "mpirun") launched_.reset();
+  if (!launched_ && !local_ranks) return;
+  device_ = find_device(config.device, launched_ ? launched_->local_rank : 0);
+  check_backend(config.distributed, device_);
+  if (!local_ranks) return;
+  if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
+  alone_ = *local_ranks == 1 && !launched_;
+  if (alone_ || (launched_ && launched_->size == *local_ranks)) return;
+  if (launched_) {
+    throw UsageError(concat("--ranks: got ", *local_ranks, ", and this is one of ", launched_->size,
+                            " ranks that ", launched_->launcher, " started; leave it out"));
+  }
+  own_command_ = command_of_rank(command, arguments);
+  local_ranks_ = *local_ranks;
+  check_backend_is(device_.type == DeviceType::kCpu ? "sockets" : "nccl", config);
+  if (device_.type == DeviceType::kCpu) return;
+  if (const int devices = cuda_runtime().device_count(); local_ranks_ > devices) {
+    throw UsageError(concat("--ranks: got ", local_ranks_,
+                            ", and each wants a CUDA device, of which "
+                            "this machine has ",
+                            devices, "; --device cpu has ranks on processors"));
+  }
+}
+
+int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption& interruption,
+                               const std::function<int(const TrainingRunResult&)>& report,
+                               const std::function<void(TrainingRunSettings&)>& complete,
+                               std::optional<RankWatch>& watch) const {
+  Communicator& ranks = *settings.ranks;
+  bool begins = false;
+  try {
+    if (complete) complete(settings);
+    begins = true;
+    const TrainingRunResult result = run_training(settings, std::cerr);
+    if (ranks.rank() == 0) return report(result);
+    return 0;  // the launcher ends the others if one ends otherwise, and rank 0 may still be writing
+  } catch (const std::exception& error) {
+    const bool has_lost_one = dynamic_cast<const RankLost*>(&error) != nullptr;
+    if (watch && has_lost_one) std::this_thread::sleep_for(kTimeOfWatch);
+    if (ranks.rank() == 0) throw;
+    leave_it_to_rank_0(interruption);
+    watch.reset();
+    if (begins) leave_word_in_run(settings, error.what());
+    ranks.abort(error.what());
+    throw;
+  }
+}
+
+/// What ends before the ranks know each other says nothing by itself.
+int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
+  check_ranks(settings.config, local_ranks_);  // before thousands of processes start for nothing
+  return run_local_ranks(own_command_, local_ranks_);
+}
+
+int TrainingRanks::run(TrainingRunSettings settings,
+                       const std::function<int(const TrainingRunResult&)>& report,
+                       const std::function<void(TrainingRunSettings&)>& complete) const {
+  if (local_ranks_ > 0) return start_ranks(settings);
+  if (!launched_ && !alone_) {
+    const Interruption interruption(
+        "stopped before the first step: nothing was trained; start again with: " +
+        settings.restart_command);
+    settings.interruption = &interruption;
+    if (complete) complete(settings);
+    return report(run_training(settings, std::cerr));
+  }
+  std::signal(SIGPIPE, SIG_IGN);    // a launcher that is killed takes the console with it
+  const Interruption interruption;  // before the thread of MPI
+  settings.interruption = &interruption;
+  std::optional<JobSecret> secret;
+  secret.emplace(launched_ ? launched_->rank : 0,
+                 secret_of_launcher([](const char* name) { return std::getenv(name); }),
+                 secret_file_of(settings.run));
+  const std::unique_ptr<Communicator> ranks =
+      alone_ ? std::make_unique<SingleCommunicator>()
+             : start_launched_rank(*launched_, device_, *secret);
+  if (launched_) check_backend_is(ranks->name(), settings.config);
+  if (launched_) settings.local_rank = launched_->local_rank;
+  settings.ranks = ranks.get();
+  const std::vector<std::string> hosts = ranks->host_gather(host_name());
+  settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));
+  std::optional<RankWatch> watch;
+  if (ranks->size() > 1) watch.emplace(*ranks, watch_settings(settings, secret->agree(*ranks)));
+  secret.reset();  // all have it
+  return run_as_rank(settings, interruption, report, complete, watch);
+}
+
+}  // namespace hybrid_trainer

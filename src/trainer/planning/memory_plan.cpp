@@ -1,0 +1,455 @@
+#include "hybrid_trainer/trainer/memory_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/core/machine.h"
+#include "src/trainer/planning/plan_dimensions.h"
+#include "src/trainer/planning/step_cost.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+using Simulate =
+    std::function<MemoryNeed(const HybridTrainerConfig& config, SimulatedPhases phases)>;
+
+/// The largest data.batch_size that fits in the device's budget. `need` is that of the batch as it is.
+/// Bytes grow by as much with each example, but for the rounding of blocks.
+std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
+                           const MemoryBudgets& budgets, const Simulate& simulate) {
+  const auto fits = [&](std::int64_t size) {
+    config.data.batch_size = size;
+    return missing_bytes(simulate(config, SimulatedPhases::kUpdates), budgets) == 0;
+  };
+  const std::int64_t given = config.data.batch_size;
+  config.data.batch_size = 2 * given;
+  const auto first = static_cast<double>(need.device_bytes),
+             twice =
+                 static_cast<double>(simulate(config, SimulatedPhases::kFirstUpdate).device_bytes),
+             slope = (twice - first) / static_cast<double>(given);
+  const double room = static_cast<double>(*budgets.device) - first;
+  std::int64_t largest = given;
+  constexpr double kMost = 1 << 20;
+  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
+  // Larger ones than this take long to simulate: there the line is trusted but for a hundredth.
+  constexpr std::int64_t kMostTokens = 1 << 20;
+  if (largest * config.data.sequence_length > kMostTokens)
+    return std::max(given, largest - largest / 100);
+  while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
+  return largest;
+}
+
+/// The position of a value in each dimension.
+using Choice = std::vector<std::size_t>;
+
+/// Which of a list of choices still need a trial.
+class PlanTrials {
+ public:
+  /// Both must outlive it.
+  PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions);
+
+  /// Positions in the list, below `end`.
+  std::vector<std::size_t> left(std::size_t end) const;
+  void leave_out(std::size_t tried) { is_out_[tried] = true; }
+  /// Too large for the device: so are those that save no more.
+  void exceeds_device(std::size_t tried);
+  /// Small enough for the device, and too large for the rest: so are those that only move more from
+  /// the device to the host.
+  void exceeds_others(std::size_t tried);
+
+ private:
+  bool saves_no_more(const Choice& one, const Choice& other) const;
+  bool only_moves_to_host(const Choice& from, const Choice& to) const;
+
+  const std::vector<Choice>& choices_;
+  const std::vector<Dimension>& dimensions_;
+  std::vector<bool> is_out_;
+};
+
+/// All of them from the dimensions' first values on.
+std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
+  std::vector<Choice> all{{}};
+  for (const Dimension& dimension : dimensions) {
+    std::vector<Choice> longer;
+    for (const Choice& choice : all) {
+      for (std::size_t i = dimension.first; i < dimension.values.size(); ++i) {
+        longer.push_back(choice);
+        longer.back().push_back(i);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+PlanTrials::PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
+    : choices_(choices), dimensions_(dimensions), is_out_(choices.size()) {}
+
+std::vector<std::size_t> PlanTrials::left(std::size_t end) const {
+  std::vector<std::size_t> left;
+  for (std::size_t i = 0; i < end; ++i)
+    if (!is_out_[i]) left.push_back(i);
+  return left;
+}
+
+void PlanTrials::exceeds_device(std::size_t tried) {
+  for (std::size_t i = 0; i < choices_.size(); ++i)
+    if (saves_no_more(choices_[i], choices_[tried])) is_out_[i] = true;
+}
+
+void PlanTrials::exceeds_others(std::size_t tried) {
+  for (std::size_t i = 0; i < choices_.size(); ++i)
+    if (only_moves_to_host(choices_[tried], choices_[i])) is_out_[i] = true;
+}
+
+bool PlanTrials::saves_no_more(const Choice& one, const Choice& other) const {
+  for (std::size_t i = 0; i < one.size(); ++i)
+    if (dimensions_[i].saves_always ? one[i] > other[i] : one[i] != other[i]) return false;
+  return true;
+}
+
+bool PlanTrials::only_moves_to_host(const Choice& from, const Choice& to) const {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const std::vector<std::string>& values = dimensions_[i].values;
+    const bool moves = values[from[i]] == "device" && values[to[i]] == "host";
+    if (from[i] != to[i] && !moves) return false;
+  }
+  return true;
+}
+
+std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
+  return budget && bytes > *budget ? bytes - *budget : 0;
+}
+
+/// Whether a run does the same with both, as long as no limit stops it.
+bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
+  one.device_budget = other.device_budget;
+  one.host_budget = other.host_budget;
+  one.plan = other.plan;
+  one.profile = other.profile;
+  one.allow_lossy = other.allow_lossy;
+  one.timeline = other.timeline;
+  return one == other;
+}
+
+class Planner {
+ public:
+  Planner(const HybridTrainerConfig& config, Device device, const MemoryBudgets& budgets,
+          bool with_files, const ModelRegistry& registry)
+      : config_(config),
+        device_(device),
+        budgets_(budgets),
+        registry_(registry),
+        with_files_(with_files),
+        dimensions_(dimensions_of(config, with_files, registry)) {}
+
+  MemoryPlan plan(const StepRates& rates);
+
+ private:
+  HybridTrainerConfig with(const Choice& choice) const;
+  MemoryNeed simulate(HybridTrainerConfig config, SimulatedPhases phases) const;
+  /// Whether kUpdates leaves something out.
+  bool predicts() const { return config_.phases.max_predict_steps > 0; }
+  bool is_hopeless();
+  std::size_t missing(const MemoryNeed& need) const;
+  Choice farthest() const;
+  const Choice& smallest_on_device();
+  std::vector<Choice> by_cost(const StepCost& cost) const;
+  /// Of the choices in order of their cost, the first that fits.
+  std::optional<MemoryNeed> first_fitting(const std::vector<Choice>& choices, Choice& chosen) const;
+
+  HybridTrainerConfig config_;
+  Device device_;
+  MemoryBudgets budgets_;
+  const ModelRegistry& registry_;
+  bool with_files_;
+  std::vector<Dimension> dimensions_;
+  std::optional<Choice> smallest_;  // once it was searched for
+};
+
+MemoryNeed Planner::simulate(HybridTrainerConfig config, SimulatedPhases phases) const {
+  try {
+    config.memory.host_budget = {budgets_.host.value_or(0)};
+    return simulate_memory(config, device_, phases, registry_);
+  } catch (const OutOfMemory&) {
+    config.memory.host_budget = {};
+    return simulate_memory(config, device_, phases, registry_);
+  }
+}
+
+HybridTrainerConfig Planner::with(const Choice& choice) const {
+  HybridTrainerConfig config = config_;
+  for (std::size_t i = 0; i < choice.size(); ++i)
+    dimensions_[i].set(config, dimensions_[i].values[choice[i]]);
+  return config;
+}
+
+std::size_t Planner::missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
+
+/// A trial that fails rules out all that save no more, and one that may fit all that cost more. So
+/// the next one is twice as far down the list as the one before, until one may fit.
+std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choices,
+                                                 Choice& chosen) const {
+  PlanTrials trials(choices, dimensions_);
+  std::vector<std::size_t> may_fit;  // the cheapest last
+  const auto fails = [&](std::size_t i, const MemoryNeed& need) {
+    const bool exceeds_device = over(need.device_bytes, budgets_.device) > 0;
+    if (exceeds_device) trials.exceeds_device(i);
+    if (missing(need) > 0 && !exceeds_device) trials.exceeds_others(i);
+    return missing(need) > 0;
+  };
+  for (std::size_t stride = 1;;) {
+    const std::size_t end = may_fit.empty() ? choices.size() : may_fit.back();
+    const std::vector<std::size_t> left = trials.left(end);
+    if (!left.empty()) {
+      const std::size_t next =
+          left[may_fit.empty() ? std::min(stride, left.size()) - 1 : left.size() / 2];
+      trials.leave_out(next);
+      if (!fails(next, simulate(with(choices[next]), SimulatedPhases::kFirstUpdate)))
+        may_fit.push_back(next);
+      stride = std::min(2 * stride, choices.size());
+      continue;
+    }
+    if (may_fit.empty()) return {};
+    const std::size_t cheapest = may_fit.back();
+    may_fit.pop_back();
+    stride = 1;
+    const HybridTrainerConfig config = with(choices[cheapest]);
+    if (predicts() && fails(cheapest, simulate(config, SimulatedPhases::kUpdates))) continue;
+    const MemoryNeed need = simulate(config, SimulatedPhases::kAll);
+    if (fails(cheapest, need)) continue;
+    chosen = choices[cheapest];
+    return need;
+  }
+}
+
+/// With everything as far away as it goes.
+Choice Planner::farthest() const {
+  Choice last;
+  for (const Dimension& dimension : dimensions_) last.push_back(dimension.values.size() - 1);
+  return last;
+}
+
+/// As farthest(), with the micro-batches and the recomputed share that take least: either may also
+/// take a little.
+const Choice& Planner::smallest_on_device() {
+  if (smallest_) return *smallest_;
+  const Choice last = farthest();
+  Choice& best = smallest_.emplace();
+  std::size_t least = SIZE_MAX;
+  for (const std::size_t parts : {dimensions_[0].first, last[0]}) {
+    for (std::size_t share = dimensions_[1].first; share <= last[1]; ++share) {
+      Choice choice = last;
+      choice[0] = parts;
+      choice[1] = share;
+      const std::size_t bytes = simulate(with(choice), SimulatedPhases::kFirstUpdate).device_bytes;
+      if (bytes >= least) continue;
+      least = bytes;
+      best = choice;
+    }
+  }
+  return best;
+}
+
+/// All valid choices, the cheapest first; of equally cheap ones those of fewer options.
+std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
+  struct Priced {
+    double seconds;
+    std::size_t options;
+    Choice choice;
+  };
+  std::vector<Priced> priced;
+  const std::size_t problems = config_.problems(registry_).size();
+  for (Choice& choice : all_choices(dimensions_)) {
+    const HybridTrainerConfig config = with(choice);
+    if (config.problems(registry_).size() > problems) continue;
+    priced.push_back({cost.seconds(config), changed_options(config_, config).size(), choice});
+  }
+  std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
+    return std::tie(a.seconds, a.options) < std::tie(b.seconds, b.options);
+  });
+  std::vector<Choice> sorted;
+  for (Priced& one : priced) sorted.push_back(std::move(one.choice));
+  return sorted;
+}
+
+/// Weights and optimizer state, wherever they are.
+std::size_t resting_bytes(const MemoryNeed& need) {
+  std::size_t bytes = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kParameters, MemoryKind::kMasterWeights, MemoryKind::kOptimizerState}) {
+    const auto k = static_cast<std::size_t>(kind);
+    bytes += need.device_by_kind[k] + need.host_by_kind[k] + need.disk_by_kind[k];
+  }
+  return bytes;
+}
+
+/// Whether no choice fits, as far as can be told without trying them all.
+bool Planner::is_hopeless() {
+  const auto is_too_large = [&](const MemoryNeed& need) {
+    return over(need.device_bytes, budgets_.device) > 0 ||
+           over(need.device_bytes, budgets_.both) > 0;
+  };
+  const MemoryNeed least = simulate(with(farthest()), SimulatedPhases::kFirstUpdate);
+  const std::size_t resting = resting_bytes(least);
+  const bool is_full = budgets_.device && budgets_.host && !with_files_ &&
+                       resting > *budgets_.device + *budgets_.host;
+  if (is_full || (!with_files_ && over(resting, budgets_.both) > 0)) return true;
+  return is_too_large(least) &&
+         is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
+}
+
+/// Of a part without settings, which the configuration would refuse.
+bool says_nothing(const PartConfig& part) {
+  return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
+}
+
+/// The config with nothing of the `memory` group that trades time for memory, no parts that are computed
+/// again, and no budgets.
+HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
+  const std::string folder = config.memory.folder;
+  config.memory = {};
+  config.memory.folder = folder;
+  for (PartConfig& part : config.parts) part.recompute.reset();
+  std::erase_if(config.parts, says_nothing);
+  return config;
+}
+
+MemoryPlan Planner::plan(const StepRates& rates) {
+  MemoryPlan plan;
+  plan.config = config_;
+  plan.need = simulate(config_, SimulatedPhases::kAll);
+  Choice chosen;
+  for (const Dimension& dimension : dimensions_) chosen.push_back(dimension.first);
+  plan.fits = missing(plan.need) == 0;
+  const HybridTrainerConfig resident = with_all_resident(config_);
+  const bool is_known = !predicts() && !recomputes_parts(config_) &&
+                        is_same_but_for_limits(resident.memory, config_.memory);
+  const StepCost cost(resident, device_,
+                      is_known ? plan.need : simulate(resident, SimulatedPhases::kUpdates), rates,
+                      registry_);
+  if (!plan.fits) {
+    const auto need = is_hopeless() ? std::nullopt : first_fitting(by_cost(cost), chosen);
+    plan.fits = need.has_value();
+    if (!plan.fits) chosen = smallest_on_device();
+    plan.config = with(chosen);
+    plan.need = need ? *need : simulate(plan.config, SimulatedPhases::kAll);
+  }
+  plan.options = changed_options(config_, plan.config);
+  plan.step_seconds = cost.seconds(plan.config);
+  plan.expected_slowdown = plan.step_seconds / cost.seconds(resident);
+  plan.missing_bytes = missing(plan.need);
+  if (plan.fits && budgets_.device)
+    plan.largest_batch =
+        largest_batch(plan.config, plan.need, budgets_,
+                      [&](const auto& config, auto phases) { return simulate(config, phases); });
+  return plan;
+}
+
+}  // namespace
+
+std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device) {
+  const bool says_all = config.device_budget() && config.memory.host_budget.limit();
+  const std::size_t available = machine_memory().available_bytes;
+  if (device.type != DeviceType::kCpu || says_all || available == 0) return {};
+  return available / 10 * 9;  // the program, its libraries and its checkpoints take the rest
+}
+
+std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) {
+  const std::size_t apart = over(need.device_bytes, budgets.device) +
+                            over(need.host_bytes, budgets.host) +
+                            over(need.disk_bytes, budgets.disk);
+  return std::max(apart, over(need.device_bytes + need.host_bytes, budgets.both));
+}
+
+bool recomputes_parts(const HybridTrainerConfig& config) {
+  return std::ranges::any_of(config.parts,
+                             [](const PartConfig& part) { return part.recompute.has_value(); });
+}
+
+MemoryPlan plan_memory(const HybridTrainerConfig& given, Device device,
+                       const MemoryBudgets& budgets, const StepRates& rates,
+                       const ModelRegistry& registry) {
+  const HybridTrainerConfig config = given.with_parts();
+  const bool with_files = rates.write_bytes_per_second > 0;
+  const HybridTrainerConfig mapped = with_device_map(config, device, budgets, registry);
+  MemoryPlan plan = Planner(mapped, device, budgets, with_files, registry).plan(rates);
+  if (mapped.memory.device_map != config.memory.device_map)
+    plan.options.push_back({"memory.device_map", mapped.memory.device_map});
+  return plan;
+}
+
+bool could_go_in_segments(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream nowhere(make_device_pool({DeviceType::kCpu, 0, true}));
+  return config.memory.segment_length == 0 &&
+         make_network(config.model, 0, nowhere, registry)->goes_in_segments();
+}
+
+namespace {
+
+std::string map_of(const std::vector<std::string>& parts, std::int64_t on_device,
+                   std::int64_t on_host) {
+  if (on_device == std::ssize(parts)) return "*=device";
+  std::string text;
+  const auto begin = parts.begin();
+  std::for_each(begin, begin + on_device, [&](const auto& part) { text += part + "=device,"; });
+  const bool to_file = on_device + on_host < std::ssize(parts);
+  if (to_file)
+    std::for_each(begin + on_device, begin + on_device + on_host,
+                  [&](const auto& part) { text += part + "=host,"; });
+  return text + (to_file ? "*=file" : "*=host");
+}
+
+/// The largest number up to `most` that fits, where fewer fit if more do; 0 if none does.
+template <class Fits>
+std::int64_t largest(std::int64_t most, const Fits& fits) {
+  std::int64_t least = 0;
+  while (least < most) {
+    const std::int64_t middle = (least + most + 1) / 2;
+    if (fits(middle)) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device device,
+                                    const MemoryBudgets& budgets, const ModelRegistry& registry) {
+  if (config.memory.device_map != "auto") return config;
+  HybridTrainerConfig chosen = config;
+  const Stream nowhere(make_device_pool({device.type, device.index, true}));
+  const std::vector<std::string> parts = make_network(config.model, 0, nowhere, registry)->parts();
+  const auto need = [&](std::int64_t on_device, std::int64_t on_host) {
+    chosen.memory.device_map = map_of(parts, on_device, on_host);
+    HybridTrainerConfig unlimited = chosen;
+    unlimited.memory.host_budget = {};
+    return simulate_memory(unlimited, device, SimulatedPhases::kUpdates, registry);
+  };
+  const std::int64_t all = std::ssize(parts);
+  std::int64_t on_device = largest(all, [&](std::int64_t count) {
+    return !budgets.device || need(count, all - count).device_bytes <= *budgets.device;
+  });
+  const std::int64_t on_host = largest(all - on_device, [&](std::int64_t count) {
+    return !budgets.host || need(on_device, count).host_bytes <= *budgets.host;
+  });
+  // What a file is read ahead into takes of the device too.
+  while (on_device > 0 && budgets.device && need(on_device, on_host).device_bytes > *budgets.device)
+    --on_device;
+  chosen.memory.device_map = map_of(parts, on_device, on_host);
+  return chosen;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,183 @@
+#include "src/trainer/planning/simulated_trainable.h"
+
+#include <algorithm>
+
+#include "hybrid_trainer/kernels/reductions.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+constexpr double kLoss = 1e6;
+
+}  // namespace
+
+/// Directions lower the loss.
+class SimulatedTrainable::Weights final : public WeightSpace {
+ public:
+  explicit Weights(WeightSpace& real) : real_(real) {}
+  std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
+    return real_.empty_like_weights(kind);
+  }
+  std::vector<Tensor> empty_directions() override { return real_.empty_directions(); }
+  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
+                       const std::vector<float>& factors) override {
+    real_.write_direction(direction, of, factors);
+  }
+  void copy_weights(const std::vector<Tensor>& to) override { real_.copy_weights(to); }
+  void add_weights(const std::vector<Tensor>& to, float kept, float added) override {
+    real_.add_weights(to, kept, added);
+  }
+  double wait_for_dot(const Tensor& x, const Tensor& y) override {
+    real_.wait_for_dot(x, y);
+    return 1;
+  }
+  void move_along(const std::vector<Tensor>& directions, double length) override {
+    real_.move_along(directions, length);
+  }
+  double wait_for_slope(const std::vector<Tensor>& directions) override {
+    real_.wait_for_slope(directions);
+    return -1;
+  }
+  void write_momentum_directions(const std::vector<Tensor>& directions) override {
+    real_.write_momentum_directions(directions);
+  }
+  void follow(const std::vector<Tensor>& directions, double length) override {
+    real_.follow(directions, length);
+  }
+
+ private:
+  WeightSpace& real_;
+};
+
+/// Keeps as many batches as a longer prediction does.
+class SimulatedTrainable::Kept final : public Rollback {
+ public:
+  explicit Kept(Rollback& real) : real_(real) {}
+  void keep_batches_of(std::int64_t predicted, std::int64_t simulated) {
+    predicted_ = predicted;
+    simulated_ = simulated;
+  }
+  void save_snapshot() override { real_.save_snapshot(); }
+  void restore_snapshot() override { real_.restore_snapshot(); }
+  void drop_snapshot() override {
+    real_.drop_snapshot();
+    others_.clear();
+    kept_ = 0;
+  }
+  /// With as many of the steps that are not simulated as fall to this one.
+  Batch keep_batch(const Batch& batch) override {
+    const std::int64_t before = predicted_ * kept_ / simulated_,
+                       now = predicted_ * ++kept_ / simulated_;
+    for (std::int64_t i = before + 1; i < now; ++i) others_.push_back(real_.keep_batch(batch));
+    return real_.keep_batch(batch);
+  }
+  Batch fetch_batch(const Batch& kept) override { return real_.fetch_batch(kept); }
+  void rewind(std::int64_t steps) override { real_.rewind(steps); }
+
+ private:
+  Rollback& real_;
+  std::int64_t predicted_ = 1, simulated_ = 1, kept_ = 0;
+  std::vector<Batch> others_;  // kept of steps that are not simulated
+};
+
+/// Updates arrive, and no prediction of them was off.
+class SimulatedTrainable::Optimizer final : public DelayedOptimizer {
+ public:
+  explicit Optimizer(DelayedOptimizer& real) : real_(real) {}
+  DelayedUpdate wait_for_update(bool finite) override {
+    real_.wait_for_update(finite);
+    return {};
+  }
+  void wait_for_exact_weights() override { real_.wait_for_exact_weights(); }
+
+ private:
+  DelayedOptimizer& real_;
+};
+
+class SimulatedTrainable::Gradients final : public DelayedGradients {
+ public:
+  Gradients(DelayedGradients& real, const SimulatedTrainable& model) : real_(real), model_(model) {}
+  double wait_for_own_gradient(const Batch& batch) override {
+    real_.wait_for_own_gradient(model_.part_of(batch));
+    return kLoss;
+  }
+  std::optional<GradientMeasurement> wait_for_gradient(bool all) override {
+    if (!real_.wait_for_gradient(all)) return {};
+    return GradientMeasurement{.loss = kLoss, .norm = 1};
+  }
+  DelayedUpdate apply(bool finite) override {
+    real_.apply(finite);
+    return {};
+  }
+  void predict_weights() override { real_.predict_weights(); }
+  void wait_for_exact_weights() override { real_.wait_for_exact_weights(); }
+
+ private:
+  DelayedGradients& real_;
+  const SimulatedTrainable& model_;
+};
+
+class SimulatedTrainable::Local final : public LocalTraining {
+ public:
+  Local(LocalTraining& real, const SimulatedTrainable& model) : real_(real), model_(model) {}
+  LocalStep wait_for_step(const Batch& batch) override {
+    return real_.wait_for_step(model_.part_of(batch));
+  }
+  LocalStep wait_for_exact_weights() override { return real_.wait_for_exact_weights(); }
+
+ private:
+  LocalTraining& real_;
+  const SimulatedTrainable& model_;
+};
+
+SimulatedTrainable::SimulatedTrainable(ModelTrainable& model)
+    : model_(model),
+      weights_(std::make_unique<Weights>(model.weights())),
+      kept_(std::make_unique<Kept>(model.rollback())),
+      loss_(kLoss) {
+  const MethodSupport real = model.support();
+  if (real.optimizer != nullptr) optimizer_ = std::make_unique<Optimizer>(*real.optimizer);
+  if (real.gradients != nullptr) gradients_ = std::make_unique<Gradients>(*real.gradients, *this);
+  if (real.local != nullptr) local_ = std::make_unique<Local>(*real.local, *this);
+}
+
+SimulatedTrainable::~SimulatedTrainable() = default;
+
+void SimulatedTrainable::keep_batches_of(std::int64_t predicted, std::int64_t simulated) {
+  kept_->keep_batches_of(predicted, simulated);
+}
+
+std::vector<Tensor> SimulatedTrainable::other_losses(const Batch& batch) const {
+  std::vector<Tensor> losses;
+  for (std::int64_t first = examples_; first < batch.size(); first += micro_batch_)
+    losses.push_back(kernels::empty_result(model_.stream()));
+  return losses;
+}
+
+/// Correct measures the predicted point first. Of a part of a batch, the finder wants it to fall.
+double SimulatedTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
+  const bool is_whole = examples == batch.size();
+  const std::vector<Tensor> losses = is_whole ? other_losses(batch) : std::vector<Tensor>();
+  model_.wait_for_loss(part_of(batch), std::min(examples, examples_));
+  return !is_whole || keeps_ ? --loss_ : ++loss_;
+}
+
+GradientMeasurement SimulatedTrainable::wait_for_gradient(const Batch& batch) {
+  std::vector<Tensor> held = other_losses(batch);
+  for (int i = 0; i < partials_.count; ++i) {
+    held.push_back(
+        Tensor::empty({partials_.elements}, DType::kF32, MemoryKind::kGradients, *partials_.home));
+  }
+  model_.wait_for_gradient(part_of(batch));
+  return {.loss = kLoss, .norm = 1};
+}
+
+WeightSpace& SimulatedTrainable::weights() { return *weights_; }
+Rollback& SimulatedTrainable::rollback() { return *kept_; }
+
+MethodSupport SimulatedTrainable::support() {
+  return {.optimizer = optimizer_.get(), .gradients = gradients_.get(), .local = local_.get()};
+}
+
+}  // namespace hybrid_trainer

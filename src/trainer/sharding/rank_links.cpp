@@ -1,0 +1,57 @@
+#include "src/trainer/sharding/rank_links.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/distributed/decorated_communicator.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
+                           std::optional<ImitatedLink>& link) {
+  if (imitated_link_text(config).empty()) return ranks;
+  return link.emplace(
+      ranks, LinkSpeed{.bytes_per_second = static_cast<double>(config.imitated_link.bytes),
+                       .latency = std::chrono::microseconds(config.imitated_latency_microseconds)});
+}
+
+}  // namespace
+
+RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Device device) {
+  Communicator& link = through_link(ranks, config, link_);
+  if (config.overlap && device.type == DeviceType::kCuda) {
+    beside_ = std::make_unique<SideStreamCommunicator>(link);
+  } else {
+    beside_ = std::make_unique<BackgroundCommunicator>(link, config.overlap);
+  }
+}
+
+namespace {
+
+constexpr double kFading = 0.9;
+constexpr double kDiffers = 1.1;  // less is a machine's noise
+
+}  // namespace
+
+void RankPace::add(const std::vector<double>& seconds) {
+  if (std::ranges::any_of(seconds, [](double one) { return one <= 0; })) return;
+  recent_.resize(seconds.size());
+  all_.resize(seconds.size());
+  for (std::size_t rank = 0; rank < seconds.size(); ++rank) {
+    recent_[rank] = kFading * recent_[rank] + seconds[rank];
+    all_[rank] += seconds[rank];
+  }
+}
+
+std::optional<SlowRank> RankPace::slowest_of(const std::vector<double>& seconds) {
+  if (seconds.size() < 2) return {};
+  const auto slowest = std::ranges::max_element(seconds);
+  const double others = std::accumulate(seconds.begin(), seconds.end(), -*slowest) /
+                        static_cast<double>(seconds.size() - 1);
+  if (*slowest < kDiffers * others) return {};
+  return SlowRank{static_cast<int>(slowest - seconds.begin()), *slowest / others};
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,138 @@
+#include "src/trainer/step/gradient_path.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "hybrid_trainer/nn/gradient_sink.h"
+#include "hybrid_trainer/optim/optimizer.h"
+#include "memory/away_weights.h"
+#include "src/core/profile.h"
+
+namespace hybrid_trainer {
+
+void AccumulatedGradients::prepare(const Batch& batch) {
+  allocate();
+  begin_gradients(parts_.weights, sink(),
+                  parts_.micro_batches.of(batch) * parts_.pass.contributions(batch));
+}
+
+PendingGradient AccumulatedGradients::enqueue(const Batch& batch, const Stream& stream) {
+  const std::int64_t count = parts_.micro_batches.of(batch);
+  begin();
+  begin_gradients(parts_.weights, sink(), count * parts_.pass.contributions(batch));
+  PendingGradient pending;
+  for (std::int64_t i = 0; i < count; ++i) {
+    pending.losses.push_back(
+        parts_.pass.enqueue(parts_.micro_batches.part(batch, i), {i, count}, stream, immediate()));
+  }
+  end_gradients(parts_.weights, stream);
+  if (immediate() == nullptr) measure(pending, stream);
+  return pending;
+}
+
+double AccumulatedGradients::wait_for_norm(const PendingGradient& pending) {
+  return hybrid_trainer::wait_for_norm(pending.squares, parts_.stream);
+}
+
+void AccumulatedGradients::free() {
+  release();
+  for (Parameter* parameter : parts_.weights) parameter->leave(sink());
+}
+
+namespace {
+
+class KeptGradients final : public AccumulatedGradients {
+ public:
+  using AccumulatedGradients::AccumulatedGradients;
+  ~KeptGradients() override { free(); }
+  GradientSink& sink() override { return gradients_; }
+  void begin_elsewhere() override { gradients_.free(); }
+
+ private:
+  void allocate() override { gradients_.allocate(parts_.weights, parts_.stream); }
+  void release() override { gradients_.free(); }
+  ResidentGradients gradients_;
+};
+
+class RoundedPath final : public AccumulatedGradients {
+ public:
+  explicit RoundedPath(const GradientParts& parts)
+      : AccumulatedGradients(parts),
+        gradients_([this] { parts_.speculation->wait_until_gradients_are_sent(); }) {}
+  ~RoundedPath() override {
+    for (Parameter* parameter : parts_.weights) parameter->leave(gradients_);
+  }
+  GradientSink& sink() override { return gradients_; }
+  void begin_elsewhere() override { gradients_.free(); }
+
+ private:
+  void allocate() override { gradients_.allocate(parts_.weights, parts_.stream); }
+  void release() override { gradients_.free(); }
+  RoundedGradients gradients_;
+};
+
+/// Each leaves the device once it is complete, or updates its weight at once.
+class ConsumedPath final : public AccumulatedGradients {
+ public:
+  ConsumedPath(const GradientParts& parts, bool updates_at_once)
+      : AccumulatedGradients(parts), consumed_(parts.places.overflow(), parts.stream) {
+    if (updates_at_once) immediate_.emplace(parts.weights, parts.optimizer, parts.stream);
+  }
+  ~ConsumedPath() override { free(); }
+  GradientSink& sink() override {
+    if (immediate_) return *immediate_;
+    return consumed_;
+  }
+  bool is_consumed() const override { return true; }
+  ImmediateUpdates* immediate() override { return immediate_ ? &*immediate_ : nullptr; }
+  double wait_for_norm(const PendingGradient& pending) override {
+    return immediate_ ? immediate_->end() : AccumulatedGradients::wait_for_norm(pending);
+  }
+  void begin_elsewhere() override { begin(); }
+
+ private:
+  void allocate() override {}
+  void release() override { consumed_.begin(); }
+  void begin() override {
+    consumed_.begin();
+    if (immediate_) immediate_->begin(static_cast<float>(parts_.rates.rate()));
+  }
+  ConsumedGradients consumed_;
+  std::optional<ImmediateUpdates> immediate_;
+};
+
+}  // namespace
+
+std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTrainerConfig& config,
+                                                                 const GradientParts& parts) {
+  if (config.memory.gradients == "consume")
+    return std::make_unique<ConsumedPath>(parts, config.updates_at_once());
+  if (config.memory.gradient_bits == 16) return std::make_unique<RoundedPath>(parts);
+  return std::make_unique<KeptGradients>(parts);
+}
+
+void GradientPath::measure(PendingGradient& pending, const Stream& stream) const {
+  const StepPartTimer timer(stream, StepPart::kUpdate);
+  pending.squares = gradient_square_sums(parts_.weights, stream);
+  std::copy_if(parts_.weights.begin(), parts_.weights.end(), std::back_inserter(pending.written),
+               [](const Parameter* parameter) { return parameter->gradient().defined(); });
+}
+
+/// One alone does as several do on a processor, so that it has the same bits, unless gradients are
+/// rounded.
+std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
+                                                 const GradientParts& parts) {
+  const std::int64_t bucket_bytes = bucket_bytes_for(parts.weights, config.distributed);
+  if (parts.parts != nullptr)
+    return make_sharded_gradients(parts, config.distributed.zero, bucket_bytes);
+  if (parts.ranks != nullptr || config.phases.runs_ahead_of_ranks())
+    return make_tree_gradients(parts, bucket_bytes, nullptr);
+  auto accumulated = make_accumulated_gradients(config, parts);
+  const bool sums_as_ranks_do =
+      parts.stream.device().type == DeviceType::kCpu && config.memory.gradient_bits == 32;
+  if (!sums_as_ranks_do) return accumulated;
+  return make_tree_gradients(parts, bucket_bytes, std::move(accumulated));
+}
+
+}  // namespace hybrid_trainer
