@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Shows that another revision trains to the same bits, in FP32 with phases on: presets with Muon and AdamW, each method, LoRA, and two ranks.
+# Shows that another revision trains to the same bits, in FP32 with phases on: presets with Muon and AdamW, each method, LoRA,
+# two ranks, networks of other kinds, and fine-tuning.
 # usage: scripts/compare_revisions.sh OLD [--steps N] [--bench N]
 #   OLD        a revision, which is built in a clone of its own below build/, or the path of a hybrid built before
 #   --steps N  steps of each run, 200 where it is not given
@@ -57,10 +58,17 @@ differing=0
 
 # same NAME OPTION...: whether both train with these options to the same losses and the same weights.
 same() {
+  local name=$1
+  shift
+  compare "$name" train --data "$work/data" "$@"
+}
+
+# compare NAME COMMAND OPTION...: the same of a run that COMMAND begins.
+compare() {
   local name=$1 side digest=()
   shift
   for side in old new; do
-    "${!side}" train --data "$work/data" --run "$work/$side" "${settings[@]}" "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+    "${!side}" "$@" --run "$work/$side" "${settings[@]}" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     losses "$work/$side" >"$work/$side.losses"
     local found
     found=$(wc -l <"$work/$side.losses")
@@ -86,6 +94,8 @@ for preset in tiny small llama-tiny; do
     same "$preset, $optimizer" --preset $preset --set optimizer.name=$optimizer --set phases.skip_backward.trial_share=0.5
   done
 done
+for preset in mamba2-tiny moe-tiny; do same "$preset" --preset $preset --set phases.skip_backward.trial_share=0.5; done
+compare "trident-tiny" train --preset trident-tiny --set phases.skip_backward.trial_share=0.5
 same "tiny, asynchronous optimizer" --preset tiny --set phases.method=asynchronous_optimizer --set optimizer.name=adamw
 same "llama-tiny, LoRA" --preset llama-tiny --set lora.rank=4 --set phases.skip_backward.trial_share=0.5
 ranks=(--preset tiny --ranks 2 --set gradient_accumulation.micro_batches=2)
@@ -94,6 +104,13 @@ same "tiny, local SGD over 2 ranks" "${ranks[@]}" --set phases.method=local_sgd 
 for zero in 0 1 2 3; do
   same "tiny, 2 ranks, zero $zero" "${ranks[@]}" --set distributed.zero=$zero --set phases.skip_backward.trial_share=0.5
 done
+
+# Fine-tuning: pairs on a language model of the old revision, and pictures.
+"$old" train --preset llama-tiny --data "$work/data" --run "$work/base" --set training.steps=20 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+"$old" export "$work/base" --output "$work/base-model" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+compare "llama-tiny, DPO" finetune --model "$work/base-model" --data "$root/examples/pairs.jsonl" --objective dpo
+compare "llama-tiny, DoRA on chats" finetune --model "$work/base-model" --data "$root/examples/chats.jsonl" --method dora
+compare "ViT" finetune --model "$root/tests/golden/vit_a" --data "$root/tests/golden/pictures_bytes.parquet"
 
 if [ "$pairs" -gt 0 ]; then
   rate() { "$1" bench --preset gpt2-124m --steps 4 --json | sed -n 's/.*"tokens_per_second": *\([0-9.e+]*\).*/\1/p' | head -n 1; }

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "kernels/structured/hodlr.h"
+#include "hybrid_trainer/kernels/hodlr.h"
 #include "kernels/structured/thin_decompositions_cpu.h"
 #include "src/core/threads.h"
 

@@ -6,7 +6,7 @@
 #include "kernels/backend/half_float.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
-#include "kernels/structured/semiseparable.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 
 namespace hybrid_trainer::kernels::cpu {
 

@@ -1,7 +1,7 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/half_float.h"
-#include "kernels/structured/semiseparable.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 
 namespace hybrid_trainer::kernels::cuda {
 

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/half_float.h"
-#include "kernels/structured/semiseparable.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 #include "kernels/structured/thin_decompositions_cpu.h"
 
 namespace hybrid_trainer::kernels {

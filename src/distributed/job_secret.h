@@ -24,7 +24,7 @@ std::string secret_of_launcher(const EnvironmentVariable& variable);
 /// Beside the folder of a run.
 std::filesystem::path secret_file_of(const std::filesystem::path& run);
 
-/// By what the ranks of a job know each other (rank_handshake.h): the launcher's, or else what rank
+/// By what the ranks of a job know each other (rank_connection.h): the launcher's, or else what rank
 /// 0 draws and leaves in a file that its user alone may read. It is never sent.
 class JobSecret {
  public:

@@ -28,7 +28,7 @@ namespace {
 
 /// Connects the ranks of a job, each with each: all come to rank 0's port, are told where the
 /// others are, and connect to those before them. Both sides of a connection prove that they know
-/// the job's secret (rank_handshake.h).
+/// the job's secret (rank_connection.h).
 class SocketMeeting {
  public:
   SocketMeeting(const RankMeeting& meeting, boost::asio::io_context& context);

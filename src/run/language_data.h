@@ -49,7 +49,7 @@ struct ExampleFiles {
   bool measured = false;  // a model is measured on them: of a folder with splits on those of a test
   /// Seconds of a clip that the model hears at once: the examples are clips. 0: it reads text alone.
   double heard_seconds = 0;
-  /// The model has an encoder that reads tokens; see folder_writing.h.
+  /// The model has an encoder that reads tokens.
   std::optional<SourceFormat> source{};
   GenerationKeys generation{};  // of a model with an encoder
 

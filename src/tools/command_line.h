@@ -27,7 +27,7 @@ struct CommandSyntax {
 /// they are bound to. None if --help was given and
 /// has been printed. Throws UsageError that names what is unknown, missing or unreadable, with the
 /// nearest option. Where `--describe` is the only argument, throws DescriptionAsked
-/// (command_description.h).
+/// (CommandDescription).
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments);
 

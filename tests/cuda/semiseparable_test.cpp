@@ -1,4 +1,4 @@
-#include "kernels/structured/semiseparable.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 
 #include "tests/cuda/cuda_case.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/structured/hodlr.h"
+#include "hybrid_trainer/kernels/hodlr.h"
 
 #include "kernels/kernel_case.h"
 

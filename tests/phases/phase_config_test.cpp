@@ -90,7 +90,7 @@ bool acts_on_state(const std::string& field) {
   return field == "delay" || field == "device_side" || field == "exact_state" ||
          field == "worker_threads" || field == "steps" || field == "fragments" ||
          field == "exchange_bits" || field == "outer_learning_rate" ||
-         field == "outer_momentum";  // over ranks: tests/trainer/local_steps_test.cpp
+         field == "outer_momentum";  // over ranks: tests/trainer/local_sgd_test.cpp
 }
 
 TEST(PhaseConfig, EveryFieldActs) {

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "hybrid_trainer/core/random.h"
-#include "kernels/structured/semiseparable.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 #include "src/distributed/host_ranks.h"
 
 namespace hybrid_trainer {

@@ -30,7 +30,7 @@ struct AdapterTensor {
   std::int64_t expert = 0, experts = 1;
   bool is_last = false;
   std::int64_t inputs = 0, outputs = 0;
-  /// The file has it among all experts' (see fused_adapters.h).
+  /// The file has it among all experts' (see is_fused).
   bool is_fused = false;
 };
 
@@ -52,7 +52,7 @@ class AdapterContents {
   /// Of each linear map with an adapter, by its module.
   const std::map<std::string, std::int64_t>& ranks() const { return ranks_; }
 
-  /// Of all experts of a layer together (see fused_adapters.h), likewise.
+  /// Of all experts of a layer together (see is_fused), likewise.
   const std::map<std::string, std::int64_t>& fused() const { return fused_; }
 
   /// On B·A of one of those.

@@ -22,7 +22,7 @@ inline constexpr std::size_t kMostEndTokens = 1000;
 /// Special tokens by a model folder's config.json: the text of a JSON object with those of
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and
 /// forced_eos_token_id that it has, and without a generation_config.json also the other keys that change
-/// the text that is written (generation_keys.h); empty if there is no such file. Throws DataError.
+/// the text that is written (GenerationKeys); empty if there is no such file. Throws DataError.
 std::string token_ids_in(const std::filesystem::path& folder);
 
 /// The tokens that end a text by a folder's generation_config.json and config.json (eos_token_id,

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kernels/structured/semiseparable.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 #include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
