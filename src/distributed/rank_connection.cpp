@@ -15,12 +15,6 @@
 
 namespace hybrid_trainer {
 
-namespace {
-
-namespace asio = boost::asio;
-using asio::awaitable;
-using asio::use_awaitable;
-
 constexpr std::size_t kNumberBytes = 32;
 constexpr std::uint32_t kLongestText = 1 << 16;
 constexpr std::array<char, 8> kSign = {'h', 'y', 'b', 'r', 'i', 'd', '/', '2'};
@@ -29,6 +23,12 @@ struct Opening {
   std::array<char, 8> sign = kSign;
   std::array<char, kNumberBytes> number{};
 };
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using asio::use_awaitable;
 
 /// The text follows it.
 struct Proof {

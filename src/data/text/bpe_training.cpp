@@ -233,13 +233,6 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   word.size = out;
 }
 
-namespace {
-
-/// Longer words are counted as several.
-constexpr std::size_t kLongestPart = 256;
-/// A token for a pair that occurs only once would just memorise the corpus.
-constexpr std::int64_t kSmallestCount = 2;
-
 /// Words partitioned by hash, so that threads can add up counts part by part.
 class PartedCounts {
  public:
@@ -253,6 +246,13 @@ class PartedCounts {
  private:
   std::array<WordCounts, kParts> parts_;
 };
+
+namespace {
+
+/// Longer words are counted as several.
+constexpr std::size_t kLongestPart = 256;
+/// A token for a pair that occurs only once would just memorise the corpus.
+constexpr std::int64_t kSmallestCount = 2;
 
 BpeModel model_of_bytes() {
   BpeModel model;
