@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/core/narrow.h"
 #include "src/data/chat/chat_template.h"
 #include "src/data/examples/row_tokens.h"
 
@@ -103,7 +104,7 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
     const auto& [message, span] = *part;
     std::fill(owners.begin() + static_cast<std::ptrdiff_t>(span.begin),
               owners.begin() + static_cast<std::ptrdiff_t>(span.end),
-              static_cast<std::int32_t>(message));
+              narrow<std::int32_t>(message));
     std::optional<Span>& whole = wholes[message];
     has_several[message] = has_several[message] || (whole && !holds(*whole, span));
     if (!whole) whole = span;
@@ -113,7 +114,7 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
     if (!wholes[i] || has_several[i]) continue;
     MessagePlace place;
     for (std::size_t at = wholes[i]->begin; at < wholes[i]->end; ++at) {
-      if (owners[at] != static_cast<std::int32_t>(i)) {
+      if (owners[at] != narrow<std::int32_t>(i)) {
         place.holds_others = true;
         continue;
       }

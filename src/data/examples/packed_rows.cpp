@@ -6,6 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
+#include "src/core/narrow.h"
 
 namespace hybrid_trainer {
 
@@ -94,7 +95,7 @@ class SequenceOfTexts {
       const bool is_target = row.learnt[t + 1];
       tokens_[place_] = row.tokens[t];
       targets_[place_] = is_target ? row.tokens[t + 1] : kNoTarget;
-      positions_[place_] = static_cast<std::int32_t>(t - first);
+      positions_[place_] = narrow<std::int32_t>(t - first);
       if (halves_ != nullptr) halves_[place_] = is_target ? half : -1;
       targets += is_target ? 1 : 0;
     }
@@ -103,8 +104,8 @@ class SequenceOfTexts {
     const auto middle = static_cast<std::size_t>(row.rejected_at);
     references_[2 * pairs] = static_cast<float>(reference.chosen);
     references_[2 * pairs + 1] = static_cast<float>(reference.rejected);
-    add(row, 0, middle, static_cast<std::int32_t>(2 * pairs));
-    add(row, middle, row.tokens.size(), static_cast<std::int32_t>(2 * pairs + 1));
+    add(row, 0, middle, narrow<std::int32_t>(2 * pairs));
+    add(row, middle, row.tokens.size(), narrow<std::int32_t>(2 * pairs + 1));
     ++pairs;
   }
   void pad(std::int32_t padding) {
@@ -147,7 +148,7 @@ void write_source(const std::vector<std::int32_t>& source, const Batch& batch, s
   std::iota(positions, positions + count, 0);
   std::iota(positions + count, positions + places, 0);
   batch.at("source_lengths").data<std::int32_t>()[at] =
-      static_cast<std::int32_t>(std::max<std::int64_t>(1, count));
+      narrow<std::int32_t>(std::max<std::int64_t>(1, count));
 }
 
 }  // namespace

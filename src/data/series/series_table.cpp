@@ -12,6 +12,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
+#include "src/core/narrow.h"
 #include "src/data/series/series.h"
 #include "src/data/tables/row_files.h"
 #include "src/data/tables/table_reader.h"
@@ -138,8 +139,8 @@ std::optional<double> offset_in(std::string_view text) {
 
 std::optional<double> seconds_of_day(int year, int month, int day) {
   const std::chrono::year_month_day date{std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day))};
+                                         std::chrono::month(narrow<unsigned>(month)),
+                                         std::chrono::day(narrow<unsigned>(day))};
   if (!date.ok()) return {};
   return 86400.0 * static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
 }
@@ -171,7 +172,7 @@ void read_dates(std::vector<double>& times) {
   std::vector<double> moments;
   for (const double time : times) {
     if (time < 1e7 || time >= 1e8 || time != std::floor(time)) return;
-    const int date = static_cast<int>(time);
+    const int date = narrow<int>(time);
     const auto moment = seconds_of_day(date / 10000, date / 100 % 100, date % 100);
     if (!moment) return;
     moments.push_back(*moment);

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "hybrid_trainer/core/batch.h"
+#include "src/core/narrow.h"
 #include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {
@@ -46,7 +47,7 @@ void add_plume(std::span<float> image, const PlumeShape& shape, const Plume& plu
 void note(const PlumeScene& scene, const PlumeShape& shape, PlumeKind kind, const Plume& plume,
           RandomDraws& draws) {
   const auto cell = static_cast<std::size_t>(plume.cell);
-  scene.kinds[cell] = static_cast<std::int32_t>(
+  scene.kinds[cell] = narrow<std::int32_t>(
       noisy_label(static_cast<std::int64_t>(kind), kPlumeKinds, shape.kind_noise, draws));
   for (std::size_t i = 0; const float number : plume.box())
     scene.boxes[cell * kBoxNumbers + i++] =

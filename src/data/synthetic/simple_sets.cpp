@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "src/core/narrow.h"
 #include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {
@@ -32,8 +33,7 @@ void SectorSet::write(const Batch& memory, std::uint64_t first) const {
     const float radius = draws.between(0.3f, 1.0f);
     example.floats("x")[0] = radius * std::cos(angle);
     example.floats("x")[1] = radius * std::sin(angle);
-    example.labels("class")[0] =
-        static_cast<std::int32_t>(noisy_label(sector, classes_, noise_, draws));
+    example.labels("class")[0] = narrow<std::int32_t>(noisy_label(sector, classes_, noise_, draws));
   });
 }
 
@@ -70,12 +70,12 @@ void ReversalSet::write(const Batch& memory, std::uint64_t first) const {
   write_each(memory, seed_, first, [&](const ExampleMemory& example, RandomDraws& draws) {
     const auto source = example.labels("source"), before = example.labels("before"),
                targets = example.labels("targets");
-    for (std::int32_t& symbol : source) symbol = static_cast<std::int32_t>(draws.below(symbols_));
-    auto last = static_cast<std::int32_t>(symbols_);
+    for (std::int32_t& symbol : source) symbol = narrow<std::int32_t>(draws.below(symbols_));
+    auto last = narrow<std::int32_t>(symbols_);
     for (std::size_t i = 0; i < source.size(); ++i) {
       before[i] = last;
-      last = targets[i] = static_cast<std::int32_t>(
-          noisy_label(source[source.size() - 1 - i], symbols_, noise_, draws));
+      last = targets[i] =
+          narrow<std::int32_t>(noisy_label(source[source.size() - 1 - i], symbols_, noise_, draws));
     }
   });
 }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "src/core/narrow.h"
+
 namespace hybrid_trainer {
 
 double RandomDraws::normal() {
@@ -16,7 +18,7 @@ void add_uniform_noise(std::span<float> values, float most, const RandomKey& key
     const auto words = philox(key, i / 8);
     for (std::size_t j = 0; j < 8 && i + j < values.size(); ++j) {
       const std::uint32_t half = words[j / 2] >> (j % 2 * 16) & 0xFFFFu;
-      values[i + j] += step * static_cast<float>(static_cast<std::int32_t>(half) - 0x8000);
+      values[i + j] += step * static_cast<float>(narrow<std::int32_t>(half) - 0x8000);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/core/narrow.h"
 #include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {
@@ -184,7 +185,7 @@ void write_events(const EventRow& row, const Truth& truth, double noise, const R
     }
     row.before[n] = before;
     before = row.said[n] =
-        static_cast<std::int32_t>(noisy_label(event, TridentSet::kEventKinds, noise, draws));
+        narrow<std::int32_t>(noisy_label(event, TridentSet::kEventKinds, noise, draws));
   }
 }
 
