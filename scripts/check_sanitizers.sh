@@ -11,8 +11,8 @@ trap 'rm -rf "$logs"' EXIT
 log=$logs/build
 # Without those of plans, configurations and comparisons: they compute with few numbers, and their runs are like those of others.
 # Without those of optimizers and phases: the trainer's runs go through them.
-programs=(test_trainer test_cuda test_run_folder test_run test_tasks test_sharding test_io test_core test_kernels test_distributed test_nn test_models test_memory test_audio test_images test_synthetic test_parquet test_tables test_series test_data
-  test_observability test_watch test_files test_hugging_face test_gguf test_gguf_export test_chat test_fine_tuning test_generation test_speech test_tools)
+programs=(test_trainer test_cuda test_run test_tasks test_files test_core test_kernels test_distributed test_nn test_models test_memory
+  test_data test_observability test_model_files test_gguf test_generation test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 begin=$SECONDS
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
