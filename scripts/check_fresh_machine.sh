@@ -104,7 +104,7 @@ bare() {
   chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb \
     ${https_proxy:+https_proxy="$https_proxy"} ${http_proxy:+http_proxy="$http_proxy"} \
     $([ ! -e "$root/etc/ssl/of-host.crt" ] || echo PIP_CERT=/etc/ssl/of-host.crt) \
-    ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache} bash -c "cd '$PWD' && $1"
+    ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache CCACHE_BASEDIR="$(ccache --get-config base_dir)"} bash -c "cd '$PWD' && $1"
 }
 
 # A command that must work; its last line is shown.

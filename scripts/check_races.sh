@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs what works in several threads under the thread sanitizer: the thread team, offloading, batch loading, ranks as threads and their training, and a whole training run of the CUDA
-# backend in the tests' emulation, where each stream is a thread, so that a missing event shows as a data race. Exit code 0: none.
+# Runs what works in several threads under the thread sanitizer: the thread team, offloading, batch loading, ranks as threads
+# and their training, and a whole training run of the CUDA backend in the tests' emulation, where each stream is a thread, so
+# that a missing event shows as a data race. Exit code 0: none.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 keep_temporary_files_in_memory
@@ -10,7 +11,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-programs=(test_cuda test_trainer test_core test_memory test_data test_optim test_distributed test_sharding test_planning test_run)
+programs=(test_cuda test_trainer test_core test_memory test_data test_optim test_distributed test_run)
 (cd "$root" && cmake --preset cpu-tsan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-tsan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
@@ -27,7 +28,7 @@ declare -A filter=(
   [test_data]='BatchLoader*'
   [test_optim]='*Speculative*'
   [test_distributed]='*' # the ranks' side channel among it
-  [test_sharding]=$ranks [test_trainer]=$ranks [test_planning]=$ranks [test_run]=$ranks)
+  [test_trainer]=$ranks [test_run]=$ranks)
 run() { "$root/build/cpu-tsan/tests/$1" --gtest_brief=1 --gtest_filter="${filter[$1]}" >"$logs/$1" 2>&1 && touch "$logs/$1.clean"; }
 for program in "${programs[@]}"; do
   [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Runs the fast tests under the address and undefined-behaviour sanitizers, with the emulation's device memory poisoned. Exit code 0: clean.
+# Runs the quick tests (all but tests/slow_tests.txt) and one or two of each kind of long run under the address and
+# undefined-behaviour sanitizers, with the emulation's device memory poisoned; with --all, every test but the tool's. Exit
+# code 0: clean.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+all=""
+if [ "${1:-}" = --all ]; then all=1 && shift; fi
 takes_no_arguments "$@"
 keep_temporary_files_in_memory
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -9,36 +13,32 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-# Without those of plans, configurations and comparisons: they compute with few numbers, and their runs are like those of others.
+# Without those of configurations and comparisons: they compute with few numbers, and their runs are like those of others.
 # Without those of optimizers and phases: the trainer's runs go through them.
-programs=(test_trainer test_cuda test_run_folder test_run test_tasks test_sharding test_io test_core test_kernels test_distributed test_nn test_models test_memory test_audio test_images test_synthetic test_parquet test_tables test_series test_data
-  test_observability test_watch test_files test_hugging_face test_gguf test_gguf_export test_chat test_fine_tuning test_generation test_speech test_tools)
+programs=(test_cuda test_trainer test_run test_data test_kernels test_tasks test_files test_core test_distributed test_nn test_models
+  test_memory test_observability test_model_files test_gguf test_generation test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 begin=$SECONDS
 cmake --build "$root/build/cpu-asan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 echo "built in $((SECONDS - begin)) s"
 
 export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
-runs=(test_trainer-0 test_trainer-1 test_cuda-0 test_cuda-1 "${programs[@]:2}")  # in two halves: they take as long as all others
-# Of the tools' tests those that run in their own process.
+slow=$(grep -v '^#' "$root/tests/slow_tests.txt" | paste -sd:)
+# Of the long runs, those that meet code that no quick test does.
+declare -A long=(
+  [test_cuda]='CudaAttention.*:CudaTraining.GoesThroughAllPhases*-CudaAttention.Large*'
+  [test_trainer]='Zero.SendsWhat*:RollBackRun.Killed*:RoutedRunTest.ABias*:*RankShortage*HalveAtTheSameStep/0'
+  [test_run]='SpeechRun.OverRanks*:RunOverRanks.LeavesTheCheckpoints*:PartRun.Resumed*:BestCheckpointTest.IsTheSameOverRanks'
+  [test_tasks]='NetworkRun.TrainsAdapters*:TridentRun.OverRanks*'
+  [test_data]='DamagedParquet.*')
+runs=("${programs[@]}")
+if [ -z "$all" ]; then for program in "${!long[@]}"; do runs+=("$program-long"); done; fi
 run() {
-  local program=${1%-*} filter='*' half=(0 1)
-  [ "$1" = "$program" ] || half=("${1#*-}" 2)
-  [ "$program" != test_tools ] || filter='InspectionOf*'
-  # Whole matrices of ranks and stages, and long runs, meet no code that the other tests do not, and take minutes here.
-  local matrices='*ZeroWithOptimizer*:Zero.HasTheBitsOfOneRankWithOther*:Zero.HasTheBitsOfOneRankWhereTokens*:Zero.HasTheSameBits*:*RankShortage*/1:*RankShortage*/2:*RankShortage*/3:*LateGradientsWithZero.HaveTheSameBits*'
-  local long='LocalSteps.LeaveAllRanks*:LoraRunTest.WhereTheWeightsLie*:*Adversar*.Reverted*:*IsChargedAtMostOnePercent*:RankMemory.*IsSimulated*:ResumesOverRanks*:RoutedRunTest.Stopped*'
-  long+=':*Speculation.SameSeed*/adamw_*:*Speculation.SameSeed*/lion_*:*Speculation.SameSeed*/muon_s*:*Speculation.SameSeed*_rounded'
-  long+=':*PredictorRuns*/two_timescale:*PredictorRuns*/average_weights:*PredictorRuns*/arms:*PredictorRuns*/linear:*PredictorRuns*/slow_momentum:*PredictorRuns*/merged'
-  long+=':Zero.*CarryAState:Zero.*WeightsLieElsewhere'
-  long+=':InertKeys.ChangeNoBit:PreferenceRun.Learns*:BestCheckpointTest.IsTheSameInARun*:MaskedRun.HasTheBits*'
-  long+=':TextCuts.*WholeText:HostileTemplate.OperationsOf*:Ranks/InterruptedSave*/1'
-  long+=':RunMemory.LosslessMemoryOptionsAndTheirPairs*'
-  long+=':TridentRun.Learns*:TridentRun.OverRanks*:TridentRun.MemoryOptions*:TridentVariants.*:SyntheticLearning.*:SourceRun.Learns*:NetworkRun.Learns*'
-  [[ "$program" == test_tools || "$program" == test_cuda ]] || filter="-$matrices:$long"
-  # Of the emulated runs one through all phases: the others are for bits.
-  [ "$program" != test_cuda ] || filter='-CudaTraining.A*:CudaTraining.B*:CudaTraining.F*:CudaTraining.Give*:CudaTraining.L*:CudaTraining.P*:CudaTraining.R*:CudaTraining.S*:CudaTraining.T*:LateRanksOnDevices.*:RanksOnDevices.*:CudaAttention.Large*:CudaBenchmark.*:CudaFamilies.*:CudaSpeech.*:MemorySimulation.*:AlgorithmChoice.*:EmulatedAdamW.*:StepTable.*:KeptActivations.*:CudaPreferenceTraining.*'
-  (cd "$root/build/cpu-asan/tests" && GTEST_SHARD_INDEX=${half[0]} GTEST_TOTAL_SHARDS=${half[1]} "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
+  local program=${1%-long} filter="-$slow"
+  [ "$1" = "$program" ] || filter=${long[$program]}
+  [ -z "$all" ] || filter='*'
+  [ "$program" != test_tools ] || filter='InspectionOf*'  # which run in their own process
+  (cd "$root/build/cpu-asan/tests" && "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
 for program in "${runs[@]}"; do
   [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Builds everything and runs all tests; then the computing layers once more with the kernels of processors that have no
-# AVX-512. The last lines say which tests failed and why, and how
-# many passed and failed; the exit code is 0 where none failed.
+# Builds everything and runs all tests, or with --quick those that take at most two seconds (all but tests/slow_tests.txt).
+# Where the processor has AVX-512, the kernels' tests run once more without it. The last lines say which tests failed and
+# why, and how many passed and failed; the exit code is 0 where none failed.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
+chosen=()
+if [ "${1:-}" = --quick ]; then chosen=(--label-regex quick) && shift; fi
 takes_no_arguments "$@"
 keep_temporary_files_in_memory
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -49,10 +51,12 @@ run_tests() {
   failed=$((failed + bad))
 }
 
-run_tests all
-echo
-echo "the computing layers with HYBRID_MAX_ISA=avx2:"
-HYBRID_MAX_ISA=avx2 run_tests avx2 --label-regex '^(kernels|nn|models)$'
+run_tests all "${chosen[@]}"
+if [ ${#chosen[@]} -eq 0 ] && grep -qw avx512f /proc/cpuinfo; then
+  echo
+  echo "the kernels with HYBRID_MAX_ISA=avx2:"
+  HYBRID_MAX_ISA=avx2 run_tests avx2 --label-regex '^kernels'
+fi
 
 for name in all avx2; do
   [ ! -s "$results/$name.xml" ] || what_failed "$results/$name.xml"

@@ -3,9 +3,12 @@
 find_package(Boost 1.81 REQUIRED COMPONENTS context)
 file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cpp)
 # Ranks by NCCL keep the contract of those on processors.
-list(APPEND cuda_tests run/tiny_run.cpp cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
+list(APPEND cuda_tests cuda/nccl_ranks.cpp distributed/rank_suite.cpp distributed/socket_ranks.cpp
      distributed/communicator_test.cpp distributed/ordered_reduction_test.cpp)
 ht_keep_threaded_tests(cuda_tests)
+add_library(cuda_tests OBJECT ${cuda_tests})
+target_link_libraries(cuda_tests PRIVATE hybrid_trainer::tasks hybrid_trainer::run)
+ht_test_target(cuda_tests)
 file(GLOB emulation CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*.cpp)
 file(GLOB emulation_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulation/*_test.cpp)
 list(REMOVE_ITEM emulation ${emulation_tests})
@@ -42,13 +45,12 @@ target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context
 ht_compile_options(cuda_emulation)
 
 ht_keep_threaded_tests(emulation_tests)
-ht_keep_threaded_tests(cuda_tests)
 # The table of a step's kernels, whose completeness a test checks.
 list(APPEND emulation_tests benchmarks/cuda/kernel_timing.cpp benchmarks/cuda/products.cpp benchmarks/cuda/rows.cpp
      benchmarks/cuda/attention.cpp benchmarks/cuda/updates.cpp)
 
-ht_add_test_program(test_cuda SOURCES ${cuda_tests} ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
-                    LIBRARIES hybrid_trainer::tasks hybrid_trainer::run hybrid_trainer::run Boost::context)
+ht_add_test_program(test_cuda SOURCES ${emulation_tests} $<TARGET_OBJECTS:cuda_emulation>
+                    LIBRARIES cuda_tests hybrid_trainer::tasks hybrid_trainer::run test_runs Boost::context)
 target_include_directories(test_cuda BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation)
 if(HT_SANITIZE STREQUAL "address")
   target_compile_definitions(cuda_emulation PRIVATE HT_POISONED_DEVICE)
@@ -65,8 +67,8 @@ ht_test_options(fake_nccl)
 target_compile_definitions(cuda_emulation PRIVATE HT_FAKE_NCCL="${CMAKE_CURRENT_BINARY_DIR}/fake/libnccl.so.2")
 add_dependencies(test_cuda fake_nccl)
 if(HT_WITH_CUDA)
-  ht_add_test_program(test_cuda_device AS_ONE SOURCES ${cuda_tests} cuda/device/environment.cpp
-                      LIBRARIES hybrid_trainer::tasks hybrid_trainer::run)
+  ht_add_test_program(test_cuda_device AS_ONE SOURCES cuda/device/environment.cpp
+                      LIBRARIES cuda_tests hybrid_trainer::tasks hybrid_trainer::run test_runs)
 endif()
 
 # The device's benchmarks at tiny sizes, so that every line of them is run.

@@ -1,9 +1,9 @@
 """Compares the readers of parquet and CSV with pyarrow and Python's csv on random tables.
 
-usage: compare_tables.py TEST_TABLES FOLDER [COUNT] [SEED]
+usage: compare_tables.py TEST_DATA FOLDER [COUNT] [SEED]
 
 Writes COUNT (3000) parquet tables into FOLDER, in every encoding, codec and page version that pyarrow has of those that are read, and
-as many CSV tables, with what pyarrow and csv read of each beside it; then TEST_TABLES (build/tests/test_tables) compares. Needs
+as many CSV tables, with what pyarrow and csv read of each beside it; then TEST_DATA (build/tests/test_data) compares. Needs
 pyarrow from PyPI.
 """
 import csv

@@ -4,7 +4,7 @@
 
 #include <regex>
 
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

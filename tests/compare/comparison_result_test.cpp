@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/compare/comparison_result.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

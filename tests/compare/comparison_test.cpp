@@ -9,7 +9,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/config_fields.h"
 #include "src/run/run_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

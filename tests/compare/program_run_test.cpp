@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/interruption.h"
 #include "src/core/clock.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include "src/files/checkpoint.h"
 #include "src/files/config_fields.h"
 #include "src/files/output_file.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include "src/core/machine.h"
 #include "src/files/config_fields.h"
 #include "src/observability/jsonl_sink.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

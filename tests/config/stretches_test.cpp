@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
-#include "support/watched_memory.h"
+#include "tests/support/watched_memory.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

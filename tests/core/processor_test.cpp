@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
-#include "trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

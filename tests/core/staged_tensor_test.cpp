@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "hybrid_trainer/core/error.h"
-#include "support/failing_memory.h"
+#include "tests/support/failing_memory.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #include "hybrid_trainer/kernels/attention.h"
 
-#include "kernels/attention_case.h"
 #include "src/core/cuda_runtime.h"
 #include "tests/cuda/cuda_case.h"
+#include "tests/kernels/attention/attention_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -43,7 +43,7 @@ void check_forward(const AttentionCase& c, DType dtype) {
 }
 
 void check_backward(const AttentionCase& c, DType dtype) {
-  // As in tests/kernels/attention_test.cpp.
+  // As in tests/kernels/attention/attention_test.cpp.
   expect_like_cpu(backward_tensors(c, dtype), dtype == DType::kF32 ? 2e-5 : 4e-2,
                   text("backward", c, dtype), [&](const Tensors& t, const Stream& stream) {
                     attention_backward(t[0], t[1], t[2], t[3], t[4], t[5], c.counts(), stream);

@@ -8,9 +8,9 @@
 #include "hybrid_trainer/nn/weight.h"
 #include "memory/quantized_weight.h"
 #include "src/core/profile.h"
-#include "support/gradient_check.h"
 #include "tests/cuda/cuda_case.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

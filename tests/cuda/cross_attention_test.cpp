@@ -1,5 +1,5 @@
-#include "kernels/cross_attention_case.h"
 #include "tests/cuda/cuda_case.h"
+#include "tests/kernels/attention/cross_attention_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {
@@ -38,7 +38,7 @@ TEST(CudaCrossAttention, BackwardIsLikeTheProcessors) {
     for (const CrossCase& c : kCrossCases) {
       const CrossTensors given(c, dtype, host);
       given.forward(host);
-      // As in tests/kernels/cross_attention_test.cpp.
+      // As in tests/kernels/attention/cross_attention_test.cpp.
       expect_like_cpu({given.dq, given.dkv, given.dy, given.y, given.q, given.kv, given.lengths},
                       dtype == DType::kF32 ? 2e-5 : 4e-2, c.text(dtype),
                       [&](const Tensors& t, const Stream& stream) {

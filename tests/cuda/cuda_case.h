@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel_case.h"
 #include "kernels/updates/optimizer_update.h"
 #include "tests/cuda/orders.h"
+#include "tests/kernels/kernel_case.h"
 
 namespace hybrid_trainer {
 

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "kernels/delta_rule_case.h"
 #include "tests/cuda/cuda_case.h"
+#include "tests/kernels/scans/delta_rule_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

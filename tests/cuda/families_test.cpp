@@ -6,9 +6,9 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/tasks/network_data.h"
-#include "support/test_tensors.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/run/speech_runs.h"
+#include "tests/support/test_tensors.h"
 #include "tests/tasks/trident_runs.h"
 
 namespace hybrid_trainer {

@@ -32,7 +32,7 @@ HybridTrainerConfig config_of(const LateForm& form, const std::string& optimizer
 }
 
 /// The same weights on each rank.
-RankOutcome train_over_devices(const HybridTrainerConfig& config, int ranks) {
+RankOutcome train_late_over_devices(const HybridTrainerConfig& config, int ranks) {
   std::vector<RankOutcome> all(static_cast<std::size_t>(ranks));
   run_nccl_ranks(ranks, [&](Communicator& rank, Device device) {
     all[static_cast<std::size_t>(rank.rank())] = train_rank(config, rank, device);
@@ -50,9 +50,9 @@ TEST(LateRanksOnDevices, HaveTheSameBitsWhetherTheySendBesideOrAtOnce) {
     SCOPED_TRACE(name_of(form));
     HybridTrainerConfig config = config_of(form, form.zero == 1 ? "muon" : "adamw");
     const RankOutcome wanted = train_ranks(config, 2).front(),
-                      beside = train_over_devices(config, 2);
+                      beside = train_late_over_devices(config, 2);
     config.distributed.overlap = false;
-    expect_same(beside, train_over_devices(config, 2), "at once");
+    expect_same(beside, train_late_over_devices(config, 2), "at once");
     EXPECT_EQ(beside.phases, wanted.phases);
     ASSERT_EQ(beside.losses.size(), wanted.losses.size());
     for (std::size_t i = 0; i < wanted.losses.size(); ++i)

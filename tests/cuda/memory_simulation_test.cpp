@@ -8,8 +8,8 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "src/trainer/model_trainable.h"
 #include "src/trainer/planning/step_cost.h"
-#include "support/resident_memory.h"
 #include "tests/cuda/cuda_case.h"
+#include "tests/support/resident_memory.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "tests/cuda/cuda_case.h"
-#include "tests/nn/mixed_network.h"
+#include "tests/nn/graph/mixed_network.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/cuda/nccl_ranks.h"
-#include "tests/planning/rank_peaks.h"
+#include "tests/trainer/planning/rank_peaks.h"
 
 namespace hybrid_trainer {
 

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 #include "memory/weight_copies.h"
 #include "tests/cuda/cuda_case.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

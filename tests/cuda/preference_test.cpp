@@ -1,7 +1,7 @@
 #include "hybrid_trainer/kernels/loss.h"
 
 #include "tests/cuda/cuda_case.h"
-#include "tests/kernels/pairs_case.h"
+#include "tests/kernels/losses/pairs_case.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/random.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/cuda/orders.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

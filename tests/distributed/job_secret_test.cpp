@@ -9,7 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/distributed/host_ranks.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -12,8 +12,8 @@
 #include "src/core/recording.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/run/tiny_run.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer::kernels::cuda {
 namespace {

@@ -2,10 +2,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/scans.h"
-#include "kernels/delta_rule_case.h"
-#include "support/test_files.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/kernels/scans/delta_rule_case.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

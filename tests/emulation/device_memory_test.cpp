@@ -13,8 +13,8 @@
 #include "src/run/benchmark.h"
 #include "src/trainer/model_trainable.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/run/tiny_run.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

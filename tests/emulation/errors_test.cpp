@@ -10,7 +10,7 @@
 #include "src/core/cuda_runtime.h"
 #include "src/core/recording.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

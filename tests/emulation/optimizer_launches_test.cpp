@@ -8,7 +8,7 @@
 #include "kernels/updates/optimizer_update.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

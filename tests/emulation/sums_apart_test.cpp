@@ -7,7 +7,7 @@
 #include "hybrid_trainer/kernels/matmul.h"
 #include "tests/cuda/cuda_case.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer::kernels {
 namespace {

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 namespace {
 
 TEST(InputFile, IsARegularFileThatIsThere) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(InputFile(folder / "absent"), MissingInput);
   EXPECT_TRUE(contains(message_of<DataError>([&] { InputFile file(folder.path()); }),
@@ -23,8 +23,8 @@ TEST(InputFile, IsARegularFileThatIsThere) {
 }
 
 TEST(InputFile, ThatAnotherProgramCutsShortIsAnIoError) {
-  const TemporaryTestFolder folder;
-  write_bytes(folder / "a", "0123456789");
+  const TemporaryFolder folder;
+  write_text(folder / "a", "0123456789");
   const InputFile file(folder / "a");
   char two[2];
   file.read_at(two, 2, 8);
@@ -36,8 +36,8 @@ TEST(InputFile, ThatAnotherProgramCutsShortIsAnIoError) {
 }
 
 TEST(InputFile, ManyMayBeOpen) {
-  const TemporaryTestFolder folder;
-  write_bytes(folder / "a", "x");
+  const TemporaryFolder folder;
+  write_text(folder / "a", "x");
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_max < 300) GTEST_SKIP() << "at most " << limit.rlim_max << " files may be open";
@@ -49,8 +49,8 @@ TEST(InputFile, ManyMayBeOpen) {
 }
 
 TEST(ReadFile, RefusesMoreBytesThanExpected) {
-  const TemporaryTestFolder folder;
-  write_bytes(folder / "a", "12345");
+  const TemporaryFolder folder;
+  write_text(folder / "a", "12345");
   EXPECT_EQ(read_file(folder / "a", 5), "12345");
   EXPECT_TRUE(contains(message_of<DataError>([&] { read_file(folder / "a", 4); }),
                        "has 5 bytes; at most 4 are read"));

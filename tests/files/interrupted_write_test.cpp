@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/output_file.h"
-#include "tests/files/faulty_files.h"
-#include "tests/files/small_disk.h"
+#include "tests/support/faulty_files.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
@@ -18,14 +18,14 @@ class InterruptedWrite : public ::testing::Test {
   void start() {
     fs::remove_all(folder_ / "files");
     fs::create_directory(folder_ / "files");
-    write_bytes(path_, "old");
+    write_text(path_, "old");
   }
   std::size_t files() const {
     std::size_t count = 0;
     for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_ / "files")) ++count;
     return count;
   }
-  TemporaryTestFolder folder_;
+  TemporaryFolder folder_;
   std::string path_ = folder_ / "files/config.json";
 };
 
@@ -36,10 +36,10 @@ TEST_F(InterruptedWrite, AtAnyCallLeavesTheOldFileOrTheNewOne) {
       SCOPED_TRACE(concat("stop ", static_cast<int>(stop), " at call ", at));
       start();
       stopped = is_stopped(at, stop, [&] { replace_file(path_, "new, longer"); });
-      const std::string content = read_bytes(path_);
+      const std::string content = read_text(path_);
       EXPECT_TRUE(content == "new, longer" || (stopped && content == "old")) << content;
       replace_file(path_, "next");
-      EXPECT_EQ(read_bytes(path_), "next");
+      EXPECT_EQ(read_text(path_), "next");
     }
   }
 }
@@ -57,7 +57,7 @@ TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
     replace_file(path_, "new");
     fs::create_directory(folder_ / "later");
   }));
-  EXPECT_EQ(read_bytes(path_), "new");
+  EXPECT_EQ(read_text(path_), "new");
 }
 
 /// Its files, and its name in the folder that it is in, are on the disk.
@@ -66,7 +66,7 @@ TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
     const std::string made = folder_ / "files/made";
     const auto make = [&](const char* content) {
       OutputFolder output(made, existing);
-      write_bytes(output.create() / "a", content);
+      write_text(output.create() / "a", content);
       output.commit();
     };
     start();
@@ -84,7 +84,7 @@ TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
       fs::create_directory(folder_ / "later");
     }));
     ASSERT_TRUE(fs::exists(made));
-    EXPECT_EQ(read_bytes(made + "/a"), "new");
+    EXPECT_EQ(read_text(made + "/a"), "new");
   }
 }
 
@@ -93,7 +93,7 @@ TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
   const fs::path made = folder_ / "files/made";
   const auto make = [&](const char* content) {
     OutputFolder output(made, OutputFolder::Existing::kReplace);
-    write_bytes(output.create() / "a", content);
+    write_text(output.create() / "a", content);
     output.commit();
   };
   int failures = 0;
@@ -110,7 +110,7 @@ TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
       failed = true;
     }
     ASSERT_TRUE(fs::exists(made / "a"));
-    EXPECT_EQ(read_bytes(made / "a"), failed ? "old" : "new");
+    EXPECT_EQ(read_text(made / "a"), failed ? "old" : "new");
     EXPECT_EQ(files(), 2u) << "nothing is left beside it";
     failures += failed ? 1 : 0;
     if (fault.calls() <= at) break;
@@ -133,14 +133,14 @@ TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
       }
       if (fault.calls() <= at) break;
     }
-    const std::string content = read_bytes(path_);
+    const std::string content = read_text(path_);
     EXPECT_TRUE(content == "new, longer" || (failed && content == "old")) << content;
     EXPECT_EQ(files(), 1u);
   }
 }
 
 TEST(ReplaceFile, OnAFullDiskLeavesTheOldOne) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   const std::string ballast = folder / "ballast";
   const std::string reason = run_on_small_disk(folder.path(), std::size_t{4} << 20, [&] {
     const std::string path = folder / "config.json";
@@ -148,11 +148,11 @@ TEST(ReplaceFile, OnAFullDiskLeavesTheOldOne) {
     fill_disk(ballast);
     const std::string message = message_of<IoError>([&] { replace_file(path, "new"); });
     EXPECT_TRUE(contains(message, "No space left"));
-    EXPECT_EQ(read_bytes(path), "old");
+    EXPECT_EQ(read_text(path), "old");
     fs::remove(ballast);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
     replace_file(path, "new");
-    EXPECT_EQ(read_bytes(path), "new");
+    EXPECT_EQ(read_text(path), "new");
   });
   if (!reason.empty()) GTEST_SKIP() << reason;
 }

@@ -14,12 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::ptrdiff_t entries(const TemporaryTestFolder& folder) {
+std::ptrdiff_t entries(const TemporaryFolder& folder) {
   return std::distance(fs::directory_iterator(folder.path()), {});
 }
 
 TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   write_file(folder / "a", "an older and longer text");
   OutputFile file(folder / "a");
   file.write("head body");
@@ -30,7 +30,7 @@ TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
 
 /// A disk that is slow to take what was written is no process that is stuck.
 TEST(OutputFile, CountsProgressWhileItIsSynced) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   OutputFile file(folder / "a");
   file.write("text");
   const std::uint64_t before = progress_so_far();
@@ -40,12 +40,12 @@ TEST(OutputFile, CountsProgressWhileItIsSynced) {
 }
 
 TEST(OutputFile, OfAFolderThatIsNotThereIsNamed) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   EXPECT_TRUE(contains(message_of<IoError>([&] { OutputFile(folder / "absent/a"); }), "absent/a"));
 }
 
 TEST(ReplaceFile, LeavesTheNewFileAlone) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   replace_file(folder / "a", "old");
   replace_file(folder / "a", std::string("new\0x", 5));
   EXPECT_EQ(read_file(folder / "a", 5), std::string("new\0x", 5));
@@ -55,14 +55,14 @@ TEST(ReplaceFile, LeavesTheNewFileAlone) {
 }
 
 TEST(MakeFolders, APlaceThatCannotBeMadeIsNoInput) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   write_file(folder / "file", "");
-  for (const std::string& path : {std::string("/proc/nothing/a"), folder / "file/a"})
+  for (const std::string& path : {std::string("/proc/nothing/a"), (folder / "file/a").string()})
     EXPECT_TRUE(contains(message_of<CannotCreate>([&] { make_folders(path); }), path)) << path;
 }
 
 TEST(CreateFile, KeepsWhatHasComeMeanwhile) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   const auto create = [&](const auto& meanwhile) {
     return message_of<CannotCreate>([&] {
       create_file(folder / "a", [&](OutputFile& file) {
@@ -86,7 +86,7 @@ TEST(CreateFile, KeepsWhatHasComeMeanwhile) {
 
 /// A link at a name that can be guessed would make us write where it points.
 TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   std::set<std::string> names;
   for (int i = 0; i < 3; ++i) {
     replace_file(folder / "a", [&](OutputFile&) {
@@ -98,7 +98,7 @@ TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
 }
 
 TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   write_file(folder / "a", "old");
   fs::create_symlink("elsewhere", folder / "link");
   for (const char* name : {"a", "link"})
@@ -109,7 +109,7 @@ TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
 
 /// Their exit code is that of an output that cannot be made, not of a disk that fails.
 TEST(OutputFile, PlacesWhereNothingCanBeMadeAreNamed) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   write_file(folder / "file", "text");
   fs::create_directory(folder / "folder");
   write_file(folder / "folder/inside", "text");
@@ -117,12 +117,12 @@ TEST(OutputFile, PlacesWhereNothingCanBeMadeAreNamed) {
     EXPECT_THROW(OutputFile(folder / place), CannotCreate) << place;
     EXPECT_THROW(replace_file(folder / place, "text"), CannotCreate) << place;
   }
-  for (const std::string& place : {folder / "file/a", std::string("/proc/nothing/a")})
+  for (const std::string& place : {(folder / "file/a").string(), std::string("/proc/nothing/a")})
     EXPECT_THROW(make_folders(place), CannotCreate) << place;
 }
 
 TEST(ReplaceFile, KeepsTheOldFileWhereTheWriterThrows) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   replace_file(folder / "a", "old");
   EXPECT_THROW(replace_file(folder / "a",
                             [](OutputFile& file) {

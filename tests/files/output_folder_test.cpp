@@ -18,21 +18,21 @@ class OutputFolderTest : public ::testing::Test {
   std::ptrdiff_t entries() const {
     return std::distance(fs::directory_iterator(folder_.path()), {});
   }
-  TemporaryTestFolder folder_;
+  TemporaryFolder folder_;
   std::string path_ = folder_ / "made";
 };
 
 TEST_F(OutputFolderTest, AppearsWithItsCommit) {
   OutputFolder output(path_ + "/", Existing::kRefuse);
-  write_bytes(output.create() / "a", "x");
+  write_text(output.create() / "a", "x");
   EXPECT_FALSE(fs::exists(path_));
   output.commit();
-  EXPECT_EQ(read_bytes(path_ + "/a"), "x");
+  EXPECT_EQ(read_text(path_ + "/a"), "x");
   EXPECT_EQ(entries(), 1);
 }
 
 TEST_F(OutputFolderTest, LeavesNothingWithoutACommit) {
-  { write_bytes(OutputFolder(path_, Existing::kRefuse).create() / "a", "x"); }
+  { write_text(OutputFolder(path_, Existing::kRefuse).create() / "a", "x"); }
   EXPECT_EQ(entries(), 0);
 }
 
@@ -41,13 +41,13 @@ TEST_F(OutputFolderTest, ReplacesAFolderOnlyWhereItIsTold) {
     OutputFolder late(path_, Existing::kRefuse);
     late.create();
     fs::create_directory(path_);
-    write_bytes(path_ + "/old", "x");
+    write_text(path_ + "/old", "x");
     EXPECT_THROW(late.commit(), CannotCreate);
   }
   EXPECT_THROW(OutputFolder(path_, Existing::kRefuse).create(), CannotCreate);
-  EXPECT_EQ(read_bytes(path_ + "/old"), "x");
+  EXPECT_EQ(read_text(path_ + "/old"), "x");
   OutputFolder output(path_, Existing::kReplace);
-  write_bytes(output.create() / "new", "x");
+  write_text(output.create() / "new", "x");
   output.commit();
   EXPECT_FALSE(fs::exists(path_ + "/old"));
   EXPECT_TRUE(fs::exists(path_ + "/new"));
@@ -58,18 +58,18 @@ TEST_F(OutputFolderTest, GoesWhereALinkPoints) {
   fs::create_directory(folder_ / "real");
   fs::create_directory_symlink(folder_ / "real", path_);
   OutputFolder output(path_, Existing::kRefuse);
-  write_bytes(output.create() / "a", "x");
+  write_text(output.create() / "a", "x");
   output.commit();
-  EXPECT_EQ(read_bytes(folder_ / "real/a"), "x");
+  EXPECT_EQ(read_text(folder_ / "real/a"), "x");
   EXPECT_TRUE(fs::is_symlink(path_));
 }
 
 /// The only hidden folder that a process which ends in the middle of it leaves.
-fs::path left_over(const TemporaryTestFolder& folder, const std::string& path) {
+fs::path left_over(const TemporaryFolder& folder, const std::string& path) {
   const pid_t child = ::fork();
   if (child == 0) {
     OutputFolder output(path, Existing::kReplace);
-    write_bytes(output.create() / "a", "x");
+    write_text(output.create() / "a", "x");
     ::_exit(0);
   }
   ::waitpid(child, nullptr, 0);

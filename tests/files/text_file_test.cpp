@@ -17,13 +17,13 @@ using namespace std::string_literals;
 class ReadText : public ::testing::Test {
  protected:
   std::string text_of(const std::string& bytes) {
-    write_bytes(folder_ / "file", bytes);
+    write_text(folder_ / "file", bytes);
     return read_text(folder_ / "file", 1000);
   }
   std::string problem_of(const std::string& bytes) {
     return message_of<DataError>([&] { text_of(bytes); });
   }
-  TemporaryTestFolder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(ReadText, IsWhatTheFileHolds) {

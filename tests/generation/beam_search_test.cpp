@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

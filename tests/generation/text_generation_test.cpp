@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/safetensors.h"
-#include "support/test_files.h"
-#include "support/test_tensors.h"
+#include "tests/support/test_files.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

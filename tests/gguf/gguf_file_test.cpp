@@ -7,9 +7,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "src/gguf/gguf_writer.h"
-#include "support/test_files.h"
-#include "support/test_tensors.h"
-#include "trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes loss_golden.txt: PyTorch's losses, and the gradients of a quarter of their sums, by which
-tests/kernels/loss_golden_test.cpp checks the kernels. Needs torch. usage: make_loss_golden.py > loss_golden.txt
+tests/kernels/losses/loss_golden_test.cpp checks the kernels. Needs torch. usage: make_loss_golden.py > loss_golden.txt
 
 A case is a line "KIND ROWS COLUMNS NUMBERS...", then each row's loss (of regressions each number's) and the gradient."""
 import torch

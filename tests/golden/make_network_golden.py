@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes network_golden.txt: the loss and gradients that PyTorch computes for a network of unlike parts, by which
-tests/nn/network_golden_test.cpp checks a ModuleGraph. Needs torch. usage: make_network_golden.py > network_golden.txt
+tests/nn/graph/network_golden_test.cpp checks a ModuleGraph. Needs torch. usage: make_network_golden.py > network_golden.txt
 
 The first line is the loss; then come, for each parameter, its name and number of values, and its gradient."""
 import torch

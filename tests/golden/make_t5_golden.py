@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes t5_golden.txt: what transformers' T5 makes of numbers by its encoder and by its decoder alone, whose attention has a
-bias of distances, by which tests/nn/relative_bias_golden_test.cpp checks stacks of blocks. In F64, eager attention.
+bias of distances, by which tests/nn/graph/relative_bias_golden_test.cpp checks stacks of blocks. In F64, eager attention.
 usage: make_t5_golden.py > t5_golden.txt
 
 Of each of the two: the loss, then each parameter's name here and number of values, and its gradient."""

@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/prefetcher.h"
-#include "support/failing_memory.h"
-#include "support/test_tensors.h"
+#include "tests/support/failing_memory.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer {
 namespace {

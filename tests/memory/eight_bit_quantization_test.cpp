@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/files/safetensors.h"
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/memory_pool.h"
 #include "src/files/safetensors.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

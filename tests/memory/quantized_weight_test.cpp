@@ -5,7 +5,7 @@
 #include <map>
 
 #include "hybrid_trainer/core/memory_pool.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "support/gradient_check.h"
-#include "support/layers.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/layers.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -7,8 +7,8 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "support/gradient_check.h"
-#include "support/test_files.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -64,7 +64,7 @@ TEST_P(BlockPatternOf, IsCountedInTheWorkOfAStep) {
 }
 
 TEST_P(BlockPatternOf, GoesToAFolderWithAWarningAndComesBack) {
-  const TemporaryTestFolder scratch;
+  const TemporaryFolder scratch;
   const auto model = make_model(config_, 1, stream_);
   std::ostringstream said;
   send_warnings_to(&said);

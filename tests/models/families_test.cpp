@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/files/safetensors.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 

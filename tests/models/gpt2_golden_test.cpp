@@ -2,8 +2,8 @@
 #include "hybrid_trainer/kernels/reductions.h"
 
 #include "hybrid_trainer/models/decoder.h"
-#include "models/golden_gpt2.h"
 #include "src/optim/make_optimizer.h"
+#include "tests/models/golden_gpt2.h"
 
 // GPT-2 against what PyTorch computed (tests/golden/README.md).
 namespace hybrid_trainer::testing {

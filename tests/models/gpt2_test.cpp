@@ -10,7 +10,7 @@
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/optim/make_optimizer.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -9,10 +9,10 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "support/gradient_check.h"
-#include "support/layers.h"
-#include "support/test_files.h"
 #include "tests/models/decaying_sum.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/layers.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -210,7 +210,7 @@ TEST_F(NewBranch, WritesSeveralTextsSideBySide) {
 }
 
 TEST_F(NewBranch, GoesToAFolderAndComesBackBitForBit) {
-  const TemporaryTestFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "summing";
   const auto model = make_summing();
   export_hugging_face(*model, nullptr, path, stream_, registry());

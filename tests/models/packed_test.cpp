@@ -5,7 +5,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 // A row that packs several documents is to give what the documents give one by one.
 namespace hybrid_trainer::testing {

@@ -3,8 +3,8 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/network.h"
-#include "support/gradient_check.h"
-#include "support/pairs_batch.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/pairs_batch.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/segmented_pass.h"
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "support/gradient_check.h"
-#include "support/test_files.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer::testing {
 namespace {
@@ -160,7 +160,7 @@ std::string message_of(const std::function<void()>& run) {
 }
 
 TEST_F(SemiseparableDecoder, HasNoFolderOfTransformers) {
-  const TemporaryTestFolder scratch;
+  const TemporaryFolder scratch;
   EXPECT_EQ(message_of([&] { export_hugging_face(*model_, nullptr, scratch / "out", stream_); }),
             "transformers has no semiseparable models, so there is no folder to export to; `hybrid "
             "eval` and `train --resume` take the run's own folder");

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/linear.h"
 #include "hybrid_trainer/nn/product_rounding.h"
-#include "nn/spatial_modules.h"
-#include "support/layers.h"
+#include "tests/nn/spatial_modules.h"
+#include "tests/support/layers.h"
 
 namespace hybrid_trainer::testing {
 namespace {

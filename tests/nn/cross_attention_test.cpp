@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <string>
 
-#include "support/gradient_check.h"
-#include "support/layers.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/layers.h"
 
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kBatch = 2, kTime = 5, kWidth = 12, kSource = 15, kSourceWidth = 8;
+constexpr std::int64_t kCrossBatch = 2, kCrossTime = 5, kCrossWidth = 12, kSource = 15,
+                       kSourceWidth = 8;
 
 Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape, const Stream& stream) {
   const Tensor tensor = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream);
@@ -21,14 +22,14 @@ Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape, con
 
 /// As Whisper's: no bias of keys.
 CrossAttention::Spec spec_of(std::shared_ptr<EncoderOutput> source) {
-  return {.width = kWidth,
+  return {.width = kCrossWidth,
           .source_width = kSourceWidth,
           .heads = {4, 2},
           .head_size = 6,
           .key_bias = false,
           .source = std::move(source),
           .source_length = kSource,
-          .text_length = kTime,
+          .text_length = kCrossTime,
           .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"}};
 }
 
@@ -53,9 +54,9 @@ class CrossAttentionTest : public ::testing::Test {
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
   const std::shared_ptr<EncoderOutput> source_ = std::make_shared<EncoderOutput>();
-  const Tensor values_ = normal_tensor({kBatch, kSource, kSourceWidth}, 9, stream_);
-  const Tensor lengths_ = integers({kSource, 4}, {kBatch}, stream_);
-  const Tensor x_ = normal_tensor({kBatch, kTime, kWidth}, 1, stream_);
+  const Tensor values_ = normal_tensor({kCrossBatch, kSource, kSourceWidth}, 9, stream_);
+  const Tensor lengths_ = integers({kSource, 4}, {kCrossBatch}, stream_);
+  const Tensor x_ = normal_tensor({kCrossBatch, kCrossTime, kCrossWidth}, 1, stream_);
   CrossAttention layer_{{"h.0.cross", "layers.0.encoder_attn"}, spec_of(source_), stream_};
 };
 
@@ -84,7 +85,7 @@ TEST_F(CrossAttentionTest, TheSourcesGradientIsTheSumOverLayers) {
   };
   expect_gradients_match(f, stream_);
   const StepGradients step(f.visit_parameters, stream_);
-  const Tensor dsource = run_backward(f).view({kBatch * kSource, kSourceWidth});
+  const Tensor dsource = run_backward(f).view({kCrossBatch * kSource, kSourceWidth});
   const Tensor beyond = dsource.rows(kSource + 4, 2 * kSource);
   for (const double value : values_of(clone(beyond, stream_))) EXPECT_EQ(value, 0);
 }
@@ -92,9 +93,9 @@ TEST_F(CrossAttentionTest, TheSourcesGradientIsTheSumOverLayers) {
 TEST_F(CrossAttentionTest, ComputesNoGradientOfASourceThatNobodyAsksFor) {
   const StepGradients step([&](const ParameterVisitor& visit) { layer_.visit_parameters(visit); },
                            stream_);
-  const double backward = layer_.flops(kTime).backward;
+  const double backward = layer_.flops(kCrossTime).backward;
   source_->want_gradient(false);
-  EXPECT_LT(layer_.flops(kTime).backward, backward);
+  EXPECT_LT(layer_.flops(kCrossTime).backward, backward);
   PlainTape tape(pass_);
   layer_.forward(x_, Tensor{}, tape, stream_);
   layer_.backward(projection_gradient(x_.shape(), stream_), tape, stream_);
@@ -103,7 +104,7 @@ TEST_F(CrossAttentionTest, ComputesNoGradientOfASourceThatNobodyAsksFor) {
 }
 
 LayerSpec decoder_layer(const std::shared_ptr<EncoderOutput>& source) {
-  LayerSpec layer = plain_layer(kWidth, 3, 4 * kWidth);
+  LayerSpec layer = plain_layer(kCrossWidth, 3, 4 * kCrossWidth);
   layer.insert(
       layer.begin() + 1,
       {.name = "cross", .norm = "ln_cross", .make = branch_of<CrossAttention>(spec_of(source))});
@@ -112,7 +113,7 @@ LayerSpec decoder_layer(const std::shared_ptr<EncoderOutput>& source) {
 
 /// What each level of recomputation leaves of keys, values and the rest is made again to the same bits.
 TEST_F(CrossAttentionTest, RecomputationGivesTheSameBits) {
-  ResidualBlock block("h.0", {.width = kWidth}, decoder_layer(source_), 1, stream_);
+  ResidualBlock block("h.0", {.width = kCrossWidth}, decoder_layer(source_), 1, stream_);
   const auto visit_all = [&](const ParameterVisitor& visit) { block.visit_parameters(visit); };
   randomize(visit_all, stream_);
   StepGradients step(visit_all, stream_);
@@ -136,42 +137,45 @@ TEST_F(CrossAttentionTest, RecomputationGivesTheSameBits) {
 }
 
 TEST_F(CrossAttentionTest, KeepsWhatItSays) {
-  expect_kept({.width = kWidth}, decoder_layer(source_), stream_);
+  expect_kept({.width = kCrossWidth}, decoder_layer(source_), stream_);
 }
 
 /// Text n of a state reads source n / 2: the first two texts one, and the last two the other.
 TEST_F(CrossAttentionTest, DecodingEqualsForward) {
   source_->set_texts_per_source(2);
-  const auto state = layer_.make_state({.texts = 4, .tokens = kTime}, DType::kF32, stream_);
+  const auto state = layer_.make_state({.texts = 4, .tokens = kCrossTime}, DType::kF32, stream_);
   const std::vector<double> wanted = values_of(full(x_));
   const auto rows = [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
-    return x_.view({kBatch * kTime, kWidth}).rows(b * kTime + begin, b * kTime + end);
+    return x_.view({kCrossBatch * kCrossTime, kCrossWidth})
+        .rows(b * kCrossTime + begin, b * kCrossTime + end);
   };
   const auto close_to_rows = [&](const Tensor& got, std::size_t at, std::size_t first) {
     const std::vector<double> all = values_of(got);
-    for (std::size_t i = 0; i < kWidth; ++i)
-      ASSERT_NEAR(all[at * kWidth + i], wanted[first * kWidth + i], 1e-5);
+    for (std::size_t i = 0; i < kCrossWidth; ++i)
+      ASSERT_NEAR(all[at * kCrossWidth + i], wanted[first * kCrossWidth + i], 1e-5);
   };
   for (const std::int64_t text : {1, 2}) {  // of source 0 and of source 1
     const std::int64_t b = text / 2;
-    const Tensor got = layer_.decode(rows(b, 0, 3).view({1, 3, kWidth}), Tensor{}, {.begun = text},
-                                     state.get(), pass_, stream_);
+    const Tensor got = layer_.decode(rows(b, 0, 3).view({1, 3, kCrossWidth}), Tensor{},
+                                     {.begun = text}, state.get(), pass_, stream_);
     for (std::size_t t = 0; t < 3; ++t)
-      close_to_rows(got, t, static_cast<std::size_t>(b * kTime) + t);
+      close_to_rows(got, t, static_cast<std::size_t>(b * kCrossTime) + t);
   }
-  const Tensor next = Tensor::empty({3, 1, kWidth}, DType::kF32, MemoryKind::kActivations, stream_);
+  const Tensor next =
+      Tensor::empty({3, 1, kCrossWidth}, DType::kF32, MemoryKind::kActivations, stream_);
   for (const auto& [row, b] : {std::pair{0, 1}, {1, 0}, {2, 1}})
-    copy(next.view({3, kWidth}).rows(row, row + 1), rows(b, 3, 4), stream_);
+    copy(next.view({3, kCrossWidth}).rows(row, row + 1), rows(b, 3, 4), stream_);
   const Tensor got = layer_.decode(next, Tensor{}, {.each = integers({2, 1, 3}, {3}, stream_)},
                                    state.get(), pass_, stream_);
   for (const auto& [row, b] : {std::pair{0u, 1u}, {1u, 0u}, {2u, 1u}})
-    close_to_rows(got, row, b * static_cast<std::size_t>(kTime) + 3);
+    close_to_rows(got, row, b * static_cast<std::size_t>(kCrossTime) + 3);
 }
 
 /// And is not used when another one is set.
 TEST_F(CrossAttentionTest, AStateMakesKeysAndValuesOfEachSourceOnce) {
-  const auto state = layer_.make_state({.texts = 2, .tokens = kTime}, DType::kF32, stream_);
-  const Tensor now = x_.view({kBatch * kTime, kWidth}).rows(0, 2).view({2, 1, kWidth});
+  const auto state = layer_.make_state({.texts = 2, .tokens = kCrossTime}, DType::kF32, stream_);
+  const Tensor now =
+      x_.view({kCrossBatch * kCrossTime, kCrossWidth}).rows(0, 2).view({2, 1, kCrossWidth});
   const auto decoded = [&] {
     return values_of(layer_.decode(now, Tensor{}, {.each = integers({0, 1}, {2}, stream_)},
                                    state.get(), pass_, stream_));
@@ -211,11 +215,11 @@ TEST_F(CrossAttentionTest, NamesWhatDoesNotFit) {
     const std::string said = message(x);
     for (const char* part : parts) EXPECT_NE(said.find(part), std::string::npos) << said;
   };
-  expect_named(normal_tensor({3, kTime, kWidth}, 1, stream_),
+  expect_named(normal_tensor({3, kCrossTime, kCrossWidth}, 1, stream_),
                {"h.0.cross", "x is (3, 5, 12)", "(2, 15, 8)", "as many sequences"});
-  source_->set(normal_tensor({kBatch, kSource, 9}, 1, stream_));
+  source_->set(normal_tensor({kCrossBatch, kSource, 9}, 1, stream_));
   expect_named(x_, {"h.0.cross", "(2, 15, 9)", "c_kv.weight is (24, 8)", "(batch, length, 8)"});
-  source_->set(values_, integers({kSource + 1, 1}, {kBatch}, stream_));
+  source_->set(values_, integers({kSource + 1, 1}, {kCrossBatch}, stream_));
   expect_named(x_, {"length 0 is 16", "0 to 15"});
   source_->drop();
   expect_named(x_, {"h.0.cross", "no encoder's output"});

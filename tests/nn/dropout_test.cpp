@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

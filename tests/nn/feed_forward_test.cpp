@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 namespace {

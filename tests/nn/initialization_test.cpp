@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 namespace {

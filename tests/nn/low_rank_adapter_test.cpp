@@ -1,6 +1,6 @@
 #include "hybrid_trainer/nn/linear.h"
 
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 namespace {

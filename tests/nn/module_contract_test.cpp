@@ -10,9 +10,9 @@
 #include "hybrid_trainer/nn/mixers.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/positional_encoding.h"
-#include "nn/spatial_modules.h"
-#include "support/gradient_check.h"
-#include "support/layers.h"
+#include "tests/nn/spatial_modules.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/layers.h"
 
 // What every module keeps to; each is a row of kCases.
 namespace hybrid_trainer::testing {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/nn/linear.h"
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 namespace {

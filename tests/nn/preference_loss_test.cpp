@@ -6,14 +6,14 @@
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/language_head.h"
-#include "support/gradient_check.h"
-#include "support/pairs_batch.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/pairs_batch.h"
 
 namespace hybrid_trainer::testing {
 namespace {
 
 using kernels::PreferenceForm;
-using Kind = PreferenceForm::Kind;
+using Form = PreferenceForm::Kind;
 
 /// The mean loss of the pairs in double precision, and its gradients by x and by the table.
 struct InDouble {
@@ -63,7 +63,7 @@ InDouble in_double(const Batch& batch, const std::vector<double>& x,
       const double beta = form.beta;
       const float* const reference = batch.at("references").data<float>() + 50 * b + 2 * pair;
       double weight[2];
-      if (form.kind == Kind::kDpo) {
+      if (form.kind == Form::kDpo) {
         const double margin = beta * (sums[0] - reference[0] - (sums[1] - reference[1]));
         result.loss += std::log1p(std::exp(-margin)) / 4;
         weight[0] = beta / (1 + std::exp(margin));
@@ -122,18 +122,18 @@ void expect_like_double(std::int64_t vocabulary, std::int64_t padded, const Pref
 }
 
 TEST(PreferenceLossOfHead, AndItsGradientsAreThoseOfDoublePrecision) {
-  for (const PreferenceForm& form : {PreferenceForm{Kind::kDpo, 0.1f},
-                                     {Kind::kDpo, 1.0f},
-                                     {Kind::kOrpo, 0.1f},
-                                     {Kind::kOrpo, 1.0f}}) {
+  for (const PreferenceForm& form : {PreferenceForm{Form::kDpo, 0.1f},
+                                     {Form::kDpo, 1.0f},
+                                     {Form::kOrpo, 0.1f},
+                                     {Form::kOrpo, 1.0f}}) {
     for (const float cap : {0.0f, 2.0f}) expect_like_double(251, 256, form, cap);
   }
 }
 
 /// The logits of a chunk are computed twice then.
 TEST(PreferenceLossOfHead, IsTheSameInSeveralChunks) {
-  expect_like_double(262100, 262144, {Kind::kDpo, 0.5f}, 0);
-  expect_like_double(262100, 262144, {Kind::kOrpo, 0.5f}, 2);
+  expect_like_double(262100, 262144, {Form::kDpo, 0.5f}, 0);
+  expect_like_double(262100, 262144, {Form::kOrpo, 0.5f}, 2);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/linear.h"
 #include "kernels/products/product_rounding.h"
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -1,19 +1,19 @@
 #include "hybrid_trainer/nn/positional_encoding.h"
 
 #include "hybrid_trainer/nn/attention.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kHeads = 2, kWidth = 8;
-constexpr int kTime = 7;
+constexpr std::int64_t kBiasHeads = 2, kBiasWidth = 8;
+constexpr int kBiasTime = 7;
 
 class RelativeBiasTest : public ::testing::Test {
  protected:
   std::shared_ptr<RelativeBias> make(const RelativeBuckets& buckets) {
     auto bias = std::make_shared<RelativeBias>(
-        "bias", RelativeBias::Spec{.heads = kHeads, .buckets = buckets}, stream_);
+        "bias", RelativeBias::Spec{.heads = kBiasHeads, .buckets = buckets}, stream_);
     bias->visit_parameters([&](Parameter& parameter) {
       copy(master_of(parameter), normal_tensor(parameter.shape(), 3, stream_), stream_);
     });
@@ -43,8 +43,8 @@ TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
   bias->visit_parameters([&](Parameter& parameter) { table = master_of(parameter); });
   for (const std::int64_t time : {5, 2, 9, 9}) {
     const Tensor values = bias->values(time, stream_);
-    ASSERT_EQ(values.shape(), (Shape{kHeads, 2 * time - 1}));
-    for (std::int64_t head = 0; head < kHeads; ++head)
+    ASSERT_EQ(values.shape(), (Shape{kBiasHeads, 2 * time - 1}));
+    for (std::int64_t head = 0; head < kBiasHeads; ++head)
       for (std::int64_t distance = 1 - time; distance < time; ++distance)
         EXPECT_EQ(values.data<float>()[head * (2 * time - 1) + time - 1 + distance],
                   table.data<float>()[head * buckets.count + buckets.of(distance)])
@@ -55,20 +55,21 @@ TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
 /// Token by token, with the keys in a cache, as when all tokens come together.
 TEST_F(RelativeBiasTest, IsTheSameWhenTextsAreWritten) {
   const auto bias = make({.count = 6, .most = 5});
-  Attention layer("attn", {.width = kWidth, .heads = kHeads, .head_size = 4, .relative = bias},
+  Attention layer("attn",
+                  {.width = kBiasWidth, .heads = kBiasHeads, .head_size = 4, .relative = bias},
                   stream_);
   layer.initialize({.matrix = 0.4, .projection = 0.4}, 1, stream_);
-  const Tensor x = normal_tensor({1, kTime, kWidth}, 5, stream_);
+  const Tensor x = normal_tensor({1, kBiasTime, kBiasWidth}, 5, stream_);
   const Pass pass{.training = false};
   ForwardOnlyTape tape(pass);
   const auto whole = values_of(layer.forward(x, Tensor{}, tape, stream_));
-  const auto state = layer.make_state({.texts = 1, .tokens = kTime + 3}, DType::kF32, stream_);
+  const auto state = layer.make_state({.texts = 1, .tokens = kBiasTime + 3}, DType::kF32, stream_);
   const auto rows = [&](int begin, int end) {
-    return x.as_rows().rows(begin, end).view({1, end - begin, kWidth});
+    return x.as_rows().rows(begin, end).view({1, end - begin, kBiasWidth});
   };
   std::vector<double> written =
       values_of(layer.decode(rows(0, 3), Tensor{}, {.begun = 0}, state.get(), pass, stream_));
-  for (int t = 3; t < kTime; ++t) {
+  for (int t = 3; t < kBiasTime; ++t) {
     Pass at = pass;
     at.positions = of_one(t, {1, 1});
     const auto next = values_of(
@@ -101,7 +102,7 @@ TEST_F(RelativeBiasTest, IsStoredAsT5StoresIt) {
   make({})->visit_parameters([](Parameter& parameter) {
     ASSERT_EQ(parameter.in_files().size(), 1u);
     EXPECT_EQ(parameter.in_files()[0].name, "bias.weight");
-    EXPECT_EQ(parameter.in_files()[0].shape, (Shape{32, kHeads}));
+    EXPECT_EQ(parameter.in_files()[0].shape, (Shape{32, kBiasHeads}));
     EXPECT_TRUE(parameter.in_files()[0].transposed);
   });
 }

@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/mixers.h"
-#include "support/gradient_check.h"
-#include "support/layers.h"
+#include "tests/support/gradient_check.h"
+#include "tests/support/layers.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/nn/convolution.h"
 #include "hybrid_trainer/nn/norm.h"
-#include "support/gradient_check.h"
+#include "tests/support/gradient_check.h"
 
 namespace hybrid_trainer::testing {
 

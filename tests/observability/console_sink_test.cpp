@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

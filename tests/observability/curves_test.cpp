@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 #include <cmath>
 
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace {
 

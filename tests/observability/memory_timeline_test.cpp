@@ -6,7 +6,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,6 +1,6 @@
 #include "src/observability/jsonl_sink.h"
 
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

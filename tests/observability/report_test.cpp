@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
-#include "observability/records.h"
 #include "src/observability/jsonl_sink.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

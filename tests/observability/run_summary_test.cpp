@@ -2,7 +2,7 @@
 
 #include <boost/json.hpp>
 
-#include "observability/records.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "observability/event_reader.h"
-#include "observability/records.h"
 #include "src/observability/jsonl_sink.h"
+#include "tests/observability/event_reader.h"
+#include "tests/observability/records.h"
 
 namespace hybrid_trainer {
 namespace {

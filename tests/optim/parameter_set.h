@@ -7,7 +7,7 @@
 
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/optim/optimizer.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "src/optim/make_optimizer.h"
-#include "support/watched_memory.h"
 #include "tests/optim/parameter_set.h"
+#include "tests/support/watched_memory.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_parts.h"
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

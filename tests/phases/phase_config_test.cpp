@@ -5,7 +5,7 @@
 #include <functional>
 #include <set>
 
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

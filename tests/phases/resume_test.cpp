@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/error.h"
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

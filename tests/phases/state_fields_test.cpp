@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/batch.h"
-#include "phases/quadratic_bowl.h"
+#include "tests/phases/quadratic_bowl.h"
 
 namespace hybrid_trainer {
 namespace {

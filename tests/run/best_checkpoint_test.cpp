@@ -9,8 +9,8 @@
 #include "src/files/checkpoint.h"
 #include "src/generation/evaluation.h"
 #include "src/run/run_files.h"
-#include "support/test_files.h"
 #include "tests/run/run_over_ranks.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

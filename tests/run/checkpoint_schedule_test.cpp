@@ -9,7 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 // When a run is saved, and what it says of that when it is stopped.
 namespace hybrid_trainer {

@@ -8,7 +8,7 @@
 #include "src/distributed/host_ranks.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/language_data.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 // Runs on files of examples.
 namespace hybrid_trainer {

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

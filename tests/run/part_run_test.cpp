@@ -10,7 +10,7 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -10,8 +10,8 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/language_data.h"
 #include "src/run/run_export.h"
-#include "support/test_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 // Runs on pairs of answers.
 namespace hybrid_trainer {

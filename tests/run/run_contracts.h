@@ -12,7 +12,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/distributed/host_ranks.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 

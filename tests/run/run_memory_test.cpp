@@ -7,7 +7,7 @@
 #include "src/files/config_fields.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/run/run_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

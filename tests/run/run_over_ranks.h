@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "src/distributed/host_ranks.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 

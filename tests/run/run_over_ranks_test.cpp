@@ -6,8 +6,8 @@
 #include "src/core/machine.h"
 #include "src/run/run_files.h"
 #include "src/run/run_ranks.h"
-#include "tests/files/faulty_files.h"
 #include "tests/run/run_over_ranks.h"
+#include "tests/support/faulty_files.h"
 
 namespace hybrid_trainer {
 namespace {

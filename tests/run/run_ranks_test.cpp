@@ -12,8 +12,8 @@
 #include "src/core/machine.h"
 #include "src/distributed/host_ranks.h"
 #include "src/trainer/sharding/rank_links.h"
-#include "tests/run/tiny_run.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/observability/event_reader.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

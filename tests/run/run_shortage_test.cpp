@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -20,7 +20,7 @@
 #include "hybrid_trainer/run/training_run.h"
 #include "src/files/checkpoint.h"
 #include "src/files/output_file.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -14,8 +14,8 @@
 #include "hybrid_trainer/run/training_run.h"
 #include "src/files/checkpoint.h"
 #include "src/observability/jsonl_sink.h"
-#include "tests/files/faulty_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/faulty_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -9,9 +9,9 @@
 #include "src/generation/evaluation.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/run/run_files.h"
-#include "support/parameters.h"
-#include "support/test_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/parameters.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hybrid_trainer/nn/activation_tape.h"
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 
 namespace hybrid_trainer::testing {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "hybrid_trainer/core/batch.h"
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 

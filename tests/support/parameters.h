@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hybrid_trainer/nn/parameter.h"
-#include "support/test_tensors.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 

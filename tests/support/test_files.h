@@ -1,51 +1,68 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <initializer_list>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 namespace hybrid_trainer {
 
-/// A test's own folder, removed with it; in memory where possible.
-class TemporaryTestFolder {
+/// A file or folder of tests/golden.
+inline std::string golden(const std::string& name) { return HT_TEST_DATA_DIR "/" + name; }
+
+/// A new file: some file systems wait for the disk when an old one is emptied.
+inline void write_text(const std::filesystem::path& path, std::string_view text) {
+  std::error_code absent;
+  if (std::filesystem::is_regular_file(path, absent)) std::filesystem::remove(path, absent);
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A new folder that is removed with the object.
+class TemporaryFolder {
  public:
-  TemporaryTestFolder() {
-    const bool in_memory = ::access("/dev/shm", W_OK | X_OK) == 0;
-    const std::filesystem::path parent =
-        in_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
-    path_ = (parent / "hybrid_io_XXXXXX").string();
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "hybrid-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
+    path_ = name;
   }
-  TemporaryTestFolder(const TemporaryTestFolder&) = delete;
-  TemporaryTestFolder& operator=(const TemporaryTestFolder&) = delete;
-  ~TemporaryTestFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::filesystem::path& name) const { return path_ / name; }
+  /// Makes the folders that `name` is in.
+  std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    write_text(path_ / name, text);
+    return path_ / name;
+  }
 
  private:
-  std::string path_;
+  std::filesystem::path path_;
 };
-
-inline void write_bytes(const std::string& path, const std::string& bytes) {
-  ::unlink(
-      path.c_str());  // a new file: some file systems wait for the disk when an old one is emptied
-  std::ofstream(path, std::ios::binary)
-      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
-inline std::string read_bytes(const std::string& path) {
-  std::ostringstream out;
-  out << std::ifstream(path, std::ios::binary).rdbuf();
-  return out.str();
-}
 
 inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "\"" << part << "\" is not within: " << text;
+}
+
+/// Expects `message` to contain all of the words.
+inline void expect_words(const std::string& message, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_TRUE(contains(message, word));
 }
 
 /// The message of the E that `action` throws; a failed test and "" if it throws none.

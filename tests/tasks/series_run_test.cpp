@@ -9,7 +9,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "src/files/output_file.h"
 #include "src/tasks/network_task.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

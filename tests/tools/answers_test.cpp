@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

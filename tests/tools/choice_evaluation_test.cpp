@@ -3,8 +3,8 @@
 #include <boost/json.hpp>
 #include <cmath>
 
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

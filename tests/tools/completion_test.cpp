@@ -7,9 +7,8 @@
 #include <memory>
 #include <sstream>
 
-#include "support/test_files.h"
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

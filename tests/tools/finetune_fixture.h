@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 #include "tests/tools/hybrid_process.h"
 
 namespace hybrid_trainer {
 
 /// The run of trained_folder() as a Hugging Face folder, "base", and examples beside it.
-class Finetune : public testing::Test {
+class Finetune : public ::testing::Test {
  protected:
   Finetune() {
     const std::filesystem::path root = trained_folder();

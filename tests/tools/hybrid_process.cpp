@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -16,7 +16,7 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/observability/memory_reports.h"
-#include "trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "src/core/clock.h"
-#include "tests/trainer/temporary_folder.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -3,8 +3,8 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 // Parts of a model on the command line.
 namespace hybrid_trainer {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -21,9 +21,6 @@ class Pictures : public ::testing::Test {
       for (const char* label : {"bird", "fish"})
         rows += row(golden("images/" + std::string(name)), label);
     write_text(scratch_ / "rows.jsonl", rows);
-  }
-  static std::string golden(const std::string& name) {
-    return std::string(HT_TEST_DATA_DIR) + "/" + name;
   }
   static std::string row(const std::string& image, const std::string& label) {
     return json::serialize(json::object{{"image", image}, {"label", label}}) + "\n";

@@ -2,8 +2,8 @@
 
 #include "hybrid_trainer/data/token_dataset.h"
 #include "src/data/text/bpe_training.h"
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -9,13 +9,13 @@
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {
 
-class RowsTest : public testing::Test {
+class RowsTest : public ::testing::Test {
  protected:
   RowsTest() {
     std::filesystem::copy(HT_TEST_DATA_DIR "/bpe_small", folder_ / "model");

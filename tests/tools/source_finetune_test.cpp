@@ -4,8 +4,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/run/letter_tokenizer.h"
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 // The commands over a model that reads a source and writes a text.
 namespace hybrid_trainer {

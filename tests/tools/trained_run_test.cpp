@@ -6,8 +6,8 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 namespace {

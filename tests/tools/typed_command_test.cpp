@@ -7,7 +7,7 @@
 #include "src/core/messages.h"
 #include "src/files/text.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "support/test_files.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

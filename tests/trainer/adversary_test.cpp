@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "support/adversaries.h"
+#include "tests/support/adversaries.h"
 
 namespace hybrid_trainer::testing {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "support/parameters.h"
-#include "support/test_tensors.h"
+#include "tests/support/parameters.h"
+#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
 namespace {

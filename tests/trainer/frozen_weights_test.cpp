@@ -7,8 +7,8 @@
 #include "memory/quantized_weight.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
-#include "support/parameters.h"
-#include "trainer/temporary_folder.h"
+#include "tests/support/parameters.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {

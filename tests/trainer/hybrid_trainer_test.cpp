@@ -10,8 +10,8 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "tests/files/faulty_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/faulty_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

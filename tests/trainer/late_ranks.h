@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_files.h"
 #include "tests/trainer/rank_outcome.h"
-#include "tests/trainer/temporary_folder.h"
 
 namespace hybrid_trainer {
 

@@ -8,7 +8,7 @@
 
 #include "hybrid_trainer/core/interruption.h"
 #include "src/distributed/host_ranks.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -5,8 +5,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/observability/jsonl_sink.h"
-#include "support/test_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

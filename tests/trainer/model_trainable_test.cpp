@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "support/parameters.h"
+#include "tests/support/parameters.h"
 #include "tests/trainer/trainable_subject.h"
 
 namespace hybrid_trainer {

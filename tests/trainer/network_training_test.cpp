@@ -1,6 +1,6 @@
 // A network of unlike parts in training: phases, ranks, and where its parts' weights lie.
 #include "hybrid_trainer/nn/module_graph.h"
-#include "tests/nn/mixed_network.h"
+#include "tests/nn/graph/mixed_network.h"
 #include "tests/trainer/rank_outcome.h"
 
 namespace hybrid_trainer {

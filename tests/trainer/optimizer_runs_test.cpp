@@ -2,8 +2,8 @@
 // between change no bit.
 #include <gtest/gtest.h>
 
-#include "support/test_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/files/config_fields.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -12,7 +12,7 @@
 #include "src/distributed/host_ranks.h"
 #include "src/distributed/single_communicator.h"
 #include "src/trainer/sharding/rank_links.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 

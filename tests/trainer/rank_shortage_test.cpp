@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
-#include "tests/planning/rank_peaks.h"
 #include "tests/trainer/late_ranks.h"
+#include "tests/trainer/planning/rank_peaks.h"
 #include "tests/trainer/rank_faults.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/models/model_family.h"
 #include "src/trainer/model_trainable.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

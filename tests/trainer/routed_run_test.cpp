@@ -8,8 +8,8 @@
 #include "src/files/checkpoint.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
-#include "support/test_tensors.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/test_tensors.h"
+#include "tests/support/tiny_run.h"
 
 // Runs of mixtures of experts through all phases.
 namespace hybrid_trainer {

@@ -7,8 +7,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/core/machine.h"
-#include "support/test_files.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/test_files.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

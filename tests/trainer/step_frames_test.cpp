@@ -5,7 +5,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 namespace {

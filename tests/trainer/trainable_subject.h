@@ -9,7 +9,7 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/trainer/model_trainable.h"
-#include "tests/run/tiny_run.h"
+#include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {
 

@@ -1,0 +1,61 @@
+#include "src/data/parquet/encodings.h"
+
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/core/error.h"
+#include "tests/support/test_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+using namespace std::string_literals;
+
+std::string unsnapped(const std::string& in, std::size_t size) {
+  std::string out;
+  decompress_page(1, in, size, out);
+  return out;
+}
+
+TEST(Snappy, HasLiteralsAndCopies) {
+  EXPECT_EQ(unsnapped("\x00"s, 0), "");
+  EXPECT_EQ(unsnapped("\x0A\x04"
+                      "ab\x11\x02"s,
+                      10),
+            "ababababab");
+}
+
+TEST(Snappy, ThatIsDamagedIsRefused) {
+  for (const auto& [in, size] :
+       std::vector<std::pair<std::string, std::size_t>>{{"", 0},  // no length
+                                                        {"\x03\x08"
+                                                         "abc"s,
+                                                         4},  // another length
+                                                        {"\x03\x08"
+                                                         "ab"s,
+                                                         3},  // a literal that is cut off
+                                                        {"\x0A\x04"
+                                                         "ab\x11\x03"s,
+                                                         10},  // from before the start
+                                                        {"\x0A\x04"
+                                                         "ab\x11\x00"s,
+                                                         10},  // from itself
+                                                        {"\x02\x04"
+                                                         "ab\x11\x02"s,
+                                                         2},  // more than it says
+                                                        {"\x09\x04"
+                                                         "ab"s,
+                                                         9},  // less than it says
+                                                        {"\xFF\xFF\xFF\xFF\xFF\xFF"s, 9}})
+    EXPECT_THROW(unsnapped(in, size), DataError) << ::testing::PrintToString(in);
+}
+
+TEST(PageCodec, NamesWhatItDoesNotRead) {
+  std::string out;
+  expect_words(message_of<DataError>([&] { decompress_page(4, "", 1, out); }), {"BROTLI", "zstd"});
+  expect_words(message_of<DataError>([&] { decompress_page(6, "xx", 1, out); }), {"zstd"});
+  expect_words(message_of<DataError>([&] { decompress_page(2, "xx", 1, out); }), {"gzip"});
+  expect_words(message_of<DataError>([&] { decompress_page(0, "xx", 1, out); }), {"uncompressed"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,431 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/messages.h"
+#include "src/data/text/bpe_training.h"
+#include "tests/support/test_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+const std::string kText = "the cat sat on the mat\n the dog  sat on the cat, isn't it?\n";
+
+std::unique_ptr<Tokenizer> trained() {
+  BpeTrainer trainer(270);
+  trainer.add(std::array{std::string_view(kText)});
+  return std::move(trainer.train().tokenizer);
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t place = text.find(from);
+  EXPECT_NE(place, std::string::npos) << from;
+  return text.replace(place, from.size(), to);
+}
+
+/// The message for a tokenizer.json of a small BPE in which one text is replaced.
+std::string refusal(std::string_view from, std::string_view to) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const std::string good = read_text(folder / "tokenizer.json");
+  folder.write("tokenizer.json", replaced(good, from, to));
+  const auto message = message_of<DataError>([&] { load_tokenizer(folder.path()); });
+  expect_words(message, {"tokenizer.json"});
+  return message;
+}
+
+TEST(TokenizerFiles, EveryKindIsTheSameAfterSavingAndLoading) {
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  tokenizers.push_back(make_byte_tokenizer());
+  tokenizers.push_back(make_character_tokenizer(kText + "é漢\xFF"));
+  tokenizers.push_back(trained());
+  for (const auto& tokenizer : tokenizers) {
+    const TemporaryFolder folder;
+    tokenizer->save(folder.path());
+    const auto loaded = load_tokenizer(folder.path());
+    EXPECT_EQ(loaded->kind(), tokenizer->kind());
+    EXPECT_EQ(loaded->vocabulary_size(), tokenizer->vocabulary_size());
+    EXPECT_EQ(loaded->end_of_text(), tokenizer->end_of_text());
+    EXPECT_EQ(loaded->encode(kText), tokenizer->encode(kText));
+    for (std::int32_t id = 0; id < tokenizer->vocabulary_size(); ++id) {
+      EXPECT_EQ(loaded->token_bytes(id), tokenizer->token_bytes(id));
+    }
+  }
+}
+
+TEST(TokenizerFiles, MergesMayBeArrays) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  std::string text = read_text(folder / "tokenizer.json");
+  text = replaced(text, "\"merges\":[\"a t\"", "\"merges\":[[\"a\",\"t\"]");
+  folder.write("tokenizer.json", text);
+  EXPECT_EQ(load_tokenizer(folder.path())->encode(kText), trained()->encode(kText));
+}
+
+TEST(TokenizerFiles, PrefixSpaceIsHonouredOncePerDocument) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const std::string text = read_text(folder / "tokenizer.json");
+  folder.write("tokenizer.json",
+               replaced(text, "\"add_prefix_space\":false", "\"add_prefix_space\":true"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("the"), trained()->encode(" the"));
+  EXPECT_EQ(tokenizer->encode(" the"), trained()->encode(" the"));
+  EXPECT_TRUE(tokenizer->encode("").empty());
+  std::vector<std::int32_t> rest;
+  tokenizer->append_tokens("the", rest, TextStart::kContinuation);
+  EXPECT_EQ(rest, trained()->encode("the"));
+}
+
+TEST(TokenizerFiles, TokenizerConfigDecidesOnThePrefixSpace) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const auto has_prefix = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path())->encode("the") == trained()->encode(" the");
+  };
+  const std::string on = "{\"add_prefix_space\":true}", off = "{\"add_prefix_space\":false}";
+  EXPECT_TRUE(has_prefix(on));
+  EXPECT_FALSE(has_prefix("{\"model_max_length\":1024}"));
+  folder.write("tokenizer.json",
+               replaced(read_text(folder / "tokenizer.json"), "\"add_prefix_space\":false",
+                        "\"add_prefix_space\":true"));
+  EXPECT_FALSE(has_prefix(off));
+  EXPECT_TRUE(has_prefix("{\"add_prefix_space\":null}"));
+  std::filesystem::remove(folder / "tokenizer.json");  // so that vocab.json and merges.txt are read
+  EXPECT_TRUE(has_prefix(on));
+  EXPECT_FALSE(has_prefix(off));
+
+  folder.write("tokenizer_config.json", "{\"add_prefix_space\":\"yes\"}");
+  expect_words(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+               {"tokenizer_config.json", "add_prefix_space", "\"yes\"", "true or false"});
+}
+
+TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByItsPath) {
+  const std::string_view no_normalizer = "\"normalizer\":null";
+  expect_words(refusal(no_normalizer, "\"normalizer\":{\"type\":\"NFKC\"}"),
+               {"normalizer is NFKC"});
+  expect_words(refusal(no_normalizer,
+                       "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":"
+                       "[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}"),
+               {"normalizer.normalizers[1] is Lowercase"});
+  expect_words(refusal(no_normalizer,
+                       "\"normalizer\":{\"type\":\"Replace\",\"pattern\":"
+                       "{\"Regex\":\" +\"},\"content\":\"\"}"),
+               {"normalizer.pattern.Regex"});
+  expect_words(refusal("\"model\":{\"type\":\"BPE\"", "\"model\":{\"type\":\"Unigram\""),
+               {"model.type", "Unigram"});
+  const std::string_view byte_level = "\"pre_tokenizer\":{\"type\":\"ByteLevel\"";
+  expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"Whitespace\""),
+               {"pre_tokenizer is Whitespace"});
+  expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout", "not supported"});
+  expect_words(
+      refusal("\"post_processor\":null", "\"post_processor\":{\"type\":\"BertProcessing\"}"),
+      {"post_processor is BertProcessing"});
+  expect_words(
+      refusal("\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\""),
+      {"decoder is WordPiece"});
+}
+
+TEST(TokenizerFiles, PatternsOfWordsAreThoseThatAreKnown) {
+  const auto with = [](std::string_view pattern, std::string_view behavior) {
+    return concat(
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",",
+        "\"pattern\":{\"Regex\":\"", pattern, "\"},\"behavior\":\"", behavior,
+        "\",\"invert\":false},{\"type\":\"ByteLevel\"");
+  };
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const std::string good = read_text(folder / "tokenizer.json");
+  const auto message = [&](std::string_view pattern, std::string_view behavior) {
+    std::string text =
+        replaced(good, "\"pre_tokenizer\":{\"type\":\"ByteLevel\"", with(pattern, behavior));
+    text = replaced(text, "},\"post_processor\"", "}]},\"post_processor\"");
+    folder.write("tokenizer.json", text);
+    return message_of<DataError>([&] { load_tokenizer(folder.path()); });
+  };
+  expect_words(message("\\\\d+", "Isolated"),
+               {"pre_tokenizer.pretokenizers[0].pattern.Regex", "\\d+"});
+  const std::string known =
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+)";
+  expect_words(message(known, "Contiguous"), {"pretokenizers[0]", "Contiguous"});
+  expect_words(message(known, "Sideways"), {"pretokenizers[0].behavior", "Sideways"});
+}
+
+TEST(TokenizerFiles, DamagedAddedTokensAreNamed) {
+  expect_words(refusal("\"id\":267", "\"id\":-1"), {"added_tokens[0].id", "-1"});
+  expect_words(refusal("\"special\":true", "\"special\":1"), {"added_tokens[0].special"});
+  expect_words(refusal("\"normalized\":false", "\"normalized\":1"), {"added_tokens[0].normalized"});
+}
+
+TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
+  const auto with = [](const char* ids, const char* single) {
+    return concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", single,
+                  "],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[", ids,
+                  "],\"tokens\":[\"<s>\"]}}}");
+  };
+  const std::string_view none = "\"post_processor\":null";
+  const char* start = "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}}";
+  const std::string both = concat(start, ",{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}");
+  expect_words(refusal(none, with("270", both.c_str())),
+               {"post_processor.special_tokens.<s>.ids[0]", "270"});
+  expect_words(refusal(none, with("1", start)), {"post_processor.single", "Sequence"});
+  expect_words(refusal(none, replaced(with("1", both.c_str()), "\"id\":\"<s>\",\"type_id\"",
+                                      "\"id\":\"<x>\",\"type_id\"")),
+               {"post_processor.special_tokens", "<x>"});
+}
+
+TEST(TokenizerFiles, RobertaPutsATokenBeforeATextAndOneBehind) {
+  const auto with = [](const char* last) {
+    return concat("\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"!\",", last,
+                  "],\"cls\":[\"at\",5],\"trim_offsets\":true,\"add_prefix_space\":false}");
+  };
+  const std::string_view none = "\"post_processor\":null";
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  folder.write("tokenizer.json", replaced(read_text(folder / "tokenizer.json"), none, with("3")));
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->template_start(), std::vector<std::int32_t>{5});
+  EXPECT_EQ(tokenizer->template_end(), std::vector<std::int32_t>{3});
+  expect_words(refusal(none, with("270")), {"post_processor.sep[1]", "270"});
+  expect_words(refusal(none, with("3,4")), {"post_processor.sep", "a spelling and an id"});
+}
+
+/// Steps that double a text, one after another, took all memory; so did long parts of templates.
+TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
+  const auto listed = [](const std::string& item, int times) {
+    std::string items = item;
+    for (int i = 1; i < times; ++i) items += "," + item;
+    return items;
+  };
+  const std::string doubling =
+      "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
+  const auto normalizers = [&](const std::string& steps) {
+    return concat("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", steps, "]}");
+  };
+  const std::string_view none = "\"normalizer\":null";
+  expect_words(refusal(none, normalizers(listed(doubling, 40))), {"normalizers[6]", "64 times"});
+  expect_words(refusal(none, normalizers(concat("{\"type\":\"Prepend\",\"prepend\":\"",
+                                                std::string(65, 'x'), "\"}"))),
+               {"normalizers[0]", "64 bytes"});
+  const std::string decoder =
+      "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+      "\"use_regex\":true}";
+  expect_words(refusal(decoder, concat("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[",
+                                       listed(doubling, 40), "]}")),
+               {"decoders[6]", "64 times"});
+  const std::string digits = "{\"type\":\"Digits\",\"individual_digits\":true}";
+  expect_words(refusal(none, normalizers(listed("{\"type\":\"NFC\"}", 257))), {"step 257"});
+  expect_words(refusal(decoder, concat("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[",
+                                       listed("{\"type\":\"Fuse\"}", 257), "]}")),
+               {"decoders[256]", "step 257"});
+  const std::string pre_tokenizer =
+      "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+      "\"trim_offsets\":true,\"use_regex\":true}";
+  expect_words(
+      refusal(pre_tokenizer, concat("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
+                                    listed(digits, 257), "]}")),
+      {"pretokenizers[256]", "step 257"});
+  const std::string start = "{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}}";
+  expect_words(refusal("\"post_processor\":null",
+                       concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[",
+                              listed(start, 65),
+                              "],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\","
+                              "\"ids\":[1],\"tokens\":[\"<s>\"]}}}")),
+               {"post_processor.single[64]", "64 tokens"});
+}
+
+TEST(TokenizerFiles, TheConfigNamesTheEndOfTheText) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const auto end_of_text = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path())->end_of_text();
+  };
+  EXPECT_EQ(end_of_text("{}"), 267);
+  EXPECT_EQ(end_of_text("{\"eos_token\":\"!\"}"), 0);
+  EXPECT_EQ(end_of_text("{\"eos_token\":{\"content\":\"!\"}}"), 0);
+  expect_words(message_of<DataError>([&] { end_of_text("{\"eos_token\":\"</s>\"}"); }),
+               {"</s>", "eos_token"});
+}
+
+TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
+  expect_words(refusal("\"!\":0,", "\"!\":1,"), {"id 1"});
+  expect_words(refusal("\"!\":0,", "\"!\":0,\"!\":0,"), {"model.vocab.!", "twice"});
+  expect_words(refusal("\"!\":0,", "\"!\":-1,"), {"-1"});
+  expect_words(refusal("\"!\":0,", "\"!\":99999999,"), {"99999999"});
+  expect_words(refusal("[\"a t\"", "[\"a qqq\""), {"model.merges[0]", "qqq"});
+  expect_words(refusal("[\"a t\"", "[\"at\""), {"model.merges[0]", "two tokens"});
+  expect_words(refusal("\"merges\":", "\"mergers\":"), {"model", "merges"});
+  expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout"});
+}
+
+/// The warnings while a small BPE is loaded in which one text of its tokenizer.json is replaced, and
+/// where a tokenizer_config.json stands beside it.
+std::string warnings(std::string_view from, std::string_view to, const std::string& config = "{}") {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  folder.write("tokenizer.json", replaced(read_text(folder / "tokenizer.json"), from, to));
+  folder.write("tokenizer_config.json", config);
+  std::ostringstream said;
+  send_warnings_to(&said);
+  const auto tokenizer = load_tokenizer(folder.path());
+  send_warnings_to(&std::cerr);
+  EXPECT_EQ(tokenizer->encode(kText), trained()->encode(kText));
+  return said.str();
+}
+
+TEST(TokenizerFiles, WhatACallSetsAnewMeansNothing) {
+  EXPECT_EQ(warnings("\"truncation\":null",
+                     "\"truncation\":{\"max_length\":2,\"strategy\":\"LongestFirst\"}"),
+            "");
+  EXPECT_EQ(warnings("\"padding\":null", "\"padding\":{\"pad_token\":\"<|endoftext|>\"}"), "");
+}
+
+TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
+  const std::string of_tokenizer =
+      warnings("\"special\":true", "\"special\":true,\"colour\":1,\"null\":null");
+  EXPECT_TRUE(
+      of_tokenizer.ends_with(": ignores what it does not know: \"added_tokens[].colour\"\n"))
+      << of_tokenizer;
+  std::string steps;
+  for (int i = 0; i < 12; ++i)
+    steps += concat(i > 0 ? "," : "", "{\"type\":\"NFC\",\"size9\":", i, "}");
+  const std::string of_steps =
+      warnings("\"normalizer\":null",
+               concat("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", steps, "]}"));
+  EXPECT_TRUE(
+      of_steps.ends_with(": ignores what it does not know: \"normalizer.normalizers[].size9\"\n"))
+      << of_steps;
+  const std::string of_config =
+      warnings("\"padding\":null", "\"padding\":null",
+               R"({"model_max_length": 8, "colour": 1, "clean_up_tokenization_spaces": true,
+                   "added_tokens_decoder": {"267": {"content": "<|endoftext|>", "special": true,
+                   "size": 2}}, "image_token": "<image>"})");
+  EXPECT_TRUE(
+      of_config.ends_with("tokenizer_config.json: ignores what it does not know: "
+                          "\"colour\", \"added_tokens_decoder.267.size\"\n"))
+      << of_config;
+  expect_words(message_of<DataError>([] {
+                 const TemporaryFolder folder;
+                 trained()->save(folder.path());
+                 folder.write("tokenizer_config.json", R"({"split_special_tokens": true})");
+                 load_tokenizer(folder.path());
+               }),
+               {"tokenizer_config.json", "split_special_tokens", "want false"});
+}
+
+TEST(TokenizerFiles, AnAddedTokenThatSaysAnotherIdHasThatOfTheLibraryAndIsNamed) {
+  expect_words(warnings("\"id\":267", "\"id\":270"), {"added_tokens[0]", "270", "267"});
+}
+
+TEST(TokenizerFiles, AnUnknownTokenWithoutIdIsRefusedOnceItIsNeeded) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  std::string text = read_text(folder / "tokenizer.json");
+  text = replaced(text, "\"unk_token\":null", "\"unk_token\":\"<unk>\"");
+  folder.write("tokenizer.json", replaced(text, "\"!\":0,", "\"!!\":0,"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode(kText), trained()->encode(kText));
+  expect_words(message_of<DataError>([&] { tokenizer->encode("a!"); }), {"21", "<unk>"});
+}
+
+TEST(TokenizerFiles, TextWithoutATokenIsLeftOutAndSaidOnce) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  folder.write("tokenizer.json",
+               replaced(read_text(folder / "tokenizer.json"), "\"!\":0,", "\"!!\":0,"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  std::ostringstream said;
+  send_warnings_to(&said);
+  std::vector<std::int32_t> wanted = trained()->encode("the");
+  for (const std::int32_t id : trained()->encode(" cat")) wanted.push_back(id);
+  EXPECT_EQ(tokenizer->encode("the!! cat!"), wanted);
+  send_warnings_to(&std::cerr);
+  expect_words(said.str(), {"warning: tokenizer.json: leaves out", "no token"});
+  EXPECT_EQ(said.str().find('\n'), said.str().size() - 1);
+}
+
+TEST(TokenizerFiles, AddedTokensMayStandInTheConfigAlone) {
+  const TemporaryFolder folder;
+  trained()->save(folder.path());
+  const auto with = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path());
+  };
+  using Ids = std::vector<std::int32_t>;
+  const std::string text = "the <extra><|endoftext|>";
+  const Ids the = trained()->encode("the ");
+  const auto ids = [&](const std::string& config, ControlText control) {
+    Ids found = with(config)->encode(text, control);
+    EXPECT_TRUE(std::equal(the.begin(), the.end(), found.begin())) << config;
+    return Ids(found.begin() + static_cast<std::ptrdiff_t>(the.size()), found.end());
+  };
+  const std::string plain = R"({"added_tokens_decoder": {"268": {"content": "<extra>",
+      "lstrip": false, "normalized": false, "rstrip": false, "single_word": false,
+      "special": false}}})";
+  EXPECT_EQ(ids(plain, ControlText::kAsTokens), (Ids{268, 267}));
+  EXPECT_EQ(ids(plain, ControlText::kAsText).front(), 268);  // it is not special
+  EXPECT_EQ(with(plain)->decode(Ids{268}), "<extra>");
+  EXPECT_EQ(with(plain)->least_table(), 269);
+  const std::string special = R"({"added_tokens_decoder": {"268": {"content": "<extra>",
+      "special": true}}})";
+  EXPECT_EQ(ids(special, ControlText::kAsTokens), (Ids{268, 267}));
+  EXPECT_NE(ids(special, ControlText::kAsText).front(), 268);
+  EXPECT_EQ(with(special)->least_table(), trained()->least_table());
+  for (const char* named :
+       {R"({"pad_token": "<extra>"})", R"({"extra_special_tokens": ["<extra>"]})",
+        R"({"additional_special_tokens": [{"content": "<extra>"}]})",
+        R"({"extra_special_tokens": {"image_token": "<extra>"}})"})
+    EXPECT_EQ(ids(named, ControlText::kAsTokens), (Ids{268, 267})) << named;
+  // Flags of the config count.
+  const std::string strips = R"({"added_tokens_decoder": {"267": {"content": "<|endoftext|>",
+      "lstrip": true, "special": true}}})";
+  EXPECT_EQ(with(strips)->encode("a <|endoftext|>", ControlText::kAsTokens).size(), 2u);
+  for (const char* damaged : {R"({"added_tokens_decoder": {"x": {"content": "<extra>"}}})",
+                              R"({"added_tokens_decoder": {"268": {"special": true}}})",
+                              R"({"added_tokens_decoder": [1]})"})
+    expect_words(message_of<DataError>([&] { with(damaged); }),
+                 {"tokenizer_config.json", "added_tokens_decoder"});
+}
+
+TEST(TokenizerFiles, HostileJsonIsRefused) {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& text) {
+    const auto file = folder.write("tokenizer.json", text);
+    return message_of<DataError>([&] { load_tokenizer(file); });
+  };
+  expect_words(message(""), {"not valid JSON"});
+  expect_words(message("[1]"), {"want {"});
+  expect_words(message("{\"type\":\"characters\",\"code_points\":[3,2],\"bytes\":[]}"),
+               {"code_points"});
+  expect_words(message("{\"type\":\"words\"}"), {"words"});
+  expect_words(message("{\"a\":" + std::string(100000, '[')), {"not valid JSON"});
+  expect_words(message("{\"type\":\"bytes\"} x"), {"not valid JSON"});
+}
+
+/// Each place below a long key has it in its path, and each message a value.
+TEST(TokenizerFiles, LongKeysAndValuesAreShortenedInMessages) {
+  const std::string key(1 << 20, 'k');
+  const std::string message =
+      refusal("\"post_processor\":null",
+              concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                     "\"SpecialToken\":{\"id\":\"",
+                     key, "\"}}],\"special_tokens\":{\"", key, "\":{\"ids\":[[\"", key, "\"]]}}}"));
+  expect_words(message, {"post_processor.special_tokens.kkk", ".ids[0] is [\"kkk", "…"});
+  EXPECT_LT(message.size(), 1000u);
+}
+
+TEST(TokenizerFiles, MissingFilesAreNamed) {
+  const TemporaryFolder folder;
+  expect_words(message_of<MissingInput>([&] { load_tokenizer(folder / "nowhere"); }), {"nowhere"});
+  expect_words(message_of<MissingInput>([&] { load_tokenizer(folder.path()); }),
+               {"tokenizer.json", "vocab.json"});
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

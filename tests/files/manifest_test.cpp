@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
+#include "tests/support/test_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Of two ranks, whose files are there; each manifest's own checksum is right.
+class RanksManifest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    info_.path = folder_.path();
+    info_.step = 3;
+    for (const int rank : {0, 1}) {
+      const Tensor part =
+          Tensor::zeros({rank == 0 ? 4 : 6}, DType::kF32, MemoryKind::kData, stream_);
+      const std::string name = rank_file_name(rank);
+      info_.files[name] = write_safetensors(folder_ / name, {{"model.w", part}});
+      tensor().ranges.push_back({name, rank == 0 ? 0 : 4, rank == 0 ? 4 : 10});
+    }
+    tensor().shape = {5, 2};
+  }
+  StoredTensor& tensor() { return info_.tensors["model.w"]; }
+  CheckpointInfo read() {
+    write_text(folder_ / kManifestName, manifest_text(info_));
+    CheckpointInfo got = read_checkpoint_info(folder_.path());
+    return got;
+  }
+  void expect_refused(const std::string& why) {
+    EXPECT_TRUE(contains(message_of<DataError>([&] { read(); }), why));
+  }
+  void expect_damaged(const std::string& why) {
+    EXPECT_TRUE(contains(checkpoint_damage(read()), why));
+  }
+  TemporaryFolder folder_;
+  Stream stream_{MemoryPool::create("test")};
+  CheckpointInfo info_;
+};
+
+TEST_F(RanksManifest, ComesBack) {
+  const CheckpointInfo got = read();
+  EXPECT_EQ(manifest_text(got), manifest_text(info_));
+  EXPECT_EQ(checkpoint_damage(got), "");
+  EXPECT_EQ(got.tensors.at("model.w").shape, (Shape{5, 2}));
+  EXPECT_EQ(got.tensors.at("model.w").ranges[1].last, 10);
+}
+
+TEST_F(RanksManifest, RefusesRangesThatOverlap) {
+  tensor().ranges[1].first = 3;
+  expect_refused("holes and overlaps are not allowed");
+}
+
+TEST_F(RanksManifest, RefusesRangesWithAHole) {
+  tensor().ranges[1].first = 5;
+  expect_refused("elements 5 to 10 in rank-00001.safetensors follow element 4");
+}
+
+TEST_F(RanksManifest, RefusesRangesThatBeginBeforeTheTensorOrEndAfterIt) {
+  tensor().ranges[1].last = 11;
+  expect_refused("its ranges end at element 11");
+  tensor().ranges[1].last = 9;
+  expect_refused("its ranges end at element 9");
+  tensor().ranges[0].first = -1;
+  expect_refused("holes and overlaps are not allowed");
+  tensor().ranges[0].first = 0;
+  tensor().ranges[1].last = 4;
+  expect_refused("holes and overlaps are not allowed");
+}
+
+TEST_F(RanksManifest, RefusesATensorThatNoFileHolds) {
+  tensor().ranges.clear();
+  expect_refused("its ranges end at element 0");
+}
+
+TEST_F(RanksManifest, RefusesFilesOutsideItsFolderOrNotOfARank) {
+  for (const char* const name :
+       {"../rank-00001.safetensors", "/rank-00001.safetensors", "rank-1.safetensors",
+        "rank-00001.safetensors/", "rank-00001.bin", "rank--0001.safetensors"}) {
+    CheckpointInfo before = info_;
+    info_.files[name] = info_.files[rank_file_name(1)];
+    expect_refused("names a file that no checkpoint has");
+    info_ = before;
+    tensor().ranges[1].file = name;
+    expect_refused("the manifest has no rank's file");
+    info_ = before;
+  }
+  tensor().ranges[1].file = rank_file_name(2);  // which it does not list
+  expect_refused("the manifest has no rank's file \"rank-00002.safetensors\"");
+}
+
+TEST_F(RanksManifest, RefusesShapesThatAreNone) {
+  const std::string text = manifest_text(info_);
+  const auto expect_shape_refused = [&](const std::string& sizes) {
+    std::string changed = text;
+    const std::string shape = "\"shape\": [5, 2]";
+    const std::size_t at = changed.find(shape);
+    ASSERT_NE(at, changed.npos) << text;
+    changed.replace(at, shape.size(), "\"shape\": [" + sizes + "]");
+    write_text(folder_ / kManifestName, changed);
+    EXPECT_THROW(read_checkpoint_info(folder_.path()), DataError) << sizes;
+  };
+  for (const char* const sizes : {"", "1, 1, 1, 5, 2", "-5, -2", "4611686018427387904, 4",
+                                  "5, \"2\"", "10", "2, 5"})  // the last ones break its checksum
+    expect_shape_refused(sizes);
+}
+
+TEST_F(RanksManifest, NamesAFileWhoseTensorIsAnother) {
+  tensor().dtype = DType::kI32;
+  expect_damaged("tensor \"model.w\" is F32 (4), the manifest wants I32 (4)");
+  tensor().dtype = DType::kF32;
+  tensor().ranges[0].last = tensor().ranges[1].first = 3;
+  expect_damaged("tensor \"model.w\" is F32 (4), the manifest wants F32 (3)");
+}
+
+TEST_F(RanksManifest, NamesAFileThatHoldsMoreOrLess) {
+  info_.tensors["model.v"] = {DType::kF32, {2}, {{rank_file_name(0), 0, 2}}};
+  expect_damaged("holds no tensor \"model.v\"");
+  info_.tensors = {};
+  expect_damaged("holds 1 tensors, the manifest wants 0");
+}
+
+TEST_F(RanksManifest, OfAnotherVersionIsRefused) {
+  std::string text = manifest_text(info_);
+  const std::string version = "\"format_version\": 2";
+  ASSERT_NE(text.find(version), text.npos);
+  text.replace(text.find(version), version.size(), "\"format_version\": 3");
+  write_text(folder_ / kManifestName, text);
+  EXPECT_TRUE(contains(message_of<DataError>([&] { read_checkpoint_info(folder_.path()); }),
+                       "its format version is 3, this program reads 1 and 2"));
+}
+
+/// No length of a text or a list takes memory before as many bytes are there.
+TEST(StateBytes, LengthsAreMeasuredByTheBytes) {
+  State state;
+  state.integers = {{"step", 7}};
+  state.series = {{"losses", {1, 2, 3}}};
+  state.texts = {{"config", "{}"}};
+  const std::string bytes = state_bytes(state);
+  State back;
+  read_state_bytes(bytes, back);
+  EXPECT_EQ(back.series, state.series);
+  int refused = 0;
+  for (std::size_t at = 1; at + 8 <= bytes.size(); ++at) {
+    for (const std::uint64_t length : {std::uint64_t{1} << 34, ~std::uint64_t{0}}) {
+      std::string other = bytes;
+      std::memcpy(&other[at], &length, sizeof length);
+      try {
+        State got;
+        read_state_bytes(other, got);
+      } catch (const DataError&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 50);
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    State got;
+    EXPECT_THROW(read_state_bytes(bytes.substr(0, cut), got), DataError) << cut;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer

@@ -1,0 +1,241 @@
+#include "src/model_files/gguf/gguf_export.h"
+#include "src/model_files/hugging_face/generation_config.h"
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/models/model_family.h"
+#include "src/core/messages.h"
+#include "src/data/text/tokenizer_steps.h"
+#include "src/gguf/gguf_special_tokens.h"
+#include "src/model_files/gguf/gguf_model.h"
+#include "tests/support/parameters.h"
+#include "tests/support/test_files.h"
+#include "tests/support/test_tensors.h"
+
+// What llama.cpp computes with such files is compared by scripts/peers/compare_gguf.py.
+namespace hybrid_trainer::testing {
+namespace {
+
+ModelConfig small(const std::string& family) {
+  ModelConfig model{.family = family, .layers = 2, .heads = 4, .width = 32, .context = 64};
+  model.vocabulary = 604;
+  if (family == "gpt2") return model;
+  model.key_heads = 2;
+  model.head_size = 12;
+  model.inner_width = 40;
+  if (family.starts_with("gemma")) {
+    model.tied_head = true;
+    model.window = 8;
+    model.window_layers = "wa";
+    model.query_scalar = 12;
+    if (family == "gemma3") model.window_rope_theta = 1e4;
+    if (family == "gemma2") model.attention_cap = 50, model.logit_cap = 30;
+  }
+  return resolved_model_config(model);
+}
+
+class GgufModel : public ::testing::Test {
+ protected:
+  GgufModel() { send_warnings_to(&said_); }
+  ~GgufModel() override { send_warnings_to(&std::cerr); }
+  std::unique_ptr<LanguageModel> made(const ModelConfig& config, std::uint64_t seed) {
+    auto model = make_model(config, seed, stream_);
+    model->visit_parameters([&](Parameter& parameter) {
+      const Tensor values = parameter.home_master();
+      if (parameter.role() == Role::kVector)
+        for (std::int64_t i = 0; i < values.elements(); ++i)
+          values.data<float>()[i] += 0.01f * static_cast<float>(i % 13);
+    });
+    return model;
+  }
+  void write(LanguageModel& model, const std::string& type, const std::string& name) {
+    export_gguf(model, {*tokenizer_}, type, folder_ / name, stream_);
+  }
+  std::string refusal(const ModelConfig& config) {
+    const auto model = made(config, 1);
+    return message_of<DataError>([&] { write(*model, "f32", "refused.gguf"); });
+  }
+  const Stream stream_ = test_stream();
+  const TemporaryFolder folder_;
+  std::ostringstream said_;
+  const std::unique_ptr<Tokenizer> tokenizer_ =
+      load_tokenizer(concat(HT_TEST_DATA_DIR, "/bpe_small"));
+};
+
+class GgufFamily : public GgufModel, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
+  const ModelConfig config = small(GetParam());
+  const auto model = made(config, 1), other = made(config, 2);
+  for (const char* name : {"a", "b"}) std::filesystem::create_directory(folder_ / name);
+  write(*model, "f32", "a/model.gguf");
+  write(*model, "f32", "b/model.gguf");
+  EXPECT_EQ(read_text(folder_ / "a/model.gguf"), read_text(folder_ / "b/model.gguf"));
+  std::map<std::string, Tensor> wanted;
+  model->visit_parameters(
+      [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
+  std::size_t read = 0;
+  visit_gguf_weights(folder_ / "a/model.gguf", *other, other->config(),
+                     [&](Parameter& parameter, const FolderWeight& weight) {
+                       EXPECT_LT(relative_error(values_of(weight.values()),
+                                                values_of(wanted.at(parameter.name()))),
+                                 1e-6)  // 1 was added to some, and taken away
+                           << parameter.name();
+                       ++read;
+                     });
+  EXPECT_EQ(read, wanted.size());
+}
+
+TEST_P(GgufFamily, IsWrittenInEachType) {
+  const auto model = made(small(GetParam()), 1);
+  std::size_t last = SIZE_MAX;
+  for (const char* type : {"f32", "bf16", "q8_0", "q4_0"}) {
+    write(*model, type, concat(type, ".gguf"));
+    const GgufFile file(folder_ / concat(type, ".gguf"));
+    const GgufTensor& table = file.tensor("token_embd.weight");
+    EXPECT_EQ(std::string(name_of(table.type)), std::string(type) == "q4_0" ? "q8_0" : type);
+    EXPECT_EQ(file.tensor("output_norm.weight").type, GgufType::kF32);
+    const std::size_t bytes = std::filesystem::file_size(folder_ / concat(type, ".gguf"));
+    EXPECT_LT(bytes, last);
+    last = bytes;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufFamily,
+                         ::testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2",
+                                           "gemma3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(GgufModel, RowsOfQueriesOfLlamaStandInPairs) {
+  const auto model = made(small("llama"), 1);
+  Tensor queries;
+  model->visit_parameters([&](Parameter& parameter) {
+    if (parameter.name() == "h.0.attn.c_attn.weight") queries = parameter.home_master();
+  });
+  ASSERT_TRUE(queries);
+  const std::string in_folder = "layers.0.self_attn.q_proj.weight";
+  write(*model, "f32", "model.gguf");
+  const GgufTensor tensor = GgufFile(folder_ / "model.gguf").tensor("blk.0.attn_q.weight");
+  const std::string text = read_text(folder_ / "model.gguf");
+  const auto row = [&](std::int64_t i) {
+    std::vector<float> values(32);
+    std::memcpy(values.data(), text.data() + tensor.offset + static_cast<std::size_t>(i) * 128,
+                128);
+    return values;
+  };
+  for (std::int64_t head = 0; head < 4; ++head)
+    for (std::int64_t j = 0; j < 6; ++j)
+      for (const std::int64_t half : {0, 1}) {
+        const float* const here = queries.data<float>() + (head * 12 + half * 6 + j) * 32;
+        EXPECT_EQ(row(head * 12 + 2 * j + half), std::vector<float>(here, here + 32)) << j;
+      }
+}
+
+TEST_F(GgufModel, TheTokenizerHasATokenForEachRow) {
+  const auto model = made(small("llama"), 1);
+  write(*model, "f16", "model.gguf");
+  const GgufFile file(folder_ / "model.gguf");
+  const auto& values = file.values();
+  const auto tokens =
+      std::get<std::vector<std::string>>(values.at("tokenizer.ggml.tokens").content);
+  EXPECT_EQ(tokens.size(), 604u);
+  EXPECT_EQ(tokens.back(), "[PAD603]");
+  EXPECT_EQ(std::get<std::string>(values.at("tokenizer.ggml.pre").content), "gpt-2");
+  EXPECT_EQ(
+      std::get<std::vector<std::int64_t>>(values.at("tokenizer.ggml.token_type").content).back(),
+      5);
+}
+
+TEST_F(GgufModel, AllTokensThatEndAnAnswerAreWritten) {
+  const auto model = made(small("llama"), 1);
+  const auto written = [&](const std::string& ids, const std::string& name) {
+    export_gguf(*model, {*tokenizer_, concat(R"({"eos_token_id":)", ids, "}")}, "f32",
+                folder_ / name, stream_);
+    return GgufFile(folder_ / name);
+  };
+  const GgufFile one = written("0", "one.gguf"), two = written("[0, 5]", "two.gguf");
+  EXPECT_EQ(one.count("tokenizer.ggml.eos_token_id"), 0);
+  EXPECT_EQ(one.find("tokenizer.ggml.eot_token_id"), nullptr);
+  EXPECT_EQ(two.count("tokenizer.ggml.eos_token_id"), 0);
+  EXPECT_EQ(two.count("tokenizer.ggml.eot_token_id"), 5);
+  EXPECT_EQ(said_.str(), "");
+  const GgufFile more = written("[0, 5, 6, 7, 599]", "more.gguf");
+  EXPECT_EQ(more.count("tokenizer.ggml.eom_token_id"), 6);
+  EXPECT_EQ(more.counts("tokenizer.ggml.eos_token_ids"),
+            (std::vector<std::int64_t>{0, 5, 6, 7, 599}));
+  EXPECT_EQ(read_gguf_special_tokens(more).ends, (std::vector<std::int64_t>{0, 5, 6, 7, 599}));
+  const std::string left(tokenizer_->token_bytes(7));
+  EXPECT_TRUE(contains(said_.str(), concat("will go on behind ", left))) << said_.str();
+}
+
+TEST_F(GgufModel, SaysWhichTypesWereWritten) {
+  const auto types = [&](std::int64_t width, const std::string& name) {
+    ModelConfig config = small("llama");
+    config.width = width;
+    return export_gguf(*made(config, 1),
+                       {*tokenizer_,
+                        "",
+                        {{"general.license", "mit"}},
+                        {{"general.sampling.temp", 0.6}, {"general.sampling.top_k", 5}}},
+                       "q8_0", folder_ / name, stream_);
+  };
+  const GgufTypes some = types(32, "some.gguf"), none = types(24, "none.gguf");
+  EXPECT_EQ(some.at("f16"), 4) << "the products of both layers over 40 and 48 columns";
+  EXPECT_GT(some.at("q8_0"), 0);
+  EXPECT_FALSE(none.contains("q8_0"));
+  EXPECT_EQ(GgufFile(folder_ / "some.gguf").count("general.file_type"), 7);
+  EXPECT_EQ(GgufFile(folder_ / "none.gguf").count("general.file_type"), 1);
+  EXPECT_EQ(GgufFile(folder_ / "none.gguf").text("general.license"), "mit");
+  const GenerationKeys keys = read_generation_keys({folder_ / "none.gguf"});
+  EXPECT_EQ(keys.temperature, 0.6);
+  EXPECT_EQ(keys.top_k, 5);
+  EXPECT_TRUE(keys.draws.value_or(false));
+  std::int64_t tensors = 0;
+  for (const auto& [type, count] : some) tensors += count;
+  EXPECT_EQ(tensors, std::ssize(GgufFile(folder_ / "some.gguf").tensors()));
+}
+
+TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
+  ModelConfig scalar = small("gemma2");
+  scalar.query_scalar = 100;
+  EXPECT_TRUE(contains(refusal(scalar), "model.query_scalar=100"));
+  ModelConfig uncapped = small("gemma2");
+  uncapped.logit_cap = 0;
+  EXPECT_TRUE(contains(refusal(uncapped), "logit_cap"));
+  ModelConfig dynamic = small("llama");
+  dynamic.rope_scaling = {.type = "dynamic", .factor = 2};
+  EXPECT_TRUE(contains(refusal(dynamic), "dynamic"));
+  ModelConfig pattern = small("llama");
+  pattern.attention_pattern.local_blocks = 1;
+  EXPECT_TRUE(contains(refusal(pattern), "attention_pattern"));
+  ModelConfig biased = small("qwen3");
+  biased.attention_bias = true;
+  EXPECT_TRUE(contains(refusal(biased), "attention_bias"));
+  ModelConfig short_table = small("llama");
+  short_table.vocabulary = 30;
+  EXPECT_TRUE(contains(refusal(short_table), "model's table 30 rows"));
+  const auto model = make_model(small("llama"), 1, stream_);
+  EXPECT_TRUE(contains(message_of<DataError>([&] {
+                         export_gguf(*model, {*make_byte_tokenizer()}, "f32",
+                                     folder_ / "bytes.gguf", stream_);
+                       }),
+                       "a tokenizer of bytes"));
+  EXPECT_TRUE(
+      contains(message_of<UsageError>([&] { write(*model, "q3_k", "wrong.gguf"); }), "q3_k"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "bytes.gguf"));
+}
+
+TEST_F(GgufModel, AWindowThatLlamaCppDoesNotKnowIsTold) {
+  ModelConfig config = small("mistral");
+  config.window = 16;
+  write(*made(config, 1), "f32", "model.gguf");
+  EXPECT_TRUE(contains(said_.str(), "llama.cpp knows no window"));
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <regex>
+
+#include "hybrid_trainer/files/input_file.h"
+#include "src/files/safetensors.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/parameters.h"
+#include "tests/support/test_files.h"
+#include "tests/support/test_tensors.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(MixtureFolder, NumbersThatAreNoneAreRefusedByTheirTensor) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const std::string folder = golden("mixtral_a");
+  for (const auto& [role, said] : {std::pair{Role::kRouter, "of the 120 numbers of "},
+                                   std::pair{Role::kExpert, "experts.0.w1.weight 1 is NaN"}}) {
+    const auto model = make_model(read_hugging_face_model_config(folder, 0), 1, stream);
+    read_hugging_face_weights(folder, *model, stream);
+    bool is_set = false;
+    model->visit_parameters([&, wanted = role](Parameter& parameter) {
+      if (parameter.role() != wanted || std::exchange(is_set, is_set || parameter.role() == wanted))
+        return;
+      parameter.home_master().data<float>()[3] = NAN;
+    });
+    const fs::path output = scratch / name_of(role);
+    export_hugging_face(*model, nullptr, output, stream);
+    const std::string message =
+        message_of<DataError>([&] { read_hugging_face_weights(output, *model, stream); });
+    EXPECT_TRUE(contains(message, said)) << message;
+  }
+}
+
+/// As transformers 5 names a tensor and, of experts, where it goes among all.
+struct Place {
+  std::string name;
+  std::int64_t expert = -1, part = 0, parts = 1;
+};
+
+Place place_of(const std::string& name) {
+  static const std::regex expert(
+      R"((.*)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight)");
+  std::smatch found;
+  if (std::regex_match(name, found, expert)) {
+    const std::string module = found[3];
+    const bool is_last = module == "down_proj" || module == "w2";
+    const bool is_up = module == "up_proj" || module == "w3";
+    return {concat(found[1].str(), ".mlp.experts.", is_last ? "down_proj" : "gate_up_proj"),
+            std::stoll(found[2]), is_up ? 1 : 0, is_last ? 1 : 2};
+  }
+  std::string renamed = name;
+  for (const auto& [here, there] :
+       {std::pair{"block_sparse_moe.gate.weight", "mlp.gate.weight"},
+        {"block_sparse_moe.router.layer.weight", "block_sparse_moe.router.weight"},
+        {"block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"},
+        {"block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"}})
+    if (name.ends_with(here))
+      renamed = name.substr(0, name.size() - std::string(here).size()) + there;
+  return {renamed};
+}
+
+/// A folder with the experts of each layer in one tensor, as save_original_format=False writes them.
+void write_as_version_5(const fs::path& from, const fs::path& to, std::int64_t experts,
+                        const Stream& stream) {
+  const SafetensorsFile file((from / "model.safetensors").string());
+  std::map<std::string, Tensor> tensors;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const Tensor values = file.load(entry.name, MemoryKind::kData, stream);
+    const Place place = place_of(entry.name);
+    if (place.expert < 0) {
+      tensors[place.name] = values;
+      continue;
+    }
+    const std::int64_t rows = values.size(0), columns = values.size(1);
+    Tensor& all = tensors[place.name];
+    if (!all)
+      all = Tensor::empty({experts, place.parts * rows, columns}, values.dtype(), MemoryKind::kData,
+                          stream);
+    const Tensor of_expert = all.rows(place.expert, place.expert + 1);
+    std::memcpy(
+        static_cast<char*>(of_expert.raw()) + static_cast<std::size_t>(place.part) * values.bytes(),
+        values.raw(), values.bytes());
+  }
+  fs::create_directories(to);
+  fs::copy_file(from / "config.json", to / "config.json");
+  std::vector<NamedTensor> named;
+  for (const auto& [name, tensor] : tensors) named.push_back({name, tensor});
+  write_safetensors((to / "model.safetensors").string(), named);
+}
+
+TEST(MixtureFolder, ThatVersion5WroteInItsOwnFormHoldsTheSameWeights) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  for (const char* name : {"mixtral_a", "qwen2_moe_a", "qwen3_moe_plain", "olmoe_a", "granitemoe_a",
+                           "granite_moe_hybrid"}) {
+    const ModelConfig config = read_hugging_face_model_config(golden(name), 0);
+    write_as_version_5(golden(name), scratch / name, config.experts.count, stream);
+    const auto usual = make_model(config, 1, stream), other = make_model(config, 2, stream);
+    read_hugging_face_weights(golden(name), *usual, stream);
+    read_hugging_face_weights(scratch / name, *other, stream);
+    std::map<std::string, Tensor> wanted;
+    usual->visit_parameters(
+        [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
+    other->visit_parameters([&](Parameter& parameter) {
+      EXPECT_TRUE(same_bits(parameter.home_master(), wanted.at(parameter.name())))
+          << name << " " << parameter.name();
+    });
+  }
+}
+
+TEST(MixtureFolder, OfGptOssWithoutAWindowTellsOneThatNoLayerHas) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  ModelConfig config = read_hugging_face_model_config(golden("gpt_oss_a"), 0);
+  config.window = 0;
+  config.window_layers.clear();
+  const auto model = make_model(config, 1, stream);
+  export_hugging_face(*model, nullptr, scratch / "out", stream);
+  const std::string text = read_file(scratch / "out" / "config.json", 1 << 20);
+  EXPECT_TRUE(contains(text, concat("\"sliding_window\": ", config.context))) << text;
+  EXPECT_EQ(read_hugging_face_model_config(scratch / "out", 0).window, 0);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing

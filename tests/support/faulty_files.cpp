@@ -1,0 +1,200 @@
+#include "tests/support/faulty_files.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <string>
+#include <string_view>
+
+#include "tests/support/unsynced_files.h"
+
+namespace hybrid_trainer {
+namespace {
+
+FileFault::Plan fault_plan;
+bool is_armed = false;
+int counted = 0;
+UnsyncedFiles unsynced;
+
+[[noreturn]] void stop() {
+  is_armed = false;
+  if (fault_plan.action == FileAction::kPowerCut) unsynced.lose(UnsyncedFiles::Names::kKept);
+  if (fault_plan.action == FileAction::kPowerCutWithNames)
+    unsynced.lose(UnsyncedFiles::Names::kLost);
+  ::_exit(FileFault::kKilled);
+}
+
+std::string path_of(int file) {
+  char path[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(file);
+  const ssize_t size = ::readlink(link.c_str(), path, sizeof path);
+  return std::string(path, size > 0 ? static_cast<std::size_t>(size) : 0);
+}
+
+/// Whether the power may be cut.
+bool is_noting() {
+  return is_armed && (fault_plan.action == FileAction::kPowerCut ||
+                      fault_plan.action == FileAction::kPowerCutWithNames);
+}
+
+bool is_within(std::string_view path) { return path.find(fault_plan.within) != path.npos; }
+bool is_within(int file) { return fault_plan.within.empty() || is_within(path_of(file)); }
+
+/// Whether this is the call that something is planned for, other than what happens before it.
+template <class File>
+bool is_planned(FileCall call, File file) {
+  if (!is_armed || (fault_plan.only && *fault_plan.only != call) || !is_within(file)) return false;
+  if (counted++ != fault_plan.at) return false;
+  if (fault_plan.action != FileAction::kMeanwhile) return true;
+  is_armed = false;
+  fault_plan.meanwhile();
+  is_armed = true;
+  return false;
+}
+
+/// Whether this call fails; then errno is set.
+template <class File>
+bool fails(FileCall call, File file) {
+  if (!is_planned(call, file)) return false;
+  if (fault_plan.action != FileAction::kFail) stop();
+  errno = fault_plan.error;
+  return true;
+}
+
+int rename_noted(const char* from, const char* to, unsigned flags) {
+  const std::string replaced = is_noting() && flags == 0 ? unsynced.keep_aside(to) : "";
+  const long result = ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
+  if (is_noting() && result == 0) unsynced.renamed(from, to, replaced, flags == RENAME_EXCHANGE);
+  return static_cast<int>(result);
+}
+
+}  // namespace
+
+FileFault::FileFault(const Plan& wanted) {
+  fault_plan = wanted;
+  counted = 0;
+  unsynced = {};
+  is_armed = true;
+}
+
+FileFault::~FileFault() { is_armed = false; }
+
+int FileFault::calls() const { return counted; }
+
+bool is_stopped(int at, FileAction stop, const std::function<void()>& action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      const FileFault fault({.at = at, .error = 0, .only = {}, .action = stop});
+      action();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  const int code = WEXITSTATUS(status);
+  EXPECT_TRUE(code == 0 || code == FileFault::kKilled) << code;
+  return code == FileFault::kKilled;
+}
+
+}  // namespace hybrid_trainer
+
+using hybrid_trainer::fails;
+using hybrid_trainer::fault_plan;
+using hybrid_trainer::FileAction;
+using hybrid_trainer::FileCall;
+using hybrid_trainer::is_armed;
+using hybrid_trainer::is_noting;
+using hybrid_trainer::is_planned;
+using hybrid_trainer::path_of;
+using hybrid_trainer::rename_noted;
+using hybrid_trainer::stop;
+using hybrid_trainer::unsynced;
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  if (fails(FileCall::kOpen, path)) return -1;
+  std::va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  if (is_noting() && (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0) unsynced.created(path);
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+
+ssize_t write(int file, const void* data, size_t bytes) {
+  if (is_noting()) unsynced.wrote(path_of(file));
+  if (is_planned(FileCall::kWrite, file)) {
+    if (fault_plan.action != FileAction::kFail) {
+      ::syscall(SYS_write, file, data, bytes / 2);
+      stop();
+    }
+    errno = fault_plan.error;
+    return -1;
+  }
+  return ::syscall(SYS_write, file, data, bytes);
+}
+
+int fsync(int file) {
+  if (fails(FileCall::kSync, file)) return -1;
+  if (is_noting()) unsynced.synced(path_of(file));
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+
+/// A file whose closing fails is closed all the same.
+int close(int file) {
+  const bool failing = fails(FileCall::kClose, file);
+  const auto result = static_cast<int>(::syscall(SYS_close, file));
+  if (!failing) return result;
+  errno = fault_plan.error;
+  return -1;
+}
+
+int rename(const char* from, const char* to) noexcept {
+  return fails(FileCall::kRename, from) ? -1 : rename_noted(from, to, 0);
+}
+
+/// Only paths that need no folder are given here.
+int renameat2(int, const char* from, int, const char* to, unsigned flags) noexcept {
+  if (is_armed && !fault_plan.can_exchange) {
+    errno = EINVAL;
+    return -1;
+  }
+  return fails(FileCall::kRename, from) ? -1 : rename_noted(from, to, flags);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  if (fails(FileCall::kMakeFolder, path)) return -1;
+  if (is_noting()) unsynced.created(path);
+  return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  if (fails(FileCall::kRemove, path)) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+}
+
+int unlink(const char* path) noexcept {
+  if (fails(FileCall::kRemove, path)) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
+
+dirent* readdir(DIR* folder) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, "readdir"));
+  if (fails(FileCall::kList, "")) return nullptr;
+  return real(folder);
+}
+
+}  // extern "C"

@@ -1,0 +1,102 @@
+#include <algorithm>
+
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "tests/trainer/planning/rank_peaks.h"
+
+namespace hybrid_trainer {
+namespace {
+
+PhasePeaks peaks_over_ranks(const HybridTrainerConfig& config, int ranks) {
+  std::vector<PhasePeaks> by_rank(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& others) {
+    RankLinks links(others, config.distributed);
+    by_rank[static_cast<std::size_t>(others.rank())] = rank_peaks(config, links.ranks());
+  });
+  return most_of(by_rank);
+}
+
+/// With what a rank has a part of, and sums of micro-batches that others send.
+TEST(RankMemory, IsSimulatedAsItIsMeasured) {
+  for (const char* const optimizer : {"adamw", "muon"}) {
+    HybridTrainerConfig config = rank_config(optimizer, 6);
+    config.model.width = 80;
+    config.model.layers = 3;
+    config.data.prefetch_depth = 1;
+    config.distributed.bucket_bytes = 1 << 15;
+    for (const int ranks : {2, 3}) {
+      for (const std::int64_t zero : {0, 1, 2, 3}) {
+        config.distributed.zero = zero;
+        config.gradient_accumulation.micro_batches = ranks == 2 ? 2 : 6;  // one each, two each
+        const MemoryNeed need = simulate_ranks(config, {}, ranks);
+        const PhasePeaks measured = peaks_over_ranks(config, ranks);
+        for (const Phase phase : {Phase::kWarmup, Phase::kFull}) {
+          const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
+          EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.05)
+              << optimizer << ", " << ranks << " ranks, zero " << zero << ", " << name_of(phase);
+        }
+      }
+    }
+  }
+}
+
+/// With what is on its way between ranks in Predict, and the predicted weights.
+TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
+  HybridTrainerConfig config = rank_config("adamw", 3);
+  config.model.width = 80;
+  config.model.layers = 3;
+  config.data.prefetch_depth = 1;
+  config.distributed.bucket_bytes = 1 << 15;
+  struct Case {
+    std::int64_t lag, local_steps, zero, fragments = 1, bits = 32;
+  };
+  for (const auto& [lag, local_steps, zero, fragments, bits] :
+       {Case{1, 0, 0}, Case{3, 0, 0}, Case{1, 3, 0}, Case{1, 0, 1}, Case{3, 0, 1}, Case{1, 3, 0, 3},
+        Case{3, 4, 0, 4}, Case{1, 5, 0, 2}, Case{1, 3, 0, 1, 8}, Case{2, 4, 0, 2, 4}}) {
+    config.phases.method = local_steps > 0 ? "local_sgd" : "asynchronous_gradients";
+    config.phases.asynchronous_gradients.delay = lag;
+    config.phases.local_sgd = {
+        .steps = local_steps, .delay = lag, .fragments = fragments, .exchange_bits = bits};
+    config.distributed.zero = zero;
+    const MemoryNeed need = simulate_ranks(config, {}, 3);
+    const PhasePeaks measured = peaks_over_ranks(config, 3);
+    for (const Phase phase : kAllPhases) {
+      const auto taken = static_cast<double>(measured[static_cast<std::size_t>(phase)]);
+      EXPECT_NEAR(static_cast<double>(need.phase(phase).peak_bytes) / taken, 1, 0.05)
+          << "lag " << lag << ", local steps " << local_steps << ", zero " << zero << ", fragments "
+          << fragments << ", bits " << bits << ", " << name_of(phase);
+    }
+  }
+}
+
+std::vector<std::uint64_t> bytes_sent_in_full(const HybridTrainerConfig& config, int ranks) {
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](Communicator& rank) {
+    const Stream stream{MemoryPool::create("device")};
+    const auto model = make_model(config.model, 1, stream);
+    HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
+    for (;;) {
+      const std::uint64_t before = rank.use().bytes_sent;
+      const Phase phase = trainer.step(step_batch(config, 0, stream)).phase;
+      sent[static_cast<std::size_t>(rank.rank())] = rank.use().bytes_sent - before;
+      if (phase == Phase::kFull) return;
+    }
+  });
+  return sent;
+}
+
+/// But for scalars.
+TEST(RankMemory, WhatIsSentIsSimulatedToo) {
+  for (const std::int64_t zero : {0, 1, 2, 3}) {
+    HybridTrainerConfig config = rank_config("adamw", 5);
+    config.model.width = 80;
+    config.distributed.zero = zero;
+    const auto sent = bytes_sent_in_full(config, 3);
+    const auto most = static_cast<double>(*std::max_element(sent.begin(), sent.end()));
+    const StepTransfer planned = simulate_ranks(config, {}, 3).transfer;
+    EXPECT_NEAR(static_cast<double>(planned.bytes_sent) / most, 1, 0.02) << "zero " << zero;
+    EXPECT_GE(planned.link_bytes, planned.bytes_sent) << "zero " << zero;
+  }
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
