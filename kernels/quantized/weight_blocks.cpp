@@ -1,4 +1,4 @@
-#include "kernels/quantized/weight_blocks.h"
+#include "kernels/generated/weight_blocks.h"
 
 #include <array>
 #include <cmath>
@@ -162,15 +162,6 @@ void decode_blocks(BlockFormat format, const std::byte* from, std::span<float> v
     from += size.bytes;
   }
 }
-
-namespace cpu {
-decltype(kernels::dequantize_blocks) dequantize_blocks;
-decltype(kernels::gather_block_rows) gather_block_rows;
-decltype(kernels::block_linear) block_linear;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::dequantize_blocks) dequantize_blocks;
-}  // namespace cuda
 
 BlockTensors BlockTensors::empty(std::int64_t rows, std::int64_t columns, BlockFormat format,
                                  const Stream& stream) {
