@@ -11,9 +11,10 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null) ||
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
+cmake -DFOLDER="$folder" -P kernels/declare_backends.cmake
 # What ptxas tells of one file, and its PTX.
 compile() {
-  local stem=$folder/$2-$(basename "$1" .cu) flags=(-std=c++20 -O3 -Iinclude -I. --expt-relaxed-constexpr)
+  local stem=$folder/$2-$(basename "$1" .cu) flags=(-std=c++20 -O3 -Iinclude -I. -I"$folder" --expt-relaxed-constexpr)
   "$nvcc" "${flags[@]}" -arch="$2" -ptx -o "$stem.ptx" "$1"
   "$(dirname "$nvcc")/ptxas" -v -arch="$2" -o /dev/null "$stem.ptx" 2>"$stem.log"
 }

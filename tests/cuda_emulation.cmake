@@ -40,7 +40,7 @@ add_library(cuda_emulation OBJECT ${emulation} ${dispatch} ${device_code}
 target_compile_definitions(cuda_emulation PRIVATE HT_WITH_CUDA)
 target_compile_features(cuda_emulation PRIVATE cxx_std_20)
 # In this order: tests/emulation/kernels has twins of the headers that only nvcc compiles.
-target_include_directories(cuda_emulation PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation ${PROJECT_SOURCE_DIR})
+target_include_directories(cuda_emulation PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/emulation ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_link_libraries(cuda_emulation PRIVATE hybrid_trainer::core Boost::context)
 ht_compile_options(cuda_emulation)
 

@@ -1,17 +1,10 @@
-#include "hybrid_trainer/kernels/attention.h"
+#include "kernels/generated/attention.h"
 
 #include <algorithm>
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::rotate) rotate;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::rotate) rotate;
-}  // namespace cuda
 
 void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream& stream) {
@@ -34,23 +27,6 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
   dispatch<cpu::rotate, cuda::rotate>(call, Work::kElementwise, x, heads, table, first_position,
                                       positions, rotation);
 }
-
-namespace cpu {
-decltype(kernels::attention_forward) attention_forward;
-decltype(kernels::attention_backward) attention_backward;
-decltype(kernels::attention_sinks_backward) attention_sinks_backward;
-decltype(kernels::attention_bias_backward) attention_bias_backward;
-decltype(kernels::store_keys_values) store_keys_values;
-decltype(kernels::attention_decode) attention_decode;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::attention_forward) attention_forward;
-decltype(kernels::attention_backward) attention_backward;
-decltype(kernels::attention_sinks_backward) attention_sinks_backward;
-decltype(kernels::attention_bias_backward) attention_bias_backward;
-decltype(kernels::store_keys_values) store_keys_values;
-decltype(kernels::attention_decode) attention_decode;
-}  // namespace cuda
 
 namespace {
 
@@ -229,17 +205,6 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
       call, Work::kAttention, y, key_cache, value_cache, qkv, texts, positions, spec);
 }
-
-namespace cpu {
-decltype(kernels::cross_attention_forward) cross_attention_forward;
-decltype(kernels::cross_attention_backward) cross_attention_backward;
-decltype(kernels::cross_attention_decode) cross_attention_decode;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::cross_attention_forward) cross_attention_forward;
-decltype(kernels::cross_attention_backward) cross_attention_backward;
-decltype(kernels::cross_attention_decode) cross_attention_decode;
-}  // namespace cuda
 
 namespace {
 

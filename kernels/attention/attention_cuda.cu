@@ -91,9 +91,7 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
         for (int j = 0; j < kPack; ++j) sum += a[j] * b[j];
       }
     }
-    for (unsigned int distance = lanes / 2; distance > 0; distance /= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, static_cast<int>(distance));
-    }
+    sum = reduce_warp(sum, Sum{}, static_cast<int>(lanes));
     if (thread % lanes != 0 || query >= terms.padded) continue;
     const QueryTerms mine = terms.of(item);
     const float exponent = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
@@ -298,10 +296,8 @@ __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item
     score += load(q + i) * load(k + i);
     dweight += load(dy + i) * load(k + sizes.key_channels + i);
   }
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    score += __shfl_xor_sync(kAllLanes, score, distance);
-    dweight += __shfl_xor_sync(kAllLanes, dweight, distance);
-  }
+  score = reduce_warp(score, Sum{});
+  dweight = reduce_warp(dweight, Sum{});
   const bool is_hidden =
       sizes.pattern.is_on() &&
       !sizes.pattern.sees(head, query / sizes.pattern.block, key / sizes.pattern.block);

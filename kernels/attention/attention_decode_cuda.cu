@@ -139,9 +139,7 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   float score = 0;
 #pragma unroll
   for (int i = 0; i < kElements; ++i) score += query[i] * key[i];
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    score += __shfl_xor_sync(kAllLanes, score, distance);
-  }
+  score = reduce_warp(score, Sum{}, lanes);
   if (!visible) return;
   score += bias;
   if (cap > 0) score = cap * tanhf(score / cap);

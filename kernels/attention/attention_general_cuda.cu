@@ -4,6 +4,7 @@
 // reads of neighbouring rows use different banks.
 
 #include "kernels/attention/attention.cuh"
+#include "kernels/backend/reduce.cuh"
 
 namespace hybrid_trainer::kernels::cuda {
 
@@ -240,7 +241,7 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
     }
 #pragma unroll
     for (int distance = kSide / 2; distance > 0; distance /= 2) {
-      highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, distance));
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, distance));
     }
     const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;  // none seen yet
     const float factor = exp2f(softmax.highest[i] - shift);
@@ -303,11 +304,7 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
   float factors[kR];
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
-    float total = softmax.total[i];
-#pragma unroll
-    for (int distance = kSide / 2; distance > 0; distance /= 2) {
-      total += __shfl_xor_sync(0xFFFFFFFFu, total, distance);
-    }
+    const float total = reduce_warp(softmax.total[i], Sum{}, kSide);
     SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
     if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it sees no key
     factors[i] = end.factor;

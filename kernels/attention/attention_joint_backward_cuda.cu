@@ -7,7 +7,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-// Five products instead of the seven of the two kernels in attention_tensor_core_backward.cu. A
+// Five products instead of the seven of the two kernels in attention_tensor_core_cuda.cu. A
 // block walks the blocks of keys of one head and, within, the tiles of queries of all heads that
 // share them. It computes scores and dweights once, and sums dkey and dvalue in registers. dscores ·
 // keys is added to the tile's dquery: f32 in a slot of the workspace that no other block uses. A

@@ -1,8 +1,7 @@
 // Tiles of a head in bf16 in shared memory and their products on the tensor cores. Each warp owns
 // 16·kRowTiles rows of the left tile and all columns of the result, so that scores become the next
-// product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2.
-// What the backward kernels on the tensor cores share: query terms of a tile, and scores that
-// become weights and gradients.
+// product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2. Backward
+// kernels also share the query terms of a tile, and scores that become weights and gradients.
 
 #pragma once
 

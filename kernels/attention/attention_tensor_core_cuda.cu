@@ -220,7 +220,7 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 
 namespace {
 
-// One kernel for both halves, as in attention_general_backward.cu: a block owns keys and values and
+// One kernel for both halves, as in attention_general_cuda.cu: a block owns keys and values and
 // iterates over queries and dy, or the other way round. The passing tiles are double-buffered: the
 // next ones are loaded while the current ones are used. Of heads of 256 the registers hold the sums
 // of one gradient: keys and values take a pass each, with 8 products in all instead of 7.

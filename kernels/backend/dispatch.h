@@ -65,11 +65,10 @@ void dispatch_to_cuda(const KernelCall& call, Work work, const Arguments&... arg
 }
 
 /// Calls the function of the backend that runs the stream's work, with the arguments and the
-/// stream; the stream's profile, if any, counts the call as `work`. Both functions have the
-/// signature of the public one and are declared by its type, `namespace cpu {
-/// decltype(kernels::add) add; }`. HT_WITH_CUDA is set for this layer's sources only; without it
-/// `on_cuda` is never called and need not exist. On a simulated device each backend takes what
-/// workspace it needs and runs nothing: on_cuda in its launches, on_cpu where it allocates.
+/// stream; the stream's profile, if any, counts the call as `work`. kernels/generated/x.h declares both
+/// functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this layer's sources
+/// only; without it `on_cuda` is never called and need not exist. On a simulated device each backend
+/// takes what workspace it needs and runs nothing: on_cuda in its launches, on_cpu where it allocates.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
   if (call.device.type != DeviceType::kCpu)

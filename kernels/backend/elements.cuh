@@ -1,5 +1,5 @@
-// Elements in f32 or bf16 as floats, one or several at a time.
-// Elementwise kernels: one thread per pack of elements.
+// Elements in f32 or bf16 as floats, one or several at a time, and elementwise kernels: one thread per
+// pack of elements.
 
 #pragma once
 

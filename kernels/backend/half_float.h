@@ -1,27 +1,55 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 namespace hybrid_trainer::kernels {
 
-/// The bits of an IEEE half-precision number: round to nearest, ties to even; beyond 65,504 infinity;
-/// a NaN stays a NaN.
-inline std::uint16_t to_half_bits(float value) {
-  const auto sign = static_cast<std::uint32_t>(std::bit_cast<std::uint32_t>(value) >> 16 & 0x8000u);
-  const float size = std::fabs(value);
-  if (size != size) return static_cast<std::uint16_t>(sign | 0x7E00u);
-  if (size >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7C00u);
-  if (size < 0x1p-14f)  // subnormal: a multiple of 2^-24
-    return static_cast<std::uint16_t>(sign |
-                                      static_cast<std::uint32_t>(std::nearbyint(size * 0x1p24f)));
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(size);
-  const std::uint32_t rounded = bits + 0xFFFu + (bits >> 13 & 1u);
-  return static_cast<std::uint16_t>(sign | (rounded - (112u << 23)) >> 13);
+// Marked constexpr, so that device code may call them.
+
+constexpr std::uint32_t magnitude_bits(float x) {
+  return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
+}
+inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
+
+/// x rounded to so many fraction bits, and to multiples of their last one at 2^least_exponent; ties
+/// to even. |x| < 2^100.
+template <int kFractionBits, int kLeastExponent>
+constexpr float round_fraction(float x) {
+  constexpr auto kLeast = static_cast<std::uint32_t>(kLeastExponent + 127) << 23;
+  const std::uint32_t exponent = magnitude_bits(x) & kInfinityBits;
+  const std::uint32_t at_least = exponent < kLeast ? kLeast : exponent;
+  // 1.5·2^(e + 23 − bits), whose own last bit is the one that x keeps
+  const float shift = std::bit_cast<float>(
+      (at_least + (static_cast<std::uint32_t>(23 - kFractionBits) << 23)) | 0x00400000u);
+  return (x + shift) - shift;
 }
 
-/// Exact. Marked constexpr, so that device code may call it.
+/// The nearest IEEE half-precision number, ties to even; beyond 65,504 infinity; a NaN stays.
+constexpr float nearest_half(float x) {
+  const std::uint32_t size = magnitude_bits(x);
+  const bool fits = size < 0x477FF000u;  // 65,520
+  const float rounded = round_fraction<10, -14>(fits ? x : 0.0f);
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u;
+  const float beyond = size > kInfinityBits ? x : std::bit_cast<float>(sign | kInfinityBits);
+  return fits ? rounded : beyond;
+}
+
+/// The bits of nearest_half(value).
+constexpr std::uint16_t to_half_bits(float value) {
+  const float half = nearest_half(value);
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(half) >> 16 & 0x8000u,
+                      bits = magnitude_bits(half);
+  if (bits >= kInfinityBits)
+    return static_cast<std::uint16_t>(sign | (bits == kInfinityBits ? 0x7C00u : 0x7E00u));
+  if (bits < 113u << 23) {  // subnormal: a multiple of 2^-24
+    const float size = std::bit_cast<float>(bits) * 0x1p24f;
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(size));
+  }
+  return static_cast<std::uint16_t>(sign | (bits - (112u << 23)) >> 13);
+}
+
+/// Exact.
 constexpr float from_half_bits(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1Fu,
                       fraction = half & 0x3FFu;

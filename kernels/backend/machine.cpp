@@ -1,4 +1,4 @@
-#include "kernels/backend/machine.h"
+#include "kernels/generated/machine.h"
 
 #include <algorithm>
 #include <vector>
@@ -11,24 +11,10 @@
 
 namespace hybrid_trainer::kernels {
 
-namespace cpu {
-decltype(kernels::prepare_products) prepare_products;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::prepare_products) prepare_products;
-}  // namespace cuda
-
 void prepare_products(const ProductRun& run, const Stream& stream) {
   const KernelCall call{"prepare_products", stream};
   dispatch<cpu::prepare_products, cuda::prepare_products>(call, Work::kProduct, run);
 }
-
-namespace cpu {
-decltype(kernels::find_all_bits) find_all_bits;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::find_all_bits) find_all_bits;
-}  // namespace cuda
 
 namespace {
 

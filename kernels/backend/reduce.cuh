@@ -1,6 +1,5 @@
-// Sums and maxima over a warp or a block, in an order that depends on the block's size alone.
-// Kernels that sum each row of a matrix: one block of threads per row.
-// Sums over the rows of a matrix, in an order that depends on its size alone.
+// Sums and maxima over a warp or a block, and sums over the rows or columns of a matrix, in an order
+// that depends on sizes alone.
 
 #pragma once
 
@@ -23,10 +22,11 @@ struct Max {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-/// The combination of all lanes' values, in each lane.
+/// The combination of the values of `team` lanes side by side, a power of two, in each of them. All
+/// lanes of the warp call it.
 template <class T, class Combine>
-__device__ T reduce_warp(T value, Combine combine) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+__device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
+  for (int distance = team / 2; distance > 0; distance /= 2) {
     value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
   }
   return value;

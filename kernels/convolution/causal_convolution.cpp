@@ -1,18 +1,7 @@
-#include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/convolution.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::causal_convolution_forward) causal_convolution_forward;
-decltype(kernels::causal_convolution_backward) causal_convolution_backward;
-decltype(kernels::causal_convolution_step) causal_convolution_step;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::causal_convolution_forward) causal_convolution_forward;
-decltype(kernels::causal_convolution_backward) causal_convolution_backward;
-decltype(kernels::causal_convolution_step) causal_convolution_step;
-}  // namespace cuda
 
 namespace {
 

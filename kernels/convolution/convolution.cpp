@@ -1,4 +1,4 @@
-#include "hybrid_trainer/kernels/convolution.h"
+#include "kernels/generated/convolution.h"
 
 #include "kernels/backend/dispatch.h"
 
@@ -68,17 +68,6 @@ void check_window(const KernelCall& call, const NamedTensor& x, const Window& wi
 
 }  // namespace
 
-namespace cpu {
-decltype(kernels::convolution_forward) convolution_forward;
-decltype(kernels::convolution_backward_input) convolution_backward_input;
-decltype(kernels::convolution_backward_weight) convolution_backward_weight;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::convolution_forward) convolution_forward;
-decltype(kernels::convolution_backward_input) convolution_backward_input;
-decltype(kernels::convolution_backward_weight) convolution_backward_weight;
-}  // namespace cuda
-
 namespace {
 
 /// Checks x, or its gradient, the weight, or its gradient, and y, or its gradient.
@@ -128,19 +117,6 @@ void convolution_backward_weight(const Tensor& dweight, const Tensor& dy, const 
   dispatch_with_workspace<cpu::convolution_backward_weight, cuda::convolution_backward_weight>(
       call, Work::kProduct, dweight, dy, x, window, groups, mode);
 }
-
-namespace cpu {
-decltype(kernels::mean_pooling_forward) mean_pooling_forward;
-decltype(kernels::mean_pooling_backward) mean_pooling_backward;
-decltype(kernels::max_pooling_forward) max_pooling_forward;
-decltype(kernels::max_pooling_backward) max_pooling_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::mean_pooling_forward) mean_pooling_forward;
-decltype(kernels::mean_pooling_backward) mean_pooling_backward;
-decltype(kernels::max_pooling_forward) max_pooling_forward;
-decltype(kernels::max_pooling_backward) max_pooling_backward;
-}  // namespace cuda
 
 namespace {
 
@@ -206,15 +182,6 @@ void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& plac
   dispatch<cpu::max_pooling_backward, cuda::max_pooling_backward>(call, Work::kElementwise, dx, dy,
                                                                   places, window);
 }
-
-namespace cpu {
-decltype(kernels::upsampling_forward) upsampling_forward;
-decltype(kernels::upsampling_backward) upsampling_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::upsampling_forward) upsampling_forward;
-decltype(kernels::upsampling_backward) upsampling_backward;
-}  // namespace cuda
 
 namespace {
 

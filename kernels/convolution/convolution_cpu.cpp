@@ -9,6 +9,7 @@
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/convolution/spatial_window.h"
+#include "kernels/generated/matmul.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -196,10 +197,6 @@ void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, 
     });
   });
 }
-
-// Defined in matmul.cpp.
-decltype(kernels::linear_forward) linear_forward;
-decltype(kernels::matmul) matmul;
 
 namespace {
 

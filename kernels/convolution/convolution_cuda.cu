@@ -5,17 +5,13 @@
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/convolution.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"
 #include "kernels/convolution/spatial_window.h"
+#include "kernels/generated/elementwise.h"
+#include "kernels/generated/matmul.h"
 
 namespace hybrid_trainer::kernels::cuda {
-
-// Defined in matmul.cu and elementwise.cu.
-decltype(kernels::linear_forward) linear_forward;
-decltype(kernels::matmul) matmul;
-decltype(kernels::cast) cast;
 
 namespace {
 

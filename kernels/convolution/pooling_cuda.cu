@@ -1,5 +1,5 @@
-// Pooling. Bound by memory: a thread reads the places of its windows in packs of channels.
-// Upsampling by whole factors. Bound by memory.
+// Pooling and upsampling by whole factors. Bound by memory: a thread reads the places of its windows in
+// packs of channels.
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/elements.cuh"

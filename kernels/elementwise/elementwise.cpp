@@ -1,41 +1,8 @@
-#include "hybrid_trainer/kernels/elementwise.h"
+#include "kernels/generated/elementwise.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::add) add;
-decltype(kernels::scale) scale;
-decltype(kernels::normalize) normalize;
-decltype(kernels::axpy) axpy;
-decltype(kernels::cast) cast;
-decltype(kernels::gelu_forward) gelu_forward;
-decltype(kernels::gelu_backward) gelu_backward;
-decltype(kernels::gated_forward) gated_forward;
-decltype(kernels::gated_backward) gated_backward;
-decltype(kernels::clip) clip;
-decltype(kernels::clip_backward) clip_backward;
-decltype(kernels::cap_forward) cap_forward;
-decltype(kernels::cap_backward) cap_backward;
-decltype(kernels::dropout) dropout;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::add) add;
-decltype(kernels::scale) scale;
-decltype(kernels::normalize) normalize;
-decltype(kernels::axpy) axpy;
-decltype(kernels::cast) cast;
-decltype(kernels::gelu_forward) gelu_forward;
-decltype(kernels::gelu_backward) gelu_backward;
-decltype(kernels::gated_forward) gated_forward;
-decltype(kernels::gated_backward) gated_backward;
-decltype(kernels::clip) clip;
-decltype(kernels::clip_backward) clip_backward;
-decltype(kernels::cap_forward) cap_forward;
-decltype(kernels::cap_backward) cap_backward;
-decltype(kernels::dropout) dropout;
-}  // namespace cuda
 
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
   const KernelCall call{"add", stream};
@@ -138,15 +105,6 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
   dispatch<cpu::dropout, cuda::dropout>(call, Work::kElementwise, y, x, p, numbers);
 }
 
-namespace cpu {
-decltype(kernels::activation_forward) activation_forward;
-decltype(kernels::activation_backward) activation_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::activation_forward) activation_forward;
-decltype(kernels::activation_backward) activation_backward;
-}  // namespace cuda
-
 void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
                         const Stream& stream) {
   const KernelCall call{"activation_forward", stream};
@@ -161,15 +119,6 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Ac
   dispatch<cpu::activation_backward, cuda::activation_backward>(call, Work::kElementwise, dx, dy, x,
                                                                 kind);
 }
-
-namespace cpu {
-decltype(kernels::clamped_gate_forward) clamped_gate_forward;
-decltype(kernels::clamped_gate_backward) clamped_gate_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::clamped_gate_forward) clamped_gate_forward;
-decltype(kernels::clamped_gate_backward) clamped_gate_backward;
-}  // namespace cuda
 
 void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
                           const Stream& stream) {

@@ -1,21 +1,8 @@
-#include "hybrid_trainer/kernels/indexing.h"
+#include "kernels/generated/indexing.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::copy_columns) copy_columns;
-decltype(kernels::add_columns) add_columns;
-decltype(kernels::sigmoid_gate_forward) sigmoid_gate_forward;
-decltype(kernels::sigmoid_gate_backward) sigmoid_gate_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::copy_columns) copy_columns;
-decltype(kernels::add_columns) add_columns;
-decltype(kernels::sigmoid_gate_forward) sigmoid_gate_forward;
-decltype(kernels::sigmoid_gate_backward) sigmoid_gate_backward;
-}  // namespace cuda
 
 namespace {
 
@@ -72,19 +59,6 @@ void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor&
   dispatch<cpu::sigmoid_gate_backward, cuda::sigmoid_gate_backward>(call, Work::kElementwise, dx,
                                                                     dgate, dy, x, gate);
 }
-
-namespace cpu {
-decltype(kernels::embedding_forward) embedding_forward;
-decltype(kernels::embedding_backward) embedding_backward;
-decltype(kernels::gather_columns) gather_columns;
-decltype(kernels::scatter_columns) scatter_columns;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::embedding_forward) embedding_forward;
-decltype(kernels::embedding_backward) embedding_backward;
-decltype(kernels::gather_columns) gather_columns;
-decltype(kernels::scatter_columns) scatter_columns;
-}  // namespace cuda
 
 namespace {
 

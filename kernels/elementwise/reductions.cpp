@@ -1,38 +1,13 @@
-#include "hybrid_trainer/kernels/reductions.h"
+#include "kernels/generated/reductions.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
 
-/// `sums`: memory for it, where it is not to take its own.
-using Dot = void(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
-                 const Tensor& sums, const Stream& stream);
-namespace cpu {
-decltype(kernels::chunk_dots) chunk_dots;
-Dot dot;
-decltype(kernels::quotient) quotient;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::chunk_dots) chunk_dots;
-Dot dot;
-decltype(kernels::quotient) quotient;
-}  // namespace cuda
-
 namespace {
 
 void check_result(const KernelCall& call, const Tensor& result) {
   check_shape(call, {"result", result}, {1}, DType::kF64);
-}
-
-void checked_dot(const KernelCall& call, const Tensor& result, std::span<const Tensor> x,
-                 std::span<const Tensor> y, const Tensor& sums) {
-  check_result(call, result);
-  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
-  for (std::size_t k = 0; k < x.size(); ++k) {
-    check_real(call, {"x", x[k]});
-    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
-  }
-  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y, sums);
 }
 
 }  // namespace
@@ -46,21 +21,22 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
 }
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
-         const Stream& stream) {
-  checked_dot({"dot", stream}, result, x, y, {});
+         const Tensor& sums, const Stream& stream) {
+  const KernelCall call{"dot", stream};
+  check_result(call, result);
+  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
+  std::int64_t chunks = 0;
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    check_real(call, {"x", x[k]});
+    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
+    chunks += dot_chunks(x[k].elements());
+  }
+  if (sums) check_shape(call, {"sums", sums}, {chunks}, DType::kF64);
+  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y, sums);
 }
 
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
-  dot(result, x, x, stream);
-}
-
-void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tensor& sums,
-                    const Stream& stream) {
-  const KernelCall call{"sum_of_squares", stream};
-  std::int64_t chunks = 0;
-  for (const Tensor& one : x) chunks += dot_chunks(one.elements());
-  check_shape(call, {"sums", sums}, {chunks}, DType::kF64);
-  checked_dot(call, result, x, x, sums);
+  dot(result, x, x, {}, stream);
 }
 
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {
@@ -83,7 +59,7 @@ double wait_for_value(const Tensor& result, const Stream& stream) {
 
 double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) {
   const Tensor result = empty_result(stream);
-  dot(result, {&x, 1}, {&y, 1}, stream);
+  dot(result, {&x, 1}, {&y, 1}, {}, stream);
   return wait_for_value(result, stream);
 }
 

@@ -1,22 +1,7 @@
-#include "hybrid_trainer/kernels/experts.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/experts.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::grouped_forward) grouped_forward;
-decltype(kernels::grouped_backward_input) grouped_backward_input;
-decltype(kernels::grouped_backward_weight) grouped_backward_weight;
-decltype(kernels::grouped_bias_backward) grouped_bias_backward;
-decltype(kernels::grouped_dots) grouped_dots;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::grouped_forward) grouped_forward;
-decltype(kernels::grouped_backward_input) grouped_backward_input;
-decltype(kernels::grouped_backward_weight) grouped_backward_weight;
-decltype(kernels::grouped_bias_backward) grouped_bias_backward;
-decltype(kernels::grouped_dots) grouped_dots;
-}  // namespace cuda
 
 namespace {
 

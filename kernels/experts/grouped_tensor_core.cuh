@@ -1,6 +1,5 @@
-// Products of one tile of a group's matrix by a block of threads. Sums are f32, in the order of depth,
-// whatever the tile's rows and columns are.
-// Tiles of groups' products in bf16, on tensor cores.
+// Products of one tile of a group's matrix by a block of threads, and in bf16 on tensor cores. Sums
+// are f32, in the order of depth, whatever the tile's rows and columns are.
 
 #pragma once
 

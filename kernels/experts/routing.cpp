@@ -1,28 +1,7 @@
-#include "hybrid_trainer/kernels/experts.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/experts.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::route) route;
-decltype(kernels::route_backward) route_backward;
-decltype(kernels::routing_statistics) routing_statistics;
-decltype(kernels::move_selection_bias) move_selection_bias;
-decltype(kernels::routing_flips) routing_flips;
-decltype(kernels::gather_tokens) gather_tokens;
-decltype(kernels::combine_rows) combine_rows;
-decltype(kernels::weigh_rows) weigh_rows;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::route) route;
-decltype(kernels::route_backward) route_backward;
-decltype(kernels::routing_statistics) routing_statistics;
-decltype(kernels::move_selection_bias) move_selection_bias;
-decltype(kernels::routing_flips) routing_flips;
-decltype(kernels::gather_tokens) gather_tokens;
-decltype(kernels::combine_rows) combine_rows;
-decltype(kernels::weigh_rows) weigh_rows;
-}  // namespace cuda
 
 namespace {
 

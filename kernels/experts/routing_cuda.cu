@@ -1,5 +1,5 @@
-// The logits of a mixture's experts, a row of E for each token, as warps read them.
-// Gradients of a routing's logits, and its statistics.
+// Routes by the logits of a mixture's experts, a row of E for each token, a warp each; their gradients,
+// and the routing's statistics.
 
 #include <algorithm>
 #include <bit>

@@ -1,15 +1,8 @@
-#include "hybrid_trainer/kernels/loss.h"
+#include "kernels/generated/loss.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::smoothed_cross_entropy) smoothed_cross_entropy;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::smoothed_cross_entropy) smoothed_cross_entropy;
-}  // namespace cuda
 
 namespace {
 
@@ -49,13 +42,6 @@ std::int64_t logits_chunk_bytes(const Stream& stream) {
   return std::int64_t{stream.device().type == DeviceType::kCpu ? 52 : 790} << 20;
 }
 
-namespace cpu {
-decltype(kernels::regression_loss) regression_loss;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::regression_loss) regression_loss;
-}  // namespace cuda
-
 void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets,
                      Distance distance, float delta, float gradient_scale, const Stream& stream) {
   const KernelCall call{"regression_loss", stream};
@@ -71,13 +57,6 @@ void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& target
   dispatch<cpu::regression_loss, cuda::regression_loss>(call, Work::kLoss, losses, x, targets,
                                                         distance, delta, gradient_scale);
 }
-
-namespace cpu {
-decltype(kernels::grid_loss) grid_loss;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::grid_loss) grid_loss;
-}  // namespace cuda
 
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream& stream) {
@@ -96,15 +75,6 @@ void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, con
   dispatch<cpu::grid_loss, cuda::grid_loss>(call, Work::kLoss, losses, x, classes, boxes, spec,
                                             gradient_scale);
 }
-
-namespace cpu {
-decltype(kernels::preference_loss) preference_loss;
-decltype(kernels::scale_rows) scale_rows;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::preference_loss) preference_loss;
-decltype(kernels::scale_rows) scale_rows;
-}  // namespace cuda
 
 void preference_loss(const PreferenceTensors& t, const PreferenceForm& form, const Stream& stream) {
   const KernelCall call{"preference_loss", stream};

@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer::kernels {
 
-// For every backend: constexpr functions also compile as device code.
+// Both backends compute losses by these lines; constexpr functions also compile as device code.
 
 struct LossAndSlope {
   float loss, slope;
@@ -26,14 +26,57 @@ constexpr LossAndSlope smooth_distance(float d, float beta) {
   return {0.5f * d * d / beta, d / beta};
 }
 
-}  // namespace hybrid_trainer::kernels
-
-// Both backends compute a pair by these lines; CUDA's defines this as a function of the device first.
-#ifndef HT_OF_PAIR
-#define HT_OF_PAIR inline
+// Terms that call the math library, whose functions are not constexpr.
+#ifdef __CUDACC__
+#define HT_TERM __device__ inline
+#else
+#define HT_TERM inline
 #endif
 
-namespace hybrid_trainer::kernels {
+constexpr int kBoxNumbers = 4, kFirstClass = 1 + kBoxNumbers;  // columns of a cell of a grid
+
+/// log(1 + e^x).
+HT_TERM float log_of_one_plus_power(float x) {
+  return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+}
+
+/// The cross entropy of logits, which become its gradient times `scale` where it `writes`.
+HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wanted, bool writes,
+                         float scale) {
+  float highest = logits[0], sum = 0;
+  for (std::int64_t i = 1; i < classes; ++i) highest = highest < logits[i] ? logits[i] : highest;
+  for (std::int64_t i = 0; i < classes; ++i) sum += expf(logits[i] - highest);
+  const float loss = logf(sum) - (logits[wanted] - highest);
+  if (!writes) return loss;
+  for (std::int64_t i = 0; i < classes; ++i)
+    logits[i] = (expf(logits[i] - highest) / sum - (i == wanted ? 1.0f : 0.0f)) * scale;
+  return loss;
+}
+
+/// The loss of a cell with an object, whose row becomes its gradient where `scale` is not 0.
+HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted, const float* box,
+                          const GridLossSpec& spec, float scale) {
+  float loss = spec.positive_weight * log_of_one_plus_power(-row[0]);
+  if (scale != 0.0f) row[0] = -scale * spec.positive_weight / (1.0f + expf(row[0]));
+  float of_box = 0;
+  for (int i = 0; i < kBoxNumbers; ++i) {
+    const LossAndSlope at = smooth_distance(row[1 + i] - box[i], spec.beta);
+    of_box += at.loss;
+    if (scale != 0.0f) row[1 + i] = at.slope * spec.box_weight * scale;
+  }
+  loss += spec.box_weight * of_box;
+  return loss + spec.class_weight * class_loss(row + kFirstClass, classes, wanted, scale != 0.0f,
+                                               scale * spec.class_weight);
+}
+
+/// The loss of a cell without one.
+HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
+  const float loss = log_of_one_plus_power(row[0]);
+  if (scale == 0.0f) return loss;
+  row[0] = scale / (1.0f + expf(-row[0]));
+  for (std::int64_t i = 1; i < columns; ++i) row[i] = 0.0f;
+  return loss;
+}
 
 /// A text of a pair: the sum of its targets' log-probabilities and their number, and the reference's
 /// sum.
@@ -47,11 +90,11 @@ struct PairOutcome {
 };
 
 /// log σ(x).
-HT_OF_PAIR double log_sigmoid(double x) { return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x)); }
+HT_TERM double log_sigmoid(double x) { return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x)); }
 
-HT_OF_PAIR double sigmoid_of(double x) { return exp(log_sigmoid(x)); }
+HT_TERM double sigmoid_of(double x) { return exp(log_sigmoid(x)); }
 
-HT_OF_PAIR PairOutcome dpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {
+HT_TERM PairOutcome dpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {
   const double chosen_reward = beta * (chosen.sum - chosen.reference);
   const double rejected_reward = beta * (rejected.sum - rejected.reference);
   const double margin = chosen_reward - rejected_reward;
@@ -60,9 +103,9 @@ HT_OF_PAIR PairOutcome dpo_outcome(double beta, const PairHalf& chosen, const Pa
 }
 
 /// −(1 − e^m), of which m < 0 is a mean log-probability.
-HT_OF_PAIR double minus_rest_of(double mean) { return expm1(mean < -1e-12 ? mean : -1e-12); }
+HT_TERM double minus_rest_of(double mean) { return expm1(mean < -1e-12 ? mean : -1e-12); }
 
-HT_OF_PAIR PairOutcome orpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {
+HT_TERM PairOutcome orpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {
   const double chosen_mean = chosen.sum / chosen.tokens;
   const double rejected_mean = rejected.sum / rejected.tokens;
   const double chosen_rest = -minus_rest_of(chosen_mean);
@@ -73,8 +116,8 @@ HT_OF_PAIR PairOutcome orpo_outcome(double beta, const PairHalf& chosen, const P
           -slope / rejected_rest / rejected.tokens, beta * chosen_mean, beta * rejected_mean};
 }
 
-HT_OF_PAIR PairOutcome pair_outcome(const PreferenceForm& form, const PairHalf& chosen,
-                                    const PairHalf& rejected) {
+HT_TERM PairOutcome pair_outcome(const PreferenceForm& form, const PairHalf& chosen,
+                                 const PairHalf& rejected) {
   const double beta = form.beta;
   return form.kind == PreferenceForm::Kind::kDpo ? dpo_outcome(beta, chosen, rejected)
                                                  : orpo_outcome(beta, chosen, rejected);

@@ -1,25 +1,8 @@
-#include "hybrid_trainer/kernels/normalization.h"
+#include "kernels/generated/normalization.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::layer_norm_forward) layer_norm_forward;
-decltype(kernels::layer_norm_backward) layer_norm_backward;
-decltype(kernels::rms_norm_forward) rms_norm_forward;
-decltype(kernels::rms_norm_backward) rms_norm_backward;
-decltype(kernels::rms_norm_heads_forward) rms_norm_heads_forward;
-decltype(kernels::rms_norm_heads_backward) rms_norm_heads_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::layer_norm_forward) layer_norm_forward;
-decltype(kernels::layer_norm_backward) layer_norm_backward;
-decltype(kernels::rms_norm_forward) rms_norm_forward;
-decltype(kernels::rms_norm_backward) rms_norm_backward;
-decltype(kernels::rms_norm_heads_forward) rms_norm_heads_forward;
-decltype(kernels::rms_norm_heads_backward) rms_norm_heads_backward;
-}  // namespace cuda
 
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, float epsilon,
@@ -114,15 +97,6 @@ void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMo
       call, Work::kNormalization, dx, dweight, parameter_mode, x, heads, weight, spec);
 }
 
-namespace cpu {
-decltype(kernels::gated_norm_forward) gated_norm_forward;
-decltype(kernels::gated_norm_backward) gated_norm_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::gated_norm_forward) gated_norm_forward;
-decltype(kernels::gated_norm_backward) gated_norm_backward;
-}  // namespace cuda
-
 namespace {
 
 void check_gate(const KernelCall& call, const Tensor& x, const Tensor& gate, std::int64_t first,
@@ -170,15 +144,6 @@ void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dw
   dispatch_with_workspace<cpu::gated_norm_backward, cuda::gated_norm_backward>(
       call, Work::kNormalization, dx, dgate, dweight, mode, dy, x, gate, first, weight, spec);
 }
-
-namespace cpu {
-decltype(kernels::group_norm_forward) group_norm_forward;
-decltype(kernels::group_norm_backward) group_norm_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::group_norm_forward) group_norm_forward;
-decltype(kernels::group_norm_backward) group_norm_backward;
-}  // namespace cuda
 
 namespace {
 

@@ -1,6 +1,5 @@
-// Teams of threads that share a row of a matrix.
-// The backward pass that LayerNorm and RMSNorm share: a block goes through rows and keeps its sums
-// for the parameters in registers.
+// Teams of threads that share a row of a matrix, and the backward pass that LayerNorm and RMSNorm
+// share: a block goes through rows and keeps its sums for the parameters in registers.
 
 #pragma once
 
@@ -23,17 +22,9 @@ inline int row_team(std::int64_t packs) {
       std::min<std::int64_t>((packs + kWarp - 1) / kWarp * kWarp, kTeamThreads));
 }
 
-/// The sum over a team of lanes, in each of them. All lanes of the warp call it.
-__device__ inline float sum_over_lanes(float value, int team) {
-  for (int distance = team / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
-  }
-  return value;
-}
-
 /// The sum over a team, in each of its threads. All threads of the block call it.
 __device__ inline float sum_over_team(float value, int team) {
-  return team > kWarp ? reduce_block(value, Sum{}, 0.0f) : sum_over_lanes(value, team);
+  return team > kWarp ? reduce_block(value, Sum{}, 0.0f) : reduce_warp(value, Sum{}, team);
 }
 
 template <class T>

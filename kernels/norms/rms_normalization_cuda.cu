@@ -146,13 +146,13 @@ __global__ void __launch_bounds__(kTeamThreads)
     if (exists) part.read(at, begin, lane, team);
     float rstd = 0;
     if (at.rstd == nullptr) {
-      const float mean = sum_over_lanes(part.squares(), team) / static_cast<float>(columns);
+      const float mean = reduce_warp(part.squares(), Sum{}, team) / static_cast<float>(columns);
       if (exists) rstd = 1.0f / sqrtf(mean + at.spec.epsilon);
     } else if (exists) {
       rstd = at.rstd[row];
     }
     const float projection = part.add_to(dweight, rstd);
-    const float mean = sum_over_lanes(projection, team) / static_cast<float>(columns);
+    const float mean = reduce_warp(projection, Sum{}, team) / static_cast<float>(columns);
     if (exists) part.write(at, begin, lane, team, rstd, mean);
   }
   float* const of_team = dynamic_shared<float>();

@@ -12,10 +12,10 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/machine.h"
+#include "kernels/generated/elementwise.h"
+#include "kernels/generated/matmul.h"
 #include "kernels/products/product_cuda.h"
 #include "src/core/cuda_runtime.h"
 
@@ -40,8 +40,6 @@ class ProductTrial {
   Tensor flush_;   // larger than the cache
   Product product_;
 };
-
-decltype(kernels::cast) cast;
 
 namespace {
 
@@ -253,8 +251,6 @@ AlgorithmBits AlgorithmChooser::keep_in_run(const std::string& kind, const Algor
   return of_run_[kind] = kept.value_or(bits);
 }
 
-decltype(kernels::bias_backward) bias_backward;
-
 namespace {
 
 /// Its bits in the file of measured algorithms, which are none of cuBLASLt's.
@@ -290,8 +286,6 @@ AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, boo
   };
   return {candidates, take, run};
 }
-
-decltype(kernels::matmul) matmul;
 
 void prepare_products(const ProductRun& run, const Stream& stream) {
   if (simulated(stream)) return;

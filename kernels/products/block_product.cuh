@@ -80,8 +80,7 @@ class BlockProduct {
       const int at = hidden(row(i));  // one row's reads after the other's
       float sum = 0;
       for (int j = 0; j < kColumns; ++j) sum += f(at, column(j), sums_[i * kColumns + j]);
-      for (int distance = kAcross / 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(kAllLanes, sum, distance);
+      sum = reduce_warp(sum, Sum{}, kAcross);
       if (threadIdx.x % kAcross == 0) sums[at] += sum;
     }
   }
@@ -162,8 +161,7 @@ class BlockProduct<BFloat16, kWidth> {
       for (int n = 0; n < kTiles; ++n) {
         for (int i = 0; i < 2; ++i) sum += f(at, column(n, i), sums_[n][2 * h + i]);
       }
-      for (int distance = 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(kAllLanes, sum, distance);
+      sum = reduce_warp(sum, Sum{}, 4);
       if (threadIdx.x % 4 == 0) sums[at] += sum;
     }
   }

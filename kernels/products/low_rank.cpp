@@ -1,17 +1,8 @@
-#include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/dispatch.h"
-#include "kernels/products/weight_decomposition.h"
+#include "kernels/generated/matmul.h"
+#include "kernels/generated/weight_decomposition.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::spread_blocks) spread_blocks;
-decltype(kernels::gather_blocks) gather_blocks;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::spread_blocks) spread_blocks;
-decltype(kernels::gather_blocks) gather_blocks;
-}  // namespace cuda
 
 namespace {
 
@@ -49,21 +40,6 @@ void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBloc
   dispatch<cpu::gather_blocks, cuda::gather_blocks>(call, Work::kElementwise, stacked, wide, blocks,
                                                     scale, mode);
 }
-
-namespace cpu {
-decltype(kernels::row_norms) row_norms;
-decltype(kernels::magnitude_factors) magnitude_factors;
-decltype(kernels::gather_rows) gather_rows;
-decltype(kernels::scale_columns) scale_columns;
-decltype(kernels::multiply) multiply;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::row_norms) row_norms;
-decltype(kernels::magnitude_factors) magnitude_factors;
-decltype(kernels::gather_rows) gather_rows;
-decltype(kernels::scale_columns) scale_columns;
-decltype(kernels::multiply) multiply;
-}  // namespace cuda
 
 namespace {
 

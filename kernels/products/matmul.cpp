@@ -1,24 +1,8 @@
-#include "hybrid_trainer/kernels/matmul.h"
+#include "kernels/generated/matmul.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::matmul) matmul;
-decltype(kernels::linear_forward) linear_forward;
-decltype(kernels::linear_gelu_forward) linear_gelu_forward;
-decltype(kernels::linear_gelu_backward_input) linear_gelu_backward_input;
-decltype(kernels::bias_backward) bias_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::matmul) matmul;
-decltype(kernels::linear_forward) linear_forward;
-decltype(kernels::linear_gelu_forward) linear_gelu_forward;
-decltype(kernels::linear_gelu_backward_input) linear_gelu_backward_input;
-decltype(kernels::bias_backward) bias_backward;
-decltype(kernels::linear_backward_parameters) linear_backward_parameters;
-}  // namespace cuda
 
 namespace {
 

@@ -1,16 +1,11 @@
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/share_sums.h"
 #include "kernels/backend/vector_math.h"
+#include "kernels/generated/elementwise.h"
 #include "kernels/products/product_cpu.h"
 
 namespace hybrid_trainer::kernels::cpu {
-
-// Defined in elementwise.cpp.
-decltype(kernels::cast) cast;
-decltype(kernels::gelu_forward) gelu_forward;
-decltype(kernels::gelu_backward) gelu_backward;
 
 namespace {
 

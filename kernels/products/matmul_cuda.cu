@@ -1,9 +1,9 @@
 // Products of any sizes and types, for those that the library has no kernel for.
 
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"
+#include "kernels/generated/elementwise.h"
+#include "kernels/generated/matmul.h"
 #include "kernels/products/product_cuda.h"
 #include "src/core/messages.h"
 
@@ -98,12 +98,6 @@ void multiply_without_library(const Product& product, const Stream& stream) {
     });
   });
 }
-
-// Defined in elementwise.cu.
-decltype(kernels::cast) cast;
-decltype(kernels::gelu_forward) gelu_forward;
-decltype(kernels::gelu_backward) gelu_backward;
-decltype(kernels::bias_backward) bias_backward;
 
 namespace {
 

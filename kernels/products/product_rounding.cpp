@@ -1,19 +1,8 @@
-#include "kernels/products/product_rounding.h"
+#include "kernels/generated/product_rounding.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::largest_magnitude) largest_magnitude;
-decltype(kernels::round_to_float8) round_to_float8;
-decltype(kernels::round_to_half) round_to_half;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::largest_magnitude) largest_magnitude;
-decltype(kernels::round_to_float8) round_to_float8;
-decltype(kernels::round_to_half) round_to_half;
-}  // namespace cuda
 
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
                        const Stream& stream) {

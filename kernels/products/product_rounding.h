@@ -1,10 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cstdint>
 
 #include "hybrid_trainer/core/tensor.h"
+#include "kernels/backend/half_float.h"
 
 namespace hybrid_trainer::kernels {
 
@@ -31,33 +30,6 @@ void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const 
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
 
 // Marked constexpr, so that device code may call them.
-
-constexpr std::uint32_t magnitude_bits(float x) {
-  return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
-}
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
-
-/// x rounded to so many fraction bits, and to multiples of their last one at 2^least_exponent; ties
-/// to even. |x| < 2^100.
-template <int kFractionBits, int kLeastExponent>
-constexpr float round_fraction(float x) {
-  constexpr auto kLeast = static_cast<std::uint32_t>(kLeastExponent + 127) << 23;
-  const std::uint32_t exponent = magnitude_bits(x) & kInfinityBits;
-  const std::uint32_t at_least = exponent < kLeast ? kLeast : exponent;
-  // 1.5·2^(e + 23 − bits), whose own last bit is the one that x keeps
-  const float shift = std::bit_cast<float>(
-      (at_least + (static_cast<std::uint32_t>(23 - kFractionBits) << 23)) | 0x00400000u);
-  return (x + shift) - shift;
-}
-
-constexpr float nearest_half(float x) {
-  const std::uint32_t size = magnitude_bits(x);
-  const bool fits = size < 0x477FF000u;  // 65,520
-  const float rounded = round_fraction<10, -14>(fits ? x : 0.0f);
-  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u;
-  const float beyond = size > kInfinityBits ? x : std::bit_cast<float>(sign | kInfinityBits);
-  return fits ? rounded : beyond;
-}
 
 /// The scale by which a format whose largest number is 1.75·2^largest_exponent reaches `largest`.
 constexpr float power_of_two_scale(float largest, int largest_exponent) {

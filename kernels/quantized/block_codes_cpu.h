@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -21,20 +20,8 @@ constexpr bool is_super(BlockFormat format) { return block_size(format).numbers 
 
 /// What is added to codes so that they have no sign.
 constexpr int offset_of(BlockFormat format) {
-  switch (format) {
-    case BlockFormat::kQ8_0:
-      return 128;
-    case BlockFormat::kQ4_0:
-      return 8;
-    case BlockFormat::kQ5_0:
-      return 16;
-    case BlockFormat::kQ6_K:
-      return 32;
-    case BlockFormat::kMXFP4:
-      return 12;
-    default:
-      return 0;
-  }
+  constexpr int kOffsets[kBlockFormats] = {128, 8, 0, 16, 0, 0, 0, 32, 12};
+  return kOffsets[static_cast<int>(format)];
 }
 
 /// Whether a block has a least number beside its scale.
@@ -48,24 +35,8 @@ constexpr std::int64_t bits_at(BlockFormat format) {
   return format == BlockFormat::kQ5_0 ? 2 : format == BlockFormat::kQ5_1 ? 4 : -1;
 }
 constexpr std::int64_t codes_at(BlockFormat format) {
-  switch (format) {
-    case BlockFormat::kQ4_1:
-      return 4;
-    case BlockFormat::kQ5_0:
-      return 6;
-    case BlockFormat::kQ5_1:
-      return 8;
-    case BlockFormat::kQ4_K:
-      return 16;
-    case BlockFormat::kQ5_K:
-      return 48;
-    case BlockFormat::kQ6_K:
-      return 0;
-    case BlockFormat::kMXFP4:
-      return 1;
-    default:
-      return 2;
-  }
+  constexpr std::int64_t kPlaces[kBlockFormats] = {2, 2, 4, 6, 8, 16, 48, 0, 1};
+  return kPlaces[static_cast<int>(format)];
 }
 /// Of codes of four bits, two blocks' first halves come before their second ones.
 constexpr bool has_halves(BlockFormat format) {
@@ -85,20 +56,13 @@ struct RoundedRow {
 };
 
 template <class T>
-T load_bits(const std::uint8_t* from) {
+T load_bits(const void* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
 }
 
-inline float half_at(const std::uint8_t* from) {
-  return static_cast<float>(load_bits<_Float16>(from));
-}
-
-/// Half of 2^(exponent − 127).
-inline float micro_scale(std::uint8_t exponent) {
-  return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
-}
+inline float half_at(const void* from) { return static_cast<float>(load_bits<_Float16>(from)); }
 
 /// Eight scales and eight least numbers of a superblock, one a byte.
 struct SuperScales {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/backend/backend.h"
+#include "kernels/backend/half_float.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/quantized/block_codes_cpu.h"
@@ -21,7 +22,7 @@ constexpr float kLeastNumber = 1e-36f;  // a block without a larger one becomes 
 
 /// As f16 holds it; one that f16 does not reach stays.
 float as_half(float value) {
-  const auto half = static_cast<float>(static_cast<_Float16>(value));
+  const float half = nearest_half(value);
   return std::isinf(half) ? value : half;
 }
 

@@ -81,6 +81,19 @@ template <BlockFormat kFormat>
   const __m128 two = _mm_add_ps(lanes, _mm_movehl_ps(lanes, lanes));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
+/// Of scales and least numbers in turn.
+[[HT_AVX2]] inline float sum_of_leasts(__m128 lanes) {
+  const __m128 of_blocks = _mm_movehdup_ps(lanes);
+  return _mm_cvtss_f32(_mm_add_ss(of_blocks, _mm_movehl_ps(of_blocks, of_blocks)));
+}
+/// Adds `factor` times the least numbers of a superblock times its sums of codes.
+[[HT_AVX2]] inline void add_leasts(__m128& to, float factor, std::uint64_t leasts,
+                                   const std::int16_t* sums) {
+  const __m128i total =
+      _mm_madd_epi16(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<std::int64_t>(leasts))),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums)));
+  to = _mm_fmadd_ps(_mm_set1_ps(factor), _mm_cvtepi32_ps(total), to);
+}
 [[HT_AVX2]] inline float sum_of_lanes(const Sums& sums) {
   const __m256 eight = _mm256_add_ps(sums.first, sums.last);
   return sum_of_four(_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)));
@@ -141,10 +154,7 @@ template <BlockFormat kFormat, int kRows>
     add_pair<kFormat, kRows>(sums, least, LastPair<kFormat>(w).bytes, x, pair);
   for (int n = 0; n < kRows; ++n) {
     results[n] = sum_of_lanes(sums[n]);
-    if constexpr (has_least(kFormat)) {
-      const __m128 of_blocks = _mm_movehdup_ps(least[n]);
-      results[n] += _mm_cvtss_f32(_mm_add_ss(of_blocks, _mm_movehl_ps(of_blocks, of_blocks)));
-    }
+    if constexpr (has_least(kFormat)) results[n] += sum_of_leasts(least[n]);
   }
 }
 
@@ -220,14 +230,8 @@ template <BlockFormat kFormat, int kRows>
       const __m256 of_lanes = _mm256_set1_ps(scale * x[n].scales[block]);
       sums[n].first = _mm256_fmadd_ps(of_lanes, _mm256_cvtepi32_ps(totals[n].first), sums[n].first);
       sums[n].last = _mm256_fmadd_ps(of_lanes, _mm256_cvtepi32_ps(totals[n].last), sums[n].last);
-      if constexpr (kHasLeast) {
-        const __m128i leasts =
-            _mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<std::int64_t>(packed.leasts)));
-        const __m128i total = _mm_madd_epi16(
-            leasts, _mm_loadu_si128(reinterpret_cast<const __m128i*>(x[n].sums + 8 * block)));
-        least[n] = _mm_fmadd_ps(_mm_set1_ps(of_least * x[n].scales[block]), _mm_cvtepi32_ps(total),
-                                least[n]);
-      }
+      if constexpr (kHasLeast)
+        add_leasts(least[n], of_least * x[n].scales[block], packed.leasts, x[n].sums + 8 * block);
     }
   }
   for (int n = 0; n < kRows; ++n) {
@@ -255,6 +259,8 @@ template <BlockFormat kFormat, int kRows>
 #define HT_VNNI gnu::target("arch=x86-64-v4,avx512vnni")
 
 namespace hybrid_trainer::kernels::cpu::vnni {
+
+using avx2::add_leasts, avx2::pair_scales, avx2::sum_of_four, avx2::sum_of_leasts;
 
 [[HT_VNNI]] inline __m256i two_halves(const std::uint8_t* first, const std::uint8_t* second) {
   return _mm256_inserti128_si256(
@@ -294,24 +300,6 @@ template <BlockFormat kFormat>
   }
 }
 
-/// Scale and least number of the first block, and of the second.
-template <BlockFormat kFormat>
-[[HT_VNNI]] inline __m128 pair_scales(const std::uint8_t* first, const std::uint8_t* second) {
-  if constexpr (kFormat == BlockFormat::kMXFP4) {
-    return _mm_setr_ps(micro_scale(first[0]), 0, micro_scale(second[0]), 0);
-  } else if constexpr (has_least(kFormat)) {
-    return _mm_cvtph_ps(_mm_insert_epi32(_mm_cvtsi32_si128(load_bits<std::int32_t>(first)),
-                                         load_bits<std::int32_t>(second), 1));
-  } else {
-    return _mm_cvtph_ps(_mm_insert_epi16(_mm_cvtsi32_si128(load_bits<std::uint16_t>(first)),
-                                         load_bits<std::uint16_t>(second), 2));
-  }
-}
-
-[[HT_VNNI]] inline float sum_of_four(__m128 lanes) {
-  const __m128 two = _mm_add_ps(lanes, _mm_movehl_ps(lanes, lanes));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
 [[HT_VNNI]] inline float sum_of_lanes(__m512 lanes) {
   const __m256 eight =
       _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps(lanes, 1));
@@ -358,10 +346,7 @@ template <BlockFormat kFormat, int kRows>
     add_pair<kFormat, kRows>(sums, least, LastPair<kFormat>(w).bytes, x, pair);
   for (int n = 0; n < kRows; ++n) {
     results[n] = sum_of_lanes(sums[n]);
-    if constexpr (has_least(kFormat)) {
-      const __m128 of_blocks = _mm_movehdup_ps(least[n]);
-      results[n] += _mm_cvtss_f32(_mm_add_ss(of_blocks, _mm_movehl_ps(of_blocks, of_blocks)));
-    }
+    if constexpr (has_least(kFormat)) results[n] += sum_of_leasts(least[n]);
   }
 }
 
@@ -433,14 +418,8 @@ template <BlockFormat kFormat, int kRows>
     for (int n = 0; n < kRows; ++n) {
       sums[n] = _mm512_fmadd_ps(_mm512_set1_ps(scale * x[n].scales[block]),
                                 _mm512_cvtepi32_ps(totals[n]), sums[n]);
-      if constexpr (kHasLeast) {
-        const __m128i leasts =
-            _mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<std::int64_t>(packed.leasts)));
-        const __m128i total = _mm_madd_epi16(
-            leasts, _mm_loadu_si128(reinterpret_cast<const __m128i*>(x[n].sums + 8 * block)));
-        least[n] = _mm_fmadd_ps(_mm_set1_ps(of_least * x[n].scales[block]), _mm_cvtepi32_ps(total),
-                                least[n]);
-      }
+      if constexpr (kHasLeast)
+        add_leasts(least[n], of_least * x[n].scales[block], packed.leasts, x[n].sums + 8 * block);
     }
   }
   for (int n = 0; n < kRows; ++n) {

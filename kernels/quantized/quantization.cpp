@@ -1,18 +1,9 @@
-#include "kernels/quantized/quantization.h"
+#include "kernels/generated/quantization.h"
 
 #include "kernels/backend/dispatch.h"
 #include "kernels/quantized/four_bit_levels.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::quantize) quantize;
-decltype(kernels::dequantize) dequantize;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::quantize) quantize;
-decltype(kernels::dequantize) dequantize;
-}  // namespace cuda
 
 namespace {
 
@@ -40,13 +31,6 @@ void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, Quan
   dispatch<cpu::dequantize, cuda::dequantize>(call, Work::kElementwise, x, codes, scales, map);
 }
 
-namespace cpu {
-decltype(kernels::dequantize_eight_bit) dequantize_eight_bit;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::dequantize_eight_bit) dequantize_eight_bit;
-}  // namespace cuda
-
 EightBitTensors EightBitTensors::empty(std::int64_t rows, std::int64_t columns,
                                        const Stream& stream) {
   return {Tensor::empty({rows, columns}, DType::kI8, MemoryKind::kParameters, stream),
@@ -62,13 +46,6 @@ void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, con
   dispatch<cpu::dequantize_eight_bit, cuda::dequantize_eight_bit>(call, Work::kElementwise, values,
                                                                   from);
 }
-
-namespace cpu {
-decltype(kernels::dequantize_micro_scaling) dequantize_micro_scaling;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::dequantize_micro_scaling) dequantize_micro_scaling;
-}  // namespace cuda
 
 MicroScalingTensors MicroScalingTensors::empty(std::int64_t rows, std::int64_t columns,
                                                const Stream& stream) {
@@ -110,15 +87,6 @@ void check_four_bit(const KernelCall& call, const FourBitTensors& tensors, std::
 
 }  // namespace
 
-namespace cpu {
-decltype(kernels::dequantize_four_bit) dequantize_four_bit;
-decltype(kernels::quantize_four_bit) quantize_four_bit;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::dequantize_four_bit) dequantize_four_bit;
-decltype(kernels::quantize_four_bit) quantize_four_bit;
-}  // namespace cuda
-
 constexpr std::array<float, 256> kFourBitLevels = make_four_bit_levels();
 
 FourBitTensors FourBitTensors::empty(std::int64_t count, FourBitType type, const Stream& stream) {
@@ -146,13 +114,6 @@ void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Str
   check_four_bit(call, to, values.elements());
   dispatch<cpu::quantize_four_bit, cuda::quantize_four_bit>(call, Work::kElementwise, to, values);
 }
-
-namespace cpu {
-decltype(kernels::four_bit_linear) four_bit_linear;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::four_bit_linear) four_bit_linear;
-}  // namespace cuda
 
 void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
                      const Tensor& residual, const Stream& stream) {

@@ -1,11 +1,10 @@
-#include "kernels/quantized/weight_blocks.h"
+#include "kernels/generated/weight_blocks.h"
 
 #include <array>
-#include <cmath>
-#include <cstring>
 
 #include "kernels/backend/backend.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/quantized/block_codes_cpu.h"
 
 namespace hybrid_trainer::kernels {
 
@@ -37,14 +36,7 @@ void check_processor(const KernelCall& call) {
 
 constexpr std::size_t kBlock = 32, kSuperBlock = 256;
 
-template <class T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
-
-float from_half(const std::byte* from) { return static_cast<float>(load<_Float16>(from)); }
+using cpu::half_at, cpu::load_bits;
 
 unsigned low(std::byte both) { return std::to_integer<unsigned>(both) & 15; }
 unsigned high(std::byte both) { return std::to_integer<unsigned>(both) >> 4; }
@@ -59,14 +51,14 @@ void for_each_nibble(const std::byte* codes, const F& f) {
 }
 
 void decode_q4_0(const std::byte* from, float* to) {
-  const float scale = from_half(from);
+  const float scale = half_at(from);
   for_each_nibble(from + 2, [&](std::size_t i, unsigned code) {
     to[i] = static_cast<float>(static_cast<int>(code) - 8) * scale;
   });
 }
 
 void decode_q4_1(const std::byte* from, float* to) {
-  const float scale = from_half(from), least = from_half(from + 2);
+  const float scale = half_at(from), least = half_at(from + 2);
   for_each_nibble(from + 4, [&](std::size_t i, unsigned code) {
     to[i] = static_cast<float>(code) * scale + least;
   });
@@ -77,25 +69,25 @@ unsigned with_fifth_bit(unsigned code, std::uint32_t bits, std::size_t i) {
 }
 
 void decode_q5_0(const std::byte* from, float* to) {
-  const float scale = from_half(from);
-  const auto bits = load<std::uint32_t>(from + 2);
+  const float scale = half_at(from);
+  const auto bits = load_bits<std::uint32_t>(from + 2);
   for_each_nibble(from + 6, [&](std::size_t i, unsigned code) {
     to[i] = static_cast<float>(static_cast<int>(with_fifth_bit(code, bits, i)) - 16) * scale;
   });
 }
 
 void decode_q5_1(const std::byte* from, float* to) {
-  const float scale = from_half(from), least = from_half(from + 2);
-  const auto bits = load<std::uint32_t>(from + 4);
+  const float scale = half_at(from), least = half_at(from + 2);
+  const auto bits = load_bits<std::uint32_t>(from + 4);
   for_each_nibble(from + 8, [&](std::size_t i, unsigned code) {
     to[i] = static_cast<float>(with_fifth_bit(code, bits, i)) * scale + least;
   });
 }
 
 void decode_q8_0(const std::byte* from, float* to) {
-  const float scale = from_half(from);
+  const float scale = half_at(from);
   for (std::size_t i = 0; i < kBlock; ++i)
-    to[i] = static_cast<float>(load<std::int8_t>(from + 2 + i)) * scale;
+    to[i] = static_cast<float>(load_bits<std::int8_t>(from + 2 + i)) * scale;
 }
 
 struct ScaleAndLeast {
@@ -107,8 +99,8 @@ ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
   const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
   const unsigned least = j < 4 ? packed(j + 4) & 63 : packed(j + 4) >> 4 | (packed(j) >> 6) << 4;
-  return {from_half(from) * static_cast<float>(scale),
-          from_half(from + 2) * static_cast<float>(least)};
+  return {half_at(from) * static_cast<float>(scale),
+          half_at(from + 2) * static_cast<float>(least)};
 }
 
 /// With the fifth bits at `bits` where there are any.
@@ -129,20 +121,20 @@ void decode_q5_k(const std::byte* from, float* to) { decode_k(from, from + 16, f
 
 void decode_q6_k(const std::byte* from, float* to) {
   const std::byte *lower = from, *upper = from + 128, *scales = from + 192;
-  const float scale = from_half(from + 208);
+  const float scale = half_at(from + 208);
   for (std::size_t i = 0; i < kSuperBlock; ++i) {
     const std::size_t half = i / 128, quarter = i % 128 / kBlock, place = i % kBlock;
     const std::byte both = lower[half * 64 + quarter % 2 * kBlock + place];
     const unsigned four = quarter < 2 ? low(both) : high(both);
     const unsigned two = std::to_integer<unsigned>(upper[half * kBlock + place]) >> 2 * quarter & 3;
-    const float own = scale * static_cast<float>(load<std::int8_t>(scales + i / 16));
+    const float own = scale * static_cast<float>(load_bits<std::int8_t>(scales + i / 16));
     to[i] = own * static_cast<float>(static_cast<int>(four | two << 4) - 32);
   }
 }
 
 void decode_mxfp4(const std::byte* from, float* to) {
   constexpr std::array<float, 16> kHalves{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  const float half = std::ldexp(1.0f, std::to_integer<int>(from[0]) - 128);
+  const float half = micro_scale(std::to_integer<std::uint8_t>(from[0]));
   for_each_nibble(from + 1, [&](std::size_t i, unsigned code) { to[i] = kHalves[code] * half; });
 }
 
@@ -162,15 +154,6 @@ void decode_blocks(BlockFormat format, const std::byte* from, std::span<float> v
     from += size.bytes;
   }
 }
-
-namespace cpu {
-decltype(kernels::dequantize_blocks) dequantize_blocks;
-decltype(kernels::gather_block_rows) gather_block_rows;
-decltype(kernels::block_linear) block_linear;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::dequantize_blocks) dequantize_blocks;
-}  // namespace cuda
 
 BlockTensors BlockTensors::empty(std::int64_t rows, std::int64_t columns, BlockFormat format,
                                  const Stream& stream) {

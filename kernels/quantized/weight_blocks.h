@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,6 +24,11 @@ constexpr BlockSize block_size(BlockFormat format) {
                                                {32, 22},   {32, 24},   {256, 144},
                                                {256, 176}, {256, 210}, {32, 17}};
   return kSizes[static_cast<int>(format)];
+}
+
+/// Half of 2^(exponent − 127), the scale of a block of MXFP4, whose codes are halves too.
+constexpr float micro_scale(std::uint8_t exponent) {
+  return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
 }
 
 /// Consecutive rows of a matrix. Blocks of zero bytes stand for zeros.

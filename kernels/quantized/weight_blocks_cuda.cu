@@ -1,5 +1,3 @@
-#include <bit>
-
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/half_float.h"
 #include "kernels/quantized/weight_blocks.h"
@@ -39,11 +37,8 @@ __device__ float number_of_block(BlockFormat format, const std::uint8_t* block, 
     default:
       break;
   }
-  const int exponent = block[0];  // of half the scale
-  const float half = std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent
-                                                       : static_cast<unsigned>(exponent - 1) << 23);
   const int code = nibble(block + 1, i), size = kMicroHalves[code & 7];
-  return static_cast<float>(code < 8 ? size : -size) * half;
+  return static_cast<float>(code < 8 ? size : -size) * micro_scale(block[0]);
 }
 
 /// With fifth bits in Q5_K. Each product is exact, so that adding to it rounds once.

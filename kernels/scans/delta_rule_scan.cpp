@@ -1,18 +1,7 @@
-#include "hybrid_trainer/kernels/scans.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/scans.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::delta_rule_scan_forward) delta_rule_scan_forward;
-decltype(kernels::delta_rule_scan_backward) delta_rule_scan_backward;
-decltype(kernels::delta_rule_scan_step) delta_rule_scan_step;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::delta_rule_scan_forward) delta_rule_scan_forward;
-decltype(kernels::delta_rule_scan_backward) delta_rule_scan_backward;
-decltype(kernels::delta_rule_scan_step) delta_rule_scan_step;
-}  // namespace cuda
 
 namespace {
 

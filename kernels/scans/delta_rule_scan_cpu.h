@@ -75,16 +75,20 @@ struct ChunkProduct {
   bool accumulate = false;
 };
 
-/// C (+)= A·B. A (m, k), B (k, n).
-inline void multiply(float* c, const float* a, const float* b, const ChunkProduct& product) {
+/// C (+)= op(A)·op(B). A (m, k), B (k, n), or the other way round where they are transposed.
+inline void multiply(float* c, const float* a, const float* b, const ChunkProduct& product,
+                     Transpose transpose_a = Transpose::kNo,
+                     Transpose transpose_b = Transpose::kNo) {
   const auto [m, n, k, accumulate] = product;
-  multiply({.m = m,
+  multiply({.transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .m = m,
             .n = n,
             .k = k,
             .a = a,
-            .stride_a = k,
+            .stride_a = transpose_a == Transpose::kYes ? m : k,
             .b = b,
-            .stride_b = n,
+            .stride_b = transpose_b == Transpose::kYes ? k : n,
             .c = c,
             .stride_c = n,
             .accumulate = accumulate});
@@ -93,35 +97,13 @@ inline void multiply(float* c, const float* a, const float* b, const ChunkProduc
 /// C (+)= Aᵀ·B. A (k, m), B (k, n).
 inline void multiply_transposed(float* c, const float* a, const float* b,
                                 const ChunkProduct& product) {
-  const auto [m, n, k, accumulate] = product;
-  multiply({.transpose_a = Transpose::kYes,
-            .m = m,
-            .n = n,
-            .k = k,
-            .a = a,
-            .stride_a = m,
-            .b = b,
-            .stride_b = n,
-            .c = c,
-            .stride_c = n,
-            .accumulate = accumulate});
+  multiply(c, a, b, product, Transpose::kYes);
 }
 
 /// C (+)= A·Bᵀ. A (m, k), B (n, k).
 inline void multiply_by_transposed(float* c, const float* a, const float* b,
                                    const ChunkProduct& product) {
-  const auto [m, n, k, accumulate] = product;
-  multiply({.transpose_b = Transpose::kYes,
-            .m = m,
-            .n = n,
-            .k = k,
-            .a = a,
-            .stride_a = k,
-            .b = b,
-            .stride_b = k,
-            .c = c,
-            .stride_c = n,
-            .accumulate = accumulate});
+  multiply(c, a, b, product, Transpose::kNo, Transpose::kYes);
 }
 
 /// Sizes of a scan and where a head's numbers are. An item is a head of keys of a sequence; its

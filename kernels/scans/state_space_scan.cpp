@@ -1,18 +1,7 @@
-#include "hybrid_trainer/kernels/scans.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/scans.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::state_space_scan_forward) state_space_scan_forward;
-decltype(kernels::state_space_scan_backward) state_space_scan_backward;
-decltype(kernels::state_space_scan_step) state_space_scan_step;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::state_space_scan_forward) state_space_scan_forward;
-decltype(kernels::state_space_scan_backward) state_space_scan_backward;
-decltype(kernels::state_space_scan_step) state_space_scan_step;
-}  // namespace cuda
 
 namespace {
 

@@ -1,16 +1,7 @@
-#include "hybrid_trainer/kernels/structured.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/structured.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::resolvent_forward) resolvent_forward;
-decltype(kernels::resolvent_backward) resolvent_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::resolvent_forward) resolvent_forward;
-decltype(kernels::resolvent_backward) resolvent_backward;
-}  // namespace cuda
 
 namespace {
 

@@ -1,17 +1,8 @@
-#include "hybrid_trainer/kernels/semiseparable.h"
+#include "kernels/generated/semiseparable.h"
 
 #include "kernels/backend/dispatch.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::semiseparable_forward) semiseparable_forward;
-decltype(kernels::semiseparable_backward) semiseparable_backward;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::semiseparable_forward) semiseparable_forward;
-decltype(kernels::semiseparable_backward) semiseparable_backward;
-}  // namespace cuda
 
 namespace {
 

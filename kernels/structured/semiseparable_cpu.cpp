@@ -1,18 +1,15 @@
 #include <cstring>
 #include <type_traits>
 
-#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/half_float.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
-#include "hybrid_trainer/kernels/semiseparable.h"
+#include "kernels/generated/elementwise.h"
+#include "kernels/generated/matmul.h"
 
 namespace hybrid_trainer::kernels::cpu {
-
-// Defined in matmul.cpp and elementwise.cpp.
-decltype(kernels::matmul) matmul;
-decltype(kernels::cast) cast;
 
 namespace {
 

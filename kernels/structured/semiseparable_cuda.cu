@@ -1,13 +1,10 @@
-#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/half_float.h"
-#include "hybrid_trainer/kernels/semiseparable.h"
+#include "kernels/generated/elementwise.h"
+#include "kernels/generated/matmul.h"
 
 namespace hybrid_trainer::kernels::cuda {
-
-// Defined in matmul.cu and elementwise.cu.
-decltype(kernels::matmul) matmul;
-decltype(kernels::cast) cast;
 
 namespace {
 

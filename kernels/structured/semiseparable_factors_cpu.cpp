@@ -5,9 +5,9 @@
 #include <bit>
 
 #include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/kernels/semiseparable.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/half_float.h"
-#include "hybrid_trainer/kernels/semiseparable.h"
 #include "kernels/structured/thin_decompositions_cpu.h"
 
 namespace hybrid_trainer::kernels {

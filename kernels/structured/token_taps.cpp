@@ -1,18 +1,7 @@
-#include "hybrid_trainer/kernels/structured.h"
 #include "kernels/backend/dispatch.h"
+#include "kernels/generated/structured.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::token_taps_forward) token_taps_forward;
-decltype(kernels::token_taps_backward) token_taps_backward;
-decltype(kernels::token_taps_step) token_taps_step;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::token_taps_forward) token_taps_forward;
-decltype(kernels::token_taps_backward) token_taps_backward;
-decltype(kernels::token_taps_step) token_taps_step;
-}  // namespace cuda
 
 namespace {
 

@@ -1,35 +1,9 @@
-#include "kernels/updates/optimizer_update.h"
+#include "kernels/generated/optimizer_update.h"
 
 #include "kernels/backend/dispatch.h"
 #include "kernels/quantized/quantization.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::adamw_update) adamw_update;
-decltype(kernels::adamw_direction) adamw_direction;
-decltype(kernels::adamw_update_8bit) adamw_update_8bit;
-decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
-decltype(kernels::sgd_update) sgd_update;
-decltype(kernels::lion_update) lion_update;
-decltype(kernels::lion_update_8bit) lion_update_8bit;
-decltype(kernels::lion_direction) lion_direction;
-decltype(kernels::muon_momentum) muon_momentum;
-decltype(kernels::decayed_step) decayed_step;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::adamw_update) adamw_update;
-decltype(kernels::adamw_updates) adamw_updates;
-decltype(kernels::adamw_direction) adamw_direction;
-decltype(kernels::adamw_update_8bit) adamw_update_8bit;
-decltype(kernels::adamw_direction_8bit) adamw_direction_8bit;
-decltype(kernels::sgd_update) sgd_update;
-decltype(kernels::lion_update) lion_update;
-decltype(kernels::lion_update_8bit) lion_update_8bit;
-decltype(kernels::lion_direction) lion_direction;
-decltype(kernels::muon_momentum) muon_momentum;
-decltype(kernels::decayed_step) decayed_step;
-}  // namespace cuda
 
 namespace {
 
@@ -169,17 +143,6 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, 
   dispatch<cpu::decayed_step, cuda::decayed_step>(call, Work::kOptimizer, w, u, compute_copy,
                                                   step_size, decay_factor);
 }
-
-namespace cpu {
-decltype(kernels::adam_mini_update) adam_mini_update;
-decltype(kernels::adam_mini_direction) adam_mini_direction;
-decltype(kernels::adafactor_update) adafactor_update;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::adam_mini_update) adam_mini_update;
-decltype(kernels::adam_mini_direction) adam_mini_direction;
-decltype(kernels::adafactor_update) adafactor_update;
-}  // namespace cuda
 
 namespace {
 

@@ -1,24 +1,9 @@
-#include "kernels/updates/predicted_update.h"
+#include "kernels/generated/predicted_update.h"
 
 #include "kernels/backend/dispatch.h"
 #include "kernels/quantized/quantization.h"
 
 namespace hybrid_trainer::kernels {
-
-namespace cpu {
-decltype(kernels::row_and_column_means) row_and_column_means;
-decltype(kernels::predicted_adamw) predicted_adamw;
-decltype(kernels::predicted_lion) predicted_lion;
-decltype(kernels::in_flight_squares) in_flight_squares;
-decltype(kernels::predicted_muon) predicted_muon;
-}  // namespace cpu
-namespace cuda {
-decltype(kernels::row_and_column_means) row_and_column_means;
-decltype(kernels::predicted_adamw) predicted_adamw;
-decltype(kernels::predicted_lion) predicted_lion;
-decltype(kernels::in_flight_squares) in_flight_squares;
-decltype(kernels::predicted_muon) predicted_muon;
-}  // namespace cuda
 
 namespace {
 

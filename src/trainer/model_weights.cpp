@@ -165,7 +165,7 @@ double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
         direction(directions[i], Use::kRead, stream_);
     slopes.push_back(kernels::empty_result(stream_));
     kernels::dot(slopes.back(), {&static_cast<const Tensor&>(gradient), 1},
-                 {&static_cast<const Tensor&>(direction), 1}, stream_);
+                 {&static_cast<const Tensor&>(direction), 1}, {}, stream_);
   }
   double sum = 0;
   for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);

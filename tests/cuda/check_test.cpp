@@ -302,7 +302,7 @@ const std::vector<DeviceCase> kOthers{
     {"dot",
      {{"result", kOne, DType::kF64}, {"x", kRow}, {"y", kRow}},
      [](const Tensors& t, const Stream& s) {
-       dot(t[0], {&t[1], 1}, {&t[2], 1}, s);
+       dot(t[0], {&t[1], 1}, {&t[2], 1}, {}, s);
      }},
     {"chunk_dots",
      {{"results", kOne, DType::kF64}, {"x", kRow}, {"y", kRow}},

@@ -31,7 +31,7 @@ TEST(CudaReductions, DotIsLikeTheProcessors) {
       const Tensors pair{random_tensor({n}, dtype, 1, host), random_tensor({n}, dtype, 2, host)};
       expect_value_like_cpu(pair, concat("dot ", n, " ", name_of(dtype)),
                             [](const Tensor& result, const Tensors& t, const Stream& s) {
-                              dot(result, {&t[0], 1}, {&t[1], 1}, s);
+                              dot(result, {&t[0], 1}, {&t[1], 1}, {}, s);
                             });
     }
   }
@@ -76,7 +76,7 @@ TEST(CudaReductions, ManyPairsOfBothTypesAreAddedUp) {
 TEST(CudaReductions, NothingAddsUpToZero) {
   const Stream stream = cuda_stream();
   const Tensor result = empty_result(stream);
-  dot(result, {}, {}, stream);
+  dot(result, {}, {}, {}, stream);
   EXPECT_EQ(wait_for_value(result, stream), 0);
   EXPECT_EQ(wait_for_sum_of_squares(
                 Tensor::empty({0}, DType::kF32, MemoryKind::kActivations, stream), stream),

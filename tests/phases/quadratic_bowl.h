@@ -180,7 +180,7 @@ class QuadraticBowl final : public Trainable,
   double wait_for_slope(const std::vector<Tensor>& directions) override {
     may_run_short();
     const Tensor slope = kernels::empty_result(stream_);
-    kernels::dot(slope, gradients_, directions, stream_);
+    kernels::dot(slope, gradients_, directions, {}, stream_);
     return kernels::wait_for_value(slope, stream_);
   }
   void write_momentum_directions(const std::vector<Tensor>& directions) override {

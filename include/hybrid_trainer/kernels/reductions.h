@@ -21,14 +21,12 @@ constexpr std::int64_t dot_chunks(std::int64_t elements) {
 /// shape and dtype, f32 or bf16.
 void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream);
 /// result = sum over all k and i of x[k][i]·y[k][i]. Pairs of one shape and dtype, f32 or bf16. On a
-/// processor a pair's sums of chunks (chunk_dots) are added in their order, then the pairs'.
+/// processor a pair's sums of chunks (chunk_dots) are added in their order, then the pairs'. `sums`:
+/// (dot_chunks of all x) f64 for the chunks; if undefined, the kernel takes it from the stream.
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
-         const Stream& stream);
+         const Tensor& sums, const Stream& stream);
 /// result = sum over all k and i of x[k][i]²; NaN or infinity where any element is not finite.
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream);
-/// The sum of squares, without memory of its own: `sums` is (dot_chunks of all x) f64.
-void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Tensor& sums,
-                    const Stream& stream);
 /// result = sum of x, f32, over `divisor`.
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream);
 

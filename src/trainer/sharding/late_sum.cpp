@@ -133,7 +133,7 @@ LateSum::LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
       [pieces = pieces_, own = std::move(own), words = words_, own_words, squares,
        sums = square_sums_](Communicator& all, const Stream& here) {
         for (const Piece& piece : pieces) piece.reduction->run(piece.own, all, here);
-        kernels::sum_of_squares(squares, own, sums, here);
+        kernels::dot(squares, own, own, sums, here);
         all.all_gather(words, own_words, here);
       },
       stream);

@@ -36,8 +36,9 @@ Card card_of(const std::string& name) {
 double expected_share(const Kernel& kernel) {
   // Large cuBLASLt products reach 570 to 640 of 989 TFLOP/s on an H100, f32 outputs least.
   // Attention by mma.sync: FlashAttention-2 reaches 229 TFLOP/s forward there (head size 64, 1,024
-  // keys, causal); backward as estimated in attention_joint_backward_cuda.cu, 17 to 20 ms a step. Kernels
-  // bound by memory: what copies reach (0.9), and less for reductions and passes over many arrays.
+  // keys, causal); backward as estimated in attention_joint_backward_cuda.cu, 17 to 20 ms a step.
+  // Kernels bound by memory: what copies reach (0.9), and less for reductions and passes over many
+  // arrays.
   static constexpr Expected kProducts[] = {
       {"attention_forward", 0.20}, {"attention_backward", 0.17}, {"dw", 0.58}, {"", 0.63}};
   static constexpr Expected kMoves[] = {

@@ -1,6 +1,7 @@
 #include "kernels/products/product_rounding.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "kernels/backend/half_float.h"
@@ -104,7 +105,10 @@ TEST(HalfRounding, IsThatOfIeeeHalfForAllExponents) {
       tensor_of(values, {static_cast<std::int64_t>(values.size())}, DType::kF32, stream);
   Values wanted;
   for (const double value : values) {
-    const float half = from_half_bits(to_half_bits(static_cast<float>(value)));
+    const auto half = static_cast<_Float16>(static_cast<float>(value));  // by the compiler
+    const std::uint16_t bits = to_half_bits(static_cast<float>(value));
+    ASSERT_EQ(bits, std::bit_cast<std::uint16_t>(half)) << value;
+    ASSERT_EQ(from_half_bits(bits), static_cast<float>(half)) << value;
     wanted.push_back(static_cast<double>(half));
   }
   ASSERT_GT(std::ranges::count(wanted, static_cast<double>(kInfinity)), 1);
