@@ -9,6 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/wav_writer.h"
 
 namespace hybrid_trainer {
 namespace {

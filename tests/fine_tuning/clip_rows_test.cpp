@@ -9,6 +9,7 @@
 #include "src/core/messages.h"
 #include "src/data/audio/sound.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/wav_writer.h"
 
 namespace hybrid_trainer {
 namespace {
