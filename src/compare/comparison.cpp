@@ -25,6 +25,8 @@
 
 namespace hybrid_trainer {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 /// One progress line: run of all runs, arm, budget, seed, swept value, step, loss, time left; and a
@@ -125,11 +127,6 @@ void ComparisonProgress::erase() {
   if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
   shown_ = 0;
 }
-
-}  // namespace
-
-namespace fs = std::filesystem;
-namespace {
 
 constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // indented, it is longer
 

@@ -20,6 +20,8 @@
 
 namespace hybrid_trainer {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 /// What is wrong with a spec, to be thrown together; each says where it stands.
@@ -441,11 +443,6 @@ ComparisonSpec SpecReading::read(const Object& root) {
   check_arms(spec_, problems_);
   return spec_;
 }
-
-}  // namespace
-
-namespace fs = std::filesystem;
-namespace {
 
 json::object parsed_spec(const std::string& text, const std::string& name, JsonKeys& keys) {
   try {

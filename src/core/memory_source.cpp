@@ -63,12 +63,6 @@ class SystemMemory final : public MemorySource {
   Device device() const override { return {}; }
 };
 
-}  // namespace
-
-std::unique_ptr<MemorySource> system_memory() { return std::make_unique<SystemMemory>(); }
-
-namespace {
-
 /// Reads and writes of a file past the system's page cache (O_DIRECT), in whole pages between
 /// addresses of whole pages; what mappings of the file hold of those pages is written out before, or
 /// dropped, by the system. Thread-safe.
@@ -259,17 +253,6 @@ class FileMemory final : public MemorySource {
   std::map<const void*, Piece> pieces_;  // by the mapping's address
 };
 
-}  // namespace
-
-std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key) {
-  const int file = open_nameless(folder);
-  if (file >= 0) return std::make_unique<FileMemory>(file);
-  throw CannotCreate(concat(key, ": cannot make a file in ", folder, ": ", std::strerror(errno),
-                            "; name a folder that can be written to"));
-}
-
-namespace {
-
 class PinnedMemory final : public MemorySource {
  public:
   PinnedMemory(CudaRuntime& runtime, std::size_t limit_bytes)
@@ -334,6 +317,15 @@ class SimulatedMemory final : public MemorySource {
 };
 
 }  // namespace
+
+std::unique_ptr<MemorySource> system_memory() { return std::make_unique<SystemMemory>(); }
+
+std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key) {
+  const int file = open_nameless(folder);
+  if (file >= 0) return std::make_unique<FileMemory>(file);
+  throw CannotCreate(concat(key, ": cannot make a file in ", folder, ": ", std::strerror(errno),
+                            "; name a folder that can be written to"));
+}
 
 std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned) {
   return std::make_unique<SimulatedMemory>(device, pinned);

@@ -27,6 +27,8 @@ namespace hybrid_trainer {
 
 namespace {
 
+using namespace std::chrono_literals;
+
 std::string name_of_process(pid_t process) {
   std::string name;
   std::getline(std::ifstream(concat("/proc/", process, "/comm")) >> std::ws, name);
@@ -44,25 +46,6 @@ std::string name_of_process(pid_t process) {
     ::syscall(SYS_pidfd_send_signal, launcher, SIGKILL, nullptr, 0);
   ::_exit(0);
 }
-
-}  // namespace
-
-bool is_open_mpi_launcher(const std::string& process_name) {
-  constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
-  return std::find(std::begin(kNames), std::end(kNames), process_name) != std::end(kNames);
-}
-
-void end_launcher_after(std::chrono::milliseconds patience) {
-  const pid_t parent = ::getppid();
-  if (!is_open_mpi_launcher(name_of_process(parent))) return;
-  const auto launcher = static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
-  if (launcher < 0) return;
-  if (::getppid() == parent && ::fork() == 0)
-    wait_and_kill(launcher, static_cast<int>(patience.count()));
-  ::close(launcher);
-}
-
-namespace {
 
 /// The thread that makes all calls of MPI. Others give it messages and sleep until they are
 /// through.
@@ -114,8 +97,6 @@ class MpiThread {
   std::atomic<bool> finishes_ = true, is_interrupted_ = false;
   std::jthread thread_;
 };
-
-using namespace std::chrono_literals;
 
 /// MPI counts bytes in an int; and on a slow link each piece is progress.
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
@@ -299,6 +280,21 @@ class MpiCommunicator final : public HostCommunicator {
 };
 
 }  // namespace
+
+bool is_open_mpi_launcher(const std::string& process_name) {
+  constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
+  return std::find(std::begin(kNames), std::end(kNames), process_name) != std::end(kNames);
+}
+
+void end_launcher_after(std::chrono::milliseconds patience) {
+  const pid_t parent = ::getppid();
+  if (!is_open_mpi_launcher(name_of_process(parent))) return;
+  const auto launcher = static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
+  if (launcher < 0) return;
+  if (::getppid() == parent && ::fork() == 0)
+    wait_and_kill(launcher, static_cast<int>(patience.count()));
+  ::close(launcher);
+}
 
 std::unique_ptr<Communicator> start_mpi_communicator() {
   return std::make_unique<MpiCommunicator>(std::make_unique<MpiThread>());

@@ -20,6 +20,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 using asio::use_awaitable;
+using asio::ip::tcp;
 
 constexpr std::size_t kNumberBytes = 32;
 constexpr std::uint32_t kLongestText = 1 << 16;
@@ -88,34 +89,6 @@ awaitable<Challenged> check_proof(RankSocket& socket, const RankIdentity& mine, 
   co_return read;
 }
 
-}  // namespace
-
-awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine) {
-  Opening opening;
-  co_await asio::async_read(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
-  if (opening.sign != kSign) turn_away();
-  const auto number = drawn_number();
-  const std::string numbers = text_of(opening.number) + text_of(number);
-  co_await prove(socket, mine, "caller", numbers, number);
-  Challenged read = co_await check_proof(socket, mine, "called", numbers);
-  co_return std::move(read.caller);
-}
-
-awaitable<Challenged> challenge(RankSocket& socket, const RankIdentity& mine) {
-  const Opening opening{.number = drawn_number()};
-  co_await asio::async_write(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
-  co_return co_await check_proof(socket, mine, "caller", text_of(opening.number));
-}
-
-awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
-                        const Challenged& challenged) {
-  co_await prove(socket, mine, "called", challenged.numbers, {});
-}
-
-namespace {
-
-using asio::ip::tcp;
-
 /// Of an interface; "" where another machine cannot use it.
 std::string text_of_address(const sockaddr* address) {
   if (address == nullptr) return "";
@@ -140,6 +113,28 @@ asio::awaitable<void> call(RankSocket& socket, RankEndpoint to, const RankIdenti
 }
 
 }  // namespace
+
+awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine) {
+  Opening opening;
+  co_await asio::async_read(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
+  if (opening.sign != kSign) turn_away();
+  const auto number = drawn_number();
+  const std::string numbers = text_of(opening.number) + text_of(number);
+  co_await prove(socket, mine, "caller", numbers, number);
+  Challenged read = co_await check_proof(socket, mine, "called", numbers);
+  co_return std::move(read.caller);
+}
+
+awaitable<Challenged> challenge(RankSocket& socket, const RankIdentity& mine) {
+  const Opening opening{.number = drawn_number()};
+  co_await asio::async_write(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
+  co_return co_await check_proof(socket, mine, "caller", text_of(opening.number));
+}
+
+awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
+                        const Challenged& challenged) {
+  co_await prove(socket, mine, "called", challenged.numbers, {});
+}
 
 std::string own_network() {
   std::string boot;

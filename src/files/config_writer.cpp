@@ -165,18 +165,6 @@ json::object schema_of(const FieldNode& field) {
   return schema;
 }
 
-}  // namespace
-
-std::string fields_schema(const FieldNode& root) {
-  json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-                      {"title", "HybridTrainer configuration"}};
-  add_properties(schema, root);
-  schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
-  return pretty_json(schema);
-}
-
-namespace {
-
 std::string bounded(const std::string& word, const Range& range) {
   const bool any = range.text() == Range{}.text();
   return any ? word : concat(word, " in ", range.text());
@@ -241,6 +229,14 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
 }
 
 }  // namespace
+
+std::string fields_schema(const FieldNode& root) {
+  json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                      {"title", "HybridTrainer configuration"}};
+  add_properties(schema, root);
+  schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
+  return pretty_json(schema);
+}
 
 std::string fields_markdown(const FieldNode& root) {
   std::string out;

@@ -71,6 +71,8 @@ class TraceFile {
   std::int64_t bytes_ = 0;
 };
 
+namespace json = boost::json;
+
 namespace {
 
 /// The event of one line, which may end in the comma before the next.
@@ -85,6 +87,17 @@ std::optional<boost::json::object> event_of(std::string line) {
 std::string text_of(const boost::json::object& event, const char* key) {
   const boost::json::value* const value = event.if_contains(key);
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+}
+
+json::object block_json(const MemoryBlock& block) {
+  const Shape& shape = block.content.shape;
+  json::array sizes;
+  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(shape[i]);
+  return {{"bytes", block.bytes},
+          {"kind", name_of(block.kind)},
+          {"label", block.label.data()},
+          {"dtype", shape.rank() > 0 ? name_of(block.content.dtype) : ""},
+          {"shape", sizes}};
 }
 
 }  // namespace
@@ -177,8 +190,6 @@ void TraceFile::flush() {
   bytes_ += written;
   text_.clear();
 }
-
-namespace json = boost::json;
 
 /// What is recorded of one pool.
 class MemoryTimeline::PoolTrack final : public MemoryListener {
@@ -356,21 +367,6 @@ void MemoryTimeline::flush() {
   const std::lock_guard lock(mutex_);
   file_->flush();
 }
-
-namespace {
-
-json::object block_json(const MemoryBlock& block) {
-  const Shape& shape = block.content.shape;
-  json::array sizes;
-  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(shape[i]);
-  return {{"bytes", block.bytes},
-          {"kind", name_of(block.kind)},
-          {"label", block.label.data()},
-          {"dtype", shape.rank() > 0 ? name_of(block.content.dtype) : ""},
-          {"shape", sizes}};
-}
-
-}  // namespace
 
 std::string to_json(const MemoryShortage& shortage, std::optional<Phase> phase, std::int64_t step) {
   const MemoryUse& use = shortage.use;

@@ -151,6 +151,10 @@ class LostNumbers {
   std::string& text_;
 };
 
+std::string right(const std::string& text, std::size_t width) {
+  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
+}
+
 }  // namespace
 
 json::object json_of(const BytesByKind& bytes) {
@@ -209,14 +213,6 @@ std::optional<StepRecord> parse_json_line(std::string_view line) {
     return std::nullopt;
   }
 }
-
-namespace {
-
-std::string right(const std::string& text, std::size_t width) {
-  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
-}
-
-}  // namespace
 
 void RoutingFlips::add(double share) {
   ++steps;

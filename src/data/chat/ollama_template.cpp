@@ -15,6 +15,9 @@ namespace {
 
 using Place = GoTemplate::Place;
 using SegmentKind = GoTemplate::Segment::Kind;
+namespace json = boost::json;
+using Segments = GoTemplate::Segments;
+using Messages = std::vector<GoMessage>;
 
 const char* condition_of(Place place) {
   switch (place) {
@@ -110,42 +113,6 @@ std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const
   }
   return text;
 }
-
-}  // namespace
-
-std::string text_of(const GoTemplate& source) {
-  std::string text =
-      "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}";
-  const char* begin = "{{ if eq .Role \"";
-  for (const GoTemplate::Turn& turn : source.turns) {
-    text += begin + turn.role + "\" }}" + text_of(turn);
-    begin = "{{ else if eq .Role \"";
-  }
-  if (!source.turns.empty()) text += "{{ end }}";
-  if (!source.generation_prompt.empty())
-    text += "{{ if and $last (ne .Role \"assistant\") }}" + literal(source.generation_prompt) +
-            "{{ end }}";
-  return text + "{{ end }}";
-}
-
-std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages) {
-  const std::string system = system_in(messages);
-  std::string text;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const Seen seen{i, i + 1 == messages.size(), system};
-    for (const GoTemplate::Turn& turn : source.turns)
-      if (turn.role == messages[i].role) text += render(turn, messages[i], seen);
-    if (seen.is_last && messages[i].role != "assistant") text += source.generation_prompt;
-  }
-  return text;
-}
-
-namespace {
-
-namespace json = boost::json;
-using Place = GoTemplate::Place;
-using Segments = GoTemplate::Segments;
-using Messages = std::vector<GoMessage>;
 
 // Two days that no part of a date has in common.
 constexpr std::time_t kSomeDay = 86400 * 400, kOtherDay = 86400 * 12000;
@@ -428,6 +395,33 @@ bool knows_tools(const ChatFiles& chat, const FolderTemplate& folder) {
 }
 
 }  // namespace
+
+std::string text_of(const GoTemplate& source) {
+  std::string text =
+      "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}";
+  const char* begin = "{{ if eq .Role \"";
+  for (const GoTemplate::Turn& turn : source.turns) {
+    text += begin + turn.role + "\" }}" + text_of(turn);
+    begin = "{{ else if eq .Role \"";
+  }
+  if (!source.turns.empty()) text += "{{ end }}";
+  if (!source.generation_prompt.empty())
+    text += "{{ if and $last (ne .Role \"assistant\") }}" + literal(source.generation_prompt) +
+            "{{ end }}";
+  return text + "{{ end }}";
+}
+
+std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages) {
+  const std::string system = system_in(messages);
+  std::string text;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Seen seen{i, i + 1 == messages.size(), system};
+    for (const GoTemplate::Turn& turn : source.turns)
+      if (turn.role == messages[i].role) text += render(turn, messages[i], seen);
+    if (seen.is_last && messages[i].role != "assistant") text += source.generation_prompt;
+  }
+  return text;
+}
 
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos) {
   const FolderTemplate folder(chat, runner_bos);

@@ -50,6 +50,27 @@ std::string_view final_character(std::string_view text) {
                          "\", is not in model.vocab"));
 }
 
+constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than scanning all pairs
+constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbour
+
+std::uint64_t hash_of(std::string_view word) {
+  std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;
+  for (std::size_t i = 0; i < word.size(); i += sizeof(std::uint64_t)) {
+    std::uint64_t part = 0;
+    std::memcpy(&part, word.data() + i, std::min(sizeof(part), word.size() - i));
+    hash = (std::rotl(hash, 23) ^ part) * 0x9FB21C651E98DF25u;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::vector<std::string> bytes_within(const BpePipeline& pipeline) {
+  std::vector<std::string> tokens;
+  for (const std::string& token : pipeline.spelling)
+    tokens.push_back(decoded_within(token, pipeline.decoder));
+  return tokens;
+}
+
 }  // namespace
 
 MergeTable::MergeTable(const std::vector<BpeMerge>& merges)
@@ -205,24 +226,6 @@ class WordEncoder {
   std::vector<Candidate> heap_;
 };
 
-namespace {
-
-constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than scanning all pairs
-constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbour
-
-std::uint64_t hash_of(std::string_view word) {
-  std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;
-  for (std::size_t i = 0; i < word.size(); i += sizeof(std::uint64_t)) {
-    std::uint64_t part = 0;
-    std::memcpy(&part, word.data() + i, std::min(sizeof(part), word.size() - i));
-    hash = (std::rotl(hash, 23) ^ part) * 0x9FB21C651E98DF25u;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
-}  // namespace
-
 bool WordEncoder::comes_later(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 }
@@ -331,17 +334,6 @@ void WordEncoder::append_long(std::vector<std::int32_t>& ids) {
     ids.push_back(symbols_[static_cast<std::size_t>(i)].id);
   }
 }
-
-namespace {
-
-std::vector<std::string> bytes_within(const BpePipeline& pipeline) {
-  std::vector<std::string> tokens;
-  for (const std::string& token : pipeline.spelling)
-    tokens.push_back(decoded_within(token, pipeline.decoder));
-  return tokens;
-}
-
-}  // namespace
 
 /// What one thread needs to encode.
 struct BpeTokenizer::Scratch {

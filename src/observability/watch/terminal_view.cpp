@@ -63,19 +63,6 @@ std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   return text;
 }
 
-}  // namespace
-
-void refresh_all(WatchedFolder& folder) {
-  folder.refresh();
-  for (const auto& run : folder.runs()) run->refresh();
-}
-
-std::string view_of(const WatchedFolder& folder, const WindowStyle& window) {
-  return folder.is_run() ? frame_of(*folder.runs().front(), window) : list_of(folder, window);
-}
-
-namespace {
-
 /// While it lives, the terminal shows a screen of its own and gives each key at once.
 class TerminalScreen {
  public:
@@ -139,6 +126,15 @@ class TerminalScreen {
 };
 
 }  // namespace
+
+void refresh_all(WatchedFolder& folder) {
+  folder.refresh();
+  for (const auto& run : folder.runs()) run->refresh();
+}
+
+std::string view_of(const WatchedFolder& folder, const WindowStyle& window) {
+  return folder.is_run() ? frame_of(*folder.runs().front(), window) : list_of(folder, window);
+}
 
 void watch_in_terminal(WatchedFolder& folder, double interval) {
   TerminalScreen screen;

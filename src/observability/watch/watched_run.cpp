@@ -18,6 +18,10 @@
 
 namespace hybrid_trainer {
 
+namespace json = boost::json;
+
+namespace fs = std::filesystem;
+
 namespace {
 
 std::string content_of_file(const std::string& path) {
@@ -53,11 +57,6 @@ std::string command_of_holder(const std::string& lock) {
     text += (text.empty() ? "" : " ") + shell_word(words.substr(begin, end - begin));
   return text;
 }
-
-}  // namespace
-
-namespace json = boost::json;
-namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
 /// A run on another machine, whose lock is not seen here, counts as running for so long after its last
@@ -98,6 +97,21 @@ double seconds_since_change(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return 1e9;
   return std::difftime(std::time(nullptr), found.st_mtim.tv_sec);
+}
+
+constexpr int kDeepest = 3;
+constexpr double kSecondsBetweenLooks = 5;
+constexpr std::size_t kMostRuns = 500;
+
+/// The folder's own name, also of "." and of "runs/mine/".
+std::string name_of_folder(const fs::path& path) {
+  const fs::path clean = fs::absolute(path).lexically_normal();
+  return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
+}
+
+/// A run, or one that is starting: a process of this machine holds its lock.
+bool is_watchable(const RunPaths& run) {
+  return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
 }
 
 }  // namespace
@@ -234,26 +248,6 @@ std::string WatchedRun::summary_json() const {
   for (const char* unknown : {"parameters", "version"}) object.erase(unknown);
   return json_line(object) + "\n";
 }
-
-namespace fs = std::filesystem;
-namespace {
-
-constexpr int kDeepest = 3;
-constexpr double kSecondsBetweenLooks = 5;
-constexpr std::size_t kMostRuns = 500;
-
-/// The folder's own name, also of "." and of "runs/mine/".
-std::string name_of_folder(const fs::path& path) {
-  const fs::path clean = fs::absolute(path).lexically_normal();
-  return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
-}
-
-/// A run, or one that is starting: a process of this machine holds its lock.
-bool is_watchable(const RunPaths& run) {
-  return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
-}
-
-}  // namespace
 
 WatchedFolder::WatchedFolder(const fs::path& path)
     : path_(path), name_(name_of_folder(path)), is_run_(is_watchable({path.string()})) {
