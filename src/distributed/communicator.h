@@ -128,6 +128,4 @@ struct RankIntroduction {
 /// have one device. A collective.
 void check_introductions(const RankIntroduction& mine, Communicator& ranks);
 
-std::string own_host_name();
-
 }  // namespace hybrid_trainer

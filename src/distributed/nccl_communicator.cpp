@@ -14,6 +14,7 @@
 #include "src/core/clock.h"
 #include "src/core/cuda_runtime.h"
 #include "src/core/libraries.h"
+#include "src/core/machine.h"
 #include "src/core/threads.h"
 #include "src/distributed/communicator.h"
 #include "src/distributed/lost_rank.h"
@@ -280,7 +281,7 @@ class NcclCommunicator final : public Communicator {
 /// What this rank has; fills in the library.
 RankIntroduction introduce(Device device, const WantedLibrary& wanted,
                            std::optional<NcclLibrary>& library) {
-  RankIntroduction mine{.host = own_host_name(), .device = {}, .version = {}, .problem = {}};
+  RankIntroduction mine{.host = host_name(), .device = {}, .version = {}, .problem = {}};
   try {
     library = NcclLibrary::open(wanted);
     mine.version = nccl_version_text(library->version());

@@ -9,6 +9,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
 #include "src/core/threads.h"
 #include "src/distributed/rank_connection.h"
 
@@ -48,7 +49,7 @@ class RankWatch::Channel {
   static constexpr std::chrono::seconds kTimeToCome{30};
 
   static std::vector<std::string> gather_hosts(Communicator& ranks) {
-    return ranks.host_gather(concat(asio::ip::host_name(), ", process ", ::getpid()));
+    return ranks.host_gather(concat(host_name(), ", process ", ::getpid()));
   }
 
   /// Each with rank 0, which listens until all have come.

@@ -15,6 +15,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
+#include "src/core/machine.h"
 #include "src/core/process.h"
 #include "src/distributed/communicator.h"
 #include "src/distributed/host_communicator.h"
@@ -125,8 +126,7 @@ RankGate::Acceptor SocketMeeting::open() {
     }
   } catch (const boost::system::system_error& error) {
     throw DeviceError(concat("rank ", meeting_.rank, " cannot open port ", port, " of ",
-                             asio::ip::host_name(),
-                             ", where the ranks meet: ", error.code().message(),
+                             host_name(), ", where the ranks meet: ", error.code().message(),
                              "; choose a free one by MASTER_PORT, for torchrun --master-port"));
   }
 }
@@ -314,7 +314,7 @@ class SocketCommunicator final : public HostCommunicator {
   void abort(const std::string& reason) override {
     if (!reason.empty()) {
       std::fprintf(stderr, "%s\n",
-                   concat("rank ", rank(), " on ", own_host_name(), " gave up: ", reason).c_str());
+                   concat("rank ", rank(), " on ", host_name(), " gave up: ", reason).c_str());
     }
     end_process(static_cast<int>(RankLost::kExitCode));
   }

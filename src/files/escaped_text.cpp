@@ -17,19 +17,6 @@ bool is_control(char32_t code) {
   return (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
 }
 
-std::string base64(const Digest& digest) {
-  constexpr std::string_view kSigns =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < digest.size(); i += 3) {
-    const auto byte = [&](std::size_t at) { return at < digest.size() ? digest[at] : 0u; };
-    const unsigned bits = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-    for (int shift = 18; shift >= 0; shift -= 6) out += kSigns[bits >> shift & 63];
-  }
-  out.back() = '=';  // 32 bytes are 43 signs
-  return out;
-}
-
 }  // namespace
 
 PrintableBuffer::~PrintableBuffer() {
@@ -157,7 +144,7 @@ std::string filled_page(std::string_view page, const std::map<std::string, std::
 
 std::string content_policy(std::string_view script) {
   const std::string scripts =
-      script.empty() ? "'none'" : concat("'sha256-", base64(sha256(script)), "'");
+      script.empty() ? "'none'" : concat("'sha256-", base64_of(sha256(script)), "'");
   return concat("default-src 'none'; style-src 'unsafe-inline'; script-src ", scripts,
                 "; connect-src 'self'; base-uri 'none'; form-action 'none'");
 }

@@ -207,6 +207,12 @@ std::string from_utf16(std::string_view bytes, bool is_big) {
 
 }  // namespace
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
 std::string in_unicode_form(std::string_view text, UnicodeForm form) {
   const auto options = static_cast<utf8proc_option_t>(
       UTF8PROC_STABLE | UTF8PROC_COMPOSE | (form == UnicodeForm::kKC ? UTF8PROC_COMPAT : 0));

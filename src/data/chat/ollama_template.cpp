@@ -8,6 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"
 #include "src/data/chat/value.h"
+#include "src/files/text.h"
 
 namespace hybrid_trainer {
 
@@ -125,13 +126,6 @@ std::string common_start(const std::string& a, const std::string& b) {
   return {a.begin(), std::ranges::mismatch(a, b).in1};
 }
 
-std::string without_blanks_around(const std::string& text) {
-  constexpr const char* kBlanks = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 /// `text` without `end` at its end, where it stands there.
 std::optional<std::string> without_end(const std::string& text, const std::string& end) {
   if (!text.ends_with(end)) return {};
@@ -236,8 +230,8 @@ class Derivation {
   bool takes_system() const { return takes_system_; }
   /// What ends an assistant's turn; by the user's next one, if by nothing else.
   std::string stop() const {
-    const std::string end = without_blanks_around(after_assistant_);
-    return end.empty() ? without_blanks_around(before_user_) : end;
+    const std::string_view end = trimmed(after_assistant_);
+    return std::string(end.empty() ? trimmed(before_user_) : end);
   }
 
  private:

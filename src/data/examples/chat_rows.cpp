@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"
 #include "src/data/examples/row_tokens.h"
+#include "src/files/text.h"
 
 namespace hybrid_trainer {
 

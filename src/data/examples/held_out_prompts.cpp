@@ -13,8 +13,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr const char* kBlanks = " \t\r\n";
-
 /// Whether a text between special tokens is the name of who speaks.
 bool is_name_of_role(std::string text) {
   static const std::set<std::string> roles{
@@ -71,9 +69,7 @@ std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32
     at += valid;
     if (at < bytes.size()) at += std::max<std::size_t>(1, invalid_utf8_bytes(bytes, at));
   }
-  const std::size_t first = text.find_first_not_of(kBlanks);
-  if (first == text.npos) return "";
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+  return std::string(trimmed(text));
 }
 
 std::vector<HeldOutPrompt> held_out_prompts(const std::vector<ExampleRow>& rows,

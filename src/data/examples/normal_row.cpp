@@ -370,12 +370,6 @@ std::string speaker_of(const json::value& message) {
   return "";
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
-  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
-}
-
 bool is_of_messages(std::string_view key) {
   static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
                                     "thinking",     "reasoning", "tool_plan",  "refusal",

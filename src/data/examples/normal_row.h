@@ -42,9 +42,6 @@ std::string speaker_of(const boost::json::value& message);
 /// Whether a key of a message is read everywhere, or its text is told if a template leaves it out.
 bool is_of_messages(std::string_view key);
 
-/// A text without the white space around it.
-std::string_view trimmed(std::string_view text);
-
 /// As Python's json.dumps.
 std::string json_text(const boost::json::value& value);
 
