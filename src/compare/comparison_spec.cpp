@@ -47,10 +47,6 @@ class SpecProblems {
 };
 
 /// A value for a message.
-std::string in_brief(const boost::json::value& value);
-
-namespace json = boost::json;
-
 std::string in_brief(const json::value& value) {
   const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";

@@ -31,7 +31,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace fs = std::filesystem;
 
 namespace {

@@ -12,7 +12,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr const char* kFormat = "hybrid_trainer checkpoint";

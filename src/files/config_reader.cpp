@@ -22,7 +22,6 @@ const char* wanted(const FieldNode& field);
 /// The value in the field's own type, or nothing if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const boost::json::value& value);
 
-namespace json = boost::json;
 namespace {
 
 std::optional<double> number_in(const json::value& value) {

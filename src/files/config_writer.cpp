@@ -87,7 +87,6 @@ std::string field_text(const FieldNode& field) {
   return field.is_named ? "{" + text + "}" : "[" + text + "]";
 }
 
-namespace json = boost::json;
 namespace {
 
 void add_range(json::object& schema, const Range& range) {

@@ -12,8 +12,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace fs = std::filesystem;
 namespace {
 

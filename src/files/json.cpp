@@ -14,7 +14,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kMostDigits = 60;    // of a number in a message
@@ -413,6 +412,10 @@ std::string json_line(const json::value& value) {
 
 json::value json_or_null(const std::optional<double>& number) {
   return number ? json::value(*number) : json::value();
+}
+
+json::value json_or_null(const std::string& text) {
+  return text.empty() ? json::value() : json::value(text);
 }
 
 std::string shortest(double value) {

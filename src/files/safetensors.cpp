@@ -17,7 +17,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t kMaxInteger = (std::uint64_t{1} << 48) - 1;

@@ -71,8 +71,6 @@ class TraceFile {
   std::int64_t bytes_ = 0;
 };
 
-namespace json = boost::json;
-
 namespace {
 
 /// The event of one line, which may end in the comma before the next.

@@ -51,9 +51,6 @@ std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   return html + "</section>\n";
 }
 
-/// Facts about a run, as HTML: entries of a definition list.
-std::string run_facts(const RunSummary& summary);
-
 /// "master weights 12 MB, snapshot 6 MB": what lay in another place than the device.
 std::string kinds_text(const std::array<std::size_t, kMemoryKinds>& bytes) {
   std::vector<std::string> texts;
@@ -105,6 +102,7 @@ std::string percent(double part, double whole) {
   return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
 
+/// Facts about a run, as HTML: entries of a definition list.
 std::string run_facts(const RunSummary& s) {
   const char* const examples = s.counts_examples ? " examples" : " sequences";
   return fact("Parameters", s.parameters == 0 ? "" : units::grouped(s.parameters)) +

@@ -8,8 +8,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 /// Adds a step's field to a sum of steps.
@@ -97,16 +95,13 @@ json::object predictions_json(const RunSummary& summary) {
 }
 
 json::object distributed_json(const RunSummary::Distributed& distributed) {
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? json::value() : json::value(text);
-  };
   json::object object{{"ranks", distributed.ranks},
                       {"zero", distributed.zero},
                       {"backend", distributed.backend},
                       {"bytes_sent", distributed.bytes_sent},
                       {"exposed_seconds", json_or_null(distributed.exposed_seconds)},
-                      {"imitated_link", text_or_null(distributed.imitated_link)},
-                      {"lost_rank", text_or_null(distributed.lost_rank)}};
+                      {"imitated_link", json_or_null(distributed.imitated_link)},
+                      {"lost_rank", json_or_null(distributed.lost_rank)}};
   if (distributed.slowest_rank_ratio) {
     object["slowest_rank"] = distributed.slowest_rank;
     object["slowest_rank_ratio"] = *distributed.slowest_rank_ratio;

@@ -15,8 +15,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
-
 /// The first of decisions and recoveries stands for none and is null.
 template <class Named>
 constexpr bool kFirstIsNull = !std::is_same_v<Named, Phase>;

@@ -18,8 +18,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 constexpr const char* kWantedPicture = R"(want {"image": "a.png", "label": "cat"})";

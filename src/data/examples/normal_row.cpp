@@ -12,8 +12,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 constexpr std::size_t kLongestText = std::size_t{64} << 20;

@@ -9,8 +9,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 constexpr std::size_t kLongestList = std::size_t{64} << 20;

@@ -16,8 +16,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
-
 constexpr std::int64_t kLongestSide = 16'384;
 
 /// Reads the keys of one preprocessor_config.json.

@@ -34,8 +34,6 @@ std::optional<double> plain_number(const std::string& text) {
   return value;
 }
 
-namespace json = boost::json;
-
 namespace {
 
 /// The next part of a list with commas, from `begin` on, which it moves behind it.

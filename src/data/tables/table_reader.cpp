@@ -17,8 +17,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 ColumnNames::ColumnNames(const std::string& text, const std::string& key) {
   const auto refuse = [&](const std::string& problem) {
     throw ConfigError({concat(key, ": got \"", text, "\", ", problem,

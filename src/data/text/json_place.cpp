@@ -11,7 +11,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
 
 /// Of keys in a path, and of the path, which all places below repeat.

@@ -16,8 +16,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 std::string dot(Phase phase) { return concat("<i class=\"phase ", name_of(phase), "\"></i>"); }

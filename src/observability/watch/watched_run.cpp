@@ -18,8 +18,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace fs = std::filesystem;
 
 namespace {
