@@ -1,11 +1,10 @@
-// It wants FILE, which <cstdio> declares.
+#include <cstdio>  // jpeglib.h needs FILE
 
 #include <jerror.h>
 #include <jpeglib.h>
 #include <algorithm>
 #include <csetjmp>
 #include <cstdint>
-#include <cstdio>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
