@@ -40,11 +40,20 @@ class ComparisonProgress {
   void step(std::int64_t step, double loss);
   /// `ran`: it was not finished before.
   void end(const RunOutcome& outcome, bool ran);
-  void skip(std::int64_t runs, std::int64_t steps);
-  void tell(const std::string& text);
+  void skip(std::int64_t runs, std::int64_t steps) {
+    ended_ += runs;
+    steps_left_ -= steps;
+  }
+  void tell(const std::string& text) {
+    erase();
+    out_ << text << std::endl;
+  }
 
  private:
-  void erase();
+  void erase() {
+    if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
+    shown_ = 0;
+  }
   std::string left(std::int64_t steps) const;
   std::ostream& out_;
   std::int64_t runs_, steps_left_;
@@ -111,21 +120,6 @@ void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
                            : "  failed: " + outcome.failure,
               ran ? concat("  ", units::duration(seconds_since(run_began_))) : "  was finished",
               ended_ < runs_ ? left(0) : ""));
-}
-
-void ComparisonProgress::skip(std::int64_t runs, std::int64_t steps) {
-  ended_ += runs;
-  steps_left_ -= steps;
-}
-
-void ComparisonProgress::tell(const std::string& text) {
-  erase();
-  out_ << text << std::endl;
-}
-
-void ComparisonProgress::erase() {
-  if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
-  shown_ = 0;
 }
 
 constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // indented, it is longer

@@ -70,8 +70,12 @@ class DirectFile {
  public:
   static constexpr std::size_t kPage = 4096;
   /// Of an open file, of whose folder the file system may have no such way.
-  explicit DirectFile(int file);
-  ~DirectFile();
+  explicit DirectFile(int file)
+      : file_(open(("/proc/self/fd/" + std::to_string(file)).c_str(),
+                   O_RDWR | O_DIRECT | O_CLOEXEC)) {}
+  ~DirectFile() {
+    if (file_ >= 0) close(file_);
+  }
   DirectFile(const DirectFile&) = delete;
   DirectFile& operator=(const DirectFile&) = delete;
   bool available() const { return file_ >= 0; }
@@ -102,14 +106,6 @@ bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
     done += static_cast<std::size_t>(moved);
   }
   return true;
-}
-
-DirectFile::DirectFile(int file)
-    : file_(
-          open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC)) {}
-
-DirectFile::~DirectFile() {
-  if (file_ >= 0) close(file_);
 }
 
 bool DirectFile::read(void* to, off_t at, std::size_t bytes) const {

@@ -54,7 +54,11 @@ class MpiThread {
   /// Starts MPI. Throws DeviceError.
   MpiThread();
   /// Ends MPI if `finishes`, which waits for all ranks.
-  ~MpiThread();
+  ~MpiThread() {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
@@ -76,11 +80,17 @@ class MpiThread {
   };
   void run();
   void start();
-  void transfer(const Messages& messages);
+  void transfer(const Messages& messages) {
+    requests_.clear();
+    begin(messages);
+    wait_until_done();
+  }
   void begin(const Messages& messages);
   void wait_until_done();
   void check(int error, const char* call) const;
-  void abort_if_asked() const;
+  void abort_if_asked() const {
+    if (abort_code_ != 0) engine_->abort(abort_code_);
+  }
 
   SharedLibrary library_;
   const MpiEngine* engine_ = nullptr;
@@ -126,12 +136,6 @@ MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return started_; });
   if (failure_) std::rethrow_exception(failure_);
-}
-
-MpiThread::~MpiThread() {
-  const std::lock_guard lock(mutex_);
-  ends_ = true;
-  changed_.notify_all();
 }
 
 void MpiThread::check(int error, const char* call) const {
@@ -180,12 +184,6 @@ void MpiThread::run() {
   if (finishes_) engine_->finish();
 }
 
-void MpiThread::transfer(const Messages& messages) {
-  requests_.clear();
-  begin(messages);
-  wait_until_done();
-}
-
 void MpiThread::begin(const Messages& messages) {
   const auto in_parts = [&](std::size_t bytes, const auto& begin_part) {
     for (std::size_t at = 0; at < bytes; at += kMostBytes) {
@@ -223,10 +221,6 @@ void MpiThread::wait_until_done() {
     if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends by an error of its own"));
     std::this_thread::sleep_for(kSleep);
   }
-}
-
-void MpiThread::abort_if_asked() const {
-  if (abort_code_ != 0) engine_->abort(abort_code_);
 }
 
 void MpiThread::wait_for_transfer(std::span<const OutgoingBytes> sent,

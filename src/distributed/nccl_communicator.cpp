@@ -51,7 +51,11 @@ class StreamProgress {
   /// Around what enqueues a collective, by one thread. Where very many are on their way, begin waits
   /// for the oldest.
   void begin(const Stream& stream);
-  void end(const Stream& stream);
+  void end(const Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    pending_.back().left.record(stream);
+    pending_.back().is_enqueued = true;
+  }
   /// Any thread may ask.
   RankProgress so_far() const;
 
@@ -85,12 +89,6 @@ void StreamProgress::begin(const Stream& stream) {
   next.is_enqueued = false;
   next.entered.record(stream);
   pending_.push_back(std::move(next));
-}
-
-void StreamProgress::end(const Stream& stream) {
-  const std::lock_guard lock(mutex_);
-  pending_.back().left.record(stream);
-  pending_.back().is_enqueued = true;
 }
 
 RankProgress StreamProgress::so_far() const {

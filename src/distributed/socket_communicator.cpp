@@ -47,7 +47,12 @@ class SocketMeeting {
   std::vector<RankEndpoint> endpoints_of_first(std::string& problem);
   boost::asio::ip::address used_address();
   RankIdentity identity(const std::string& text) const;
-  [[noreturn]] void throw_not_met(const std::string& what) const;
+  [[noreturn]] void throw_not_met(const std::string& what) const {
+    throw DeviceError(concat("rank ", meeting_.rank, " of ", meeting_.size,
+                             " met not all others at ", meeting_.address, " port ", meeting_.port,
+                             " within ", static_cast<double>(meeting_.limit.count()) / 1000,
+                             " s: ", what));
+  }
 
   const RankMeeting meeting_;
   boost::asio::io_context& context_;
@@ -248,12 +253,6 @@ void SocketMeeting::reach(int rank) {
       throw_not_met(concat("rank ", rank, " does not answer: ", call.problem));
     std::this_thread::sleep_for(kBetweenTries);
   }
-}
-
-void SocketMeeting::throw_not_met(const std::string& what) const {
-  throw DeviceError(concat("rank ", meeting_.rank, " of ", meeting_.size, " met not all others at ",
-                           meeting_.address, " port ", meeting_.port, " within ",
-                           static_cast<double>(meeting_.limit.count()) / 1000, " s: ", what));
 }
 
 /// On a slow link each piece is progress.

@@ -53,14 +53,26 @@ class TraceFile {
   bool is_empty() const { return bytes_ == 0 && text_.empty(); }
 
   void event(const char* type, const std::string& name, int process, std::int64_t at,
-             const boost::json::object& more);
+             const boost::json::object& more) {
+    boost::json::object event{{"ph", type}, {"name", name}, {"pid", process}, {"ts", at}};
+    event.insert(more.begin(), more.end());
+    text_ += (is_empty() ? "[\n" : ",\n") + json_line(event);
+  }
   void on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
-                 const boost::json::object& more = {});
+                 const boost::json::object& more = {}) {
+    boost::json::object of_thread{{"tid", thread}};
+    of_thread.insert(more.begin(), more.end());
+    event(type, name, kTraining, at, of_thread);
+  }
   /// Of a slice, which is named and numbered, of a process.
   void slice(const char* type, const Open::Block& block, std::uint64_t number, std::int64_t at,
-             const boost::json::object& more = {});
+             const boost::json::object& more = {}) {
+    boost::json::object of_slice{{"cat", "block"}, {"id", number}};
+    of_slice.insert(more.begin(), more.end());
+    event(type, block.name, block.process, at, of_slice);
+  }
   /// Ends the array.
-  void close();
+  void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
   /// One write(2). Throws IoError.
   void flush();
 
@@ -155,29 +167,6 @@ TraceFile::Open TraceFile::cut_after(std::int64_t step) {
   bytes_ = kept;
   return kept_open;
 }
-
-void TraceFile::event(const char* type, const std::string& name, int process, std::int64_t at,
-                      const boost::json::object& more) {
-  boost::json::object event{{"ph", type}, {"name", name}, {"pid", process}, {"ts", at}};
-  event.insert(more.begin(), more.end());
-  text_ += (is_empty() ? "[\n" : ",\n") + json_line(event);
-}
-
-void TraceFile::on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
-                          const boost::json::object& more) {
-  boost::json::object of_thread{{"tid", thread}};
-  of_thread.insert(more.begin(), more.end());
-  event(type, name, kTraining, at, of_thread);
-}
-
-void TraceFile::slice(const char* type, const Open::Block& block, std::uint64_t number,
-                      std::int64_t at, const boost::json::object& more) {
-  boost::json::object of_slice{{"cat", "block"}, {"id", number}};
-  of_slice.insert(more.begin(), more.end());
-  event(type, block.name, block.process, at, of_slice);
-}
-
-void TraceFile::close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
 
 void TraceFile::flush() {
   if (text_.empty()) return;

@@ -22,7 +22,11 @@ class FramePowers {
   static constexpr std::int64_t kPairs = 4, kFrames = 2 * kPairs;  // at once
   FramePowers();
   /// Takes the samples of a window, 0 … kFrames - 1, and puts them under a Hann window.
-  void load(std::int64_t frame, const float* samples);
+  void load(std::int64_t frame, const float* samples) {
+    const auto pair = static_cast<std::size_t>(frame % kPairs);
+    const auto part = frame < kPairs ? &Values::real : &Values::imaginary;
+    for (std::size_t i = 0; i < kWindow; ++i) (values_[i].*part)[pair] = window_[i] * samples[i];
+  }
   /// Transforms what was loaded: power(k, frame) of each bin.
   void transform();
   double power(std::int64_t bin, std::int64_t frame) const {
@@ -66,12 +70,6 @@ FramePowers::FramePowers()
       }
     length = parts;
   }
-}
-
-void FramePowers::load(std::int64_t frame, const float* samples) {
-  const auto pair = static_cast<std::size_t>(frame % kPairs);
-  const auto part = frame < kPairs ? &Values::real : &Values::imaginary;
-  for (std::size_t i = 0; i < kWindow; ++i) (values_[i].*part)[pair] = window_[i] * samples[i];
 }
 
 void FramePowers::butterfly(std::array<Values, 4>& x) {

@@ -187,7 +187,8 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
 /// are looked up in a cache of fixed size. Not thread-safe.
 class WordEncoder {
  public:
-  explicit WordEncoder(const WordModel& model);
+  explicit WordEncoder(const WordModel& model)
+      : model_(&model), merges_(&model.merges()), cache_(std::size_t{1} << kCacheBits) {}
   /// Throws DataError where a character needs an unk_token that has no id.
   void append(std::string_view word, std::vector<std::int32_t>& ids);
 
@@ -211,7 +212,9 @@ class WordEncoder {
     std::int32_t position;
     std::int32_t left, right, joined;
   };
-  static bool comes_later(const Candidate& a, const Candidate& b);
+  static bool comes_later(const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+  }
   void append_cached(std::string_view part, std::vector<std::int32_t>& ids);
   void append_merged(std::string_view part, std::vector<std::int32_t>& ids);
   void append_short(std::vector<std::int32_t>& ids);
@@ -225,13 +228,6 @@ class WordEncoder {
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
 };
-
-bool WordEncoder::comes_later(const Candidate& a, const Candidate& b) {
-  return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
-}
-
-WordEncoder::WordEncoder(const WordModel& model)
-    : model_(&model), merges_(&model.merges()), cache_(std::size_t{1} << kCacheBits) {}
 
 void WordEncoder::append(std::string_view word, std::vector<std::int32_t>& ids) {
   if (const auto id = model_->whole_word(word)) return ids.push_back(*id);
