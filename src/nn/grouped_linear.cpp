@@ -2,7 +2,6 @@
 #include <deque>
 #include <vector>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/experts.h"
 #include "hybrid_trainer/nn/dropout.h"

@@ -1,5 +1,4 @@
 #include <boost/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"

@@ -7,9 +7,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
-#include <string_view>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"

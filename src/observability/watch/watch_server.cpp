@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
