@@ -1,10 +1,8 @@
 #include "memory/quantization.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/threads.h"

@@ -1,7 +1,6 @@
 #include "phases/phase_parts.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/method.h"

@@ -5,10 +5,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
-#include <iosfwd>
-#include <ostream>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"

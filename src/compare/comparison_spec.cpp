@@ -1,14 +1,9 @@
 #include "src/compare/comparison_spec.h"
 
-#include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <cstdint>
-#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"

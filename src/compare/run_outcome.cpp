@@ -8,12 +8,9 @@
 #include <boost/json.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <regex>
-#include <sstream>
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"

@@ -11,8 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 

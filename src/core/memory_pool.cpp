@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/block_store.h"

@@ -5,14 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"

@@ -7,20 +7,11 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <latch>
-#include <mutex>
-#include <string>
-#include <system_error>
-#include <thread>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"

@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"

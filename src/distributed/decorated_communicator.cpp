@@ -1,10 +1,6 @@
 #include "src/distributed/decorated_communicator.h"
 
-#include <algorithm>
 #include <cstring>
-#include <memory>
-#include <thread>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"

@@ -2,18 +2,9 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <climits>
-#include <condition_variable>
 #include <cstdio>
-#include <exception>
-#include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <string>
-#include <thread>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/libraries.h"

@@ -1,13 +1,7 @@
 #include "src/distributed/nccl_communicator.h"
 
 #include <cstring>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <optional>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/stream.h"

@@ -2,10 +2,7 @@
 
 #include <sys/prctl.h>
 #include <unistd.h>
-#include <algorithm>
 #include <future>
-#include <thread>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"

@@ -3,15 +3,9 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <deque>
-#include <memory>
 #include <random>
-#include <sstream>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"

@@ -4,9 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -1,10 +1,6 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cmath>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

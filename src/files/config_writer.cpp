@@ -4,7 +4,6 @@
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
 #include <cmath>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/config_fields.h"

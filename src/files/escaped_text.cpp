@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 #include <cstdlib>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/sha256.h"

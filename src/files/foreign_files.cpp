@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <filesystem>
-#include <map>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

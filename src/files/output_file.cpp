@@ -9,10 +9,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <random>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

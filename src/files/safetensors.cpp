@@ -1,14 +1,9 @@
 #include "src/files/safetensors.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <boost/json/value.hpp>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
-#include <limits>
-#include <string_view>
 
 #include "hybrid_trainer/core/dtype.h"
 #include "src/core/messages.h"

@@ -2,9 +2,7 @@
 
 #include <utf8proc.h>
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

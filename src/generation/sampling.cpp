@@ -1,12 +1,9 @@
 #include "hybrid_trainer/generation/sampling.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"

@@ -1,9 +1,6 @@
 #include "src/generation/text_batch.h"
 
-#include <algorithm>
 #include <map>
-#include <memory>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/generation/cached_decoder.h"

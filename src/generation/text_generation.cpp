@@ -1,7 +1,6 @@
 #include "hybrid_trainer/generation/text_generation.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"

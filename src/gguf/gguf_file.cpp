@@ -2,12 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <string>
-#include <string_view>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

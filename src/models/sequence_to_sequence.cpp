@@ -1,7 +1,5 @@
 #include "src/models/sequence_to_sequence.h"
 
-#include <utility>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/cross_attention.h"
 #include "hybrid_trainer/nn/dropout.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <deque>
-#include <vector>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/experts.h"

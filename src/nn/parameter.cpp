@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/parameter.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "hybrid_trainer/core/random.h"

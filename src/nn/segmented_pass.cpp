@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/segmented_pass.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"

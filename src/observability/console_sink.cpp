@@ -2,7 +2,6 @@
 
 #include <sys/ioctl.h>
 #include <algorithm>
-#include <ostream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/run_summary.h"

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <iosfwd>
-#include <string>
 
 #include "hybrid_trainer/observability/step_record.h"
 

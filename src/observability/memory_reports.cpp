@@ -3,17 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <map>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/phase.h"

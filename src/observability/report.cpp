@@ -1,12 +1,8 @@
 #include "src/observability/report.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/model_texts.h"

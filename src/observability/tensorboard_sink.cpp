@@ -10,14 +10,8 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/step_record.h"

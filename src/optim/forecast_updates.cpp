@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/batch.h"

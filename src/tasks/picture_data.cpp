@@ -1,7 +1,4 @@
-#include <algorithm>
 #include <cmath>
-#include <memory>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"

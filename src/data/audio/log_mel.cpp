@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <numbers>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <span>
 #include <vector>

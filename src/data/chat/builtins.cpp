@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ctime>
-#include <optional>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/value.h"

@@ -1,10 +1,8 @@
 #include "src/data/chat/chat_template.h"
 
-#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <cctype>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/evaluation.h"

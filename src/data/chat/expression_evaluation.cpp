@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/builtins.h"

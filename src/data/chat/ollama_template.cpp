@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <optional>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"

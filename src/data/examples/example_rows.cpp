@@ -1,10 +1,7 @@
 #include "src/data/examples/example_rows.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
-#include <map>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/examples/row_tokens.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
-#include <set>
-#include <span>
 
 #include "src/data/examples/example_rows.h"
 #include "src/files/text.h"

@@ -1,9 +1,7 @@
 #include "src/data/examples/normal_row.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"

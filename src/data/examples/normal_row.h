@@ -2,10 +2,7 @@
 
 #include <boost/json.hpp>
 #include <set>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "src/files/json.h"
 

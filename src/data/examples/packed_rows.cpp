@@ -1,6 +1,5 @@
 #include "src/data/examples/packed_rows.h"
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 

@@ -1,9 +1,7 @@
 #include "src/data/examples/row_tokens.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/examples/example_rows.h"

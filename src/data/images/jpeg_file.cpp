@@ -4,8 +4,6 @@
 #include <jpeglib.h>
 #include <algorithm>
 #include <csetjmp>
-#include <cstdint>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

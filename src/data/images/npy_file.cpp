@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/images/picture_formats.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

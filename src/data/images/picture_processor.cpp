@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <string>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

@@ -6,9 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <optional>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/synthetic/synthetic_set.h"

@@ -6,9 +6,7 @@
 #include <cctype>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

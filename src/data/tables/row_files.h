@@ -1,10 +1,6 @@
 #pragma once
 
-#include <filesystem>
 #include <initializer_list>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "hybrid_trainer/files/input_file.h"

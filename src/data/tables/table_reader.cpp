@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <optional>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"

@@ -1,16 +1,9 @@
 #include "hybrid_trainer/data/batch_loader.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <span>
 #include <stop_token>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/random.h"

@@ -1,5 +1,4 @@
 #include <boost/json.hpp>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

@@ -1,15 +1,9 @@
 #include "src/data/text/bpe_tokenizer.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <set>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -1,17 +1,7 @@
 #include "src/data/text/bpe_training.h"
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstdint>
-#include <functional>
 #include <queue>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/machine.h"

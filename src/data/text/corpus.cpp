@@ -5,9 +5,7 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <limits>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

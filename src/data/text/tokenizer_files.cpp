@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

@@ -1,7 +1,4 @@
-#include <memory>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/embedding.h"

@@ -1,5 +1,3 @@
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/nn/convolution.h"
 #include "src/models/families/families.h"

@@ -6,10 +6,8 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <set>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"

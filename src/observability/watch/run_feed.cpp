@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <csignal>
 #include <iostream>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"

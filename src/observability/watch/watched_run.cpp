@@ -6,7 +6,6 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
