@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 
@@ -182,12 +181,6 @@ std::int64_t all_steps(const ComparisonSpec& spec) {
   return spec.pace ? steps + spec.pace->steps * spec.pace->rounds * std::ssize(spec.arms) : steps;
 }
 
-ConsoleStyle style_of(bool quiet) {
-  ConsoleStyle style = ConsoleStyle::from_terminal(STDERR_FILENO);
-  style.quiet = quiet;
-  return style;
-}
-
 /// All runs of a spec, one after the other.
 class Comparison {
  public:
@@ -198,7 +191,8 @@ class Comparison {
         output_(fs::absolute(settings.output).lexically_normal()),
         interruption_(interruption),
         runs_(spec.arms.size()),
-        progress_(console, all_runs(spec), all_steps(spec), style_of(settings.quiet)) {}
+        progress_(console, all_runs(spec), all_steps(spec),
+                  ConsoleStyle::of_errors(settings.quiet)) {}
   /// False where a stop was asked for.
   bool run_all() { return run_sweeps() && run_measured() && run_pace(); }
   std::vector<ArmRuns>& runs() { return runs_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json/value.hpp>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 
@@ -228,24 +229,10 @@ std::size_t header_bytes(const InputFile& file) {
 
 }  // namespace
 
-const char* safetensors_name_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kI32:
-      return "I32";
-    case DType::kU16:
-      return "U16";
-    case DType::kU8:
-      return "U8";
-    case DType::kF64:
-      return "F64";
-    case DType::kI8:
-      return "I8";
-  }
-  return "?";
+std::string safetensors_name_of(DType dtype) {
+  std::string name = name_of(dtype);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
 }
 
 std::optional<DType> tensor_dtype_of(std::string_view safetensors_name) {

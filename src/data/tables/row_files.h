@@ -5,6 +5,11 @@
 
 #include "hybrid_trainer/files/input_file.h"
 
+namespace boost::json {
+class object;
+class value;
+}  // namespace boost::json
+
 namespace hybrid_trainer {
 
 /// The extension in small letters.
@@ -34,17 +39,6 @@ std::string told_of_other_files(const std::filesystem::path& path,
 
 /// Names the validation and test files next to training files of the same folder; "" if there are none.
 std::string told_of_mixed_splits(const std::vector<std::filesystem::path>& files);
-
-}  // namespace hybrid_trainer
-
-namespace boost::json {
-
-class object;
-class value;
-
-}  // namespace boost::json
-
-namespace hybrid_trainer {
 
 /// What a row has under this name; null where it has nothing, or null.
 const boost::json::value* value_in_row(const boost::json::object& row, std::string_view name);
