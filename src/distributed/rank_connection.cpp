@@ -7,18 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
+#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/sha256.h"
 
 namespace hybrid_trainer {
-
-namespace {
-
-namespace asio = boost::asio;
-using asio::awaitable;
-using asio::use_awaitable;
-using asio::ip::tcp;
 
 constexpr std::size_t kNumberBytes = 32;
 constexpr std::uint32_t kLongestText = 1 << 16;
@@ -28,6 +23,12 @@ struct Opening {
   std::array<char, 8> sign = kSign;
   std::array<char, kNumberBytes> number{};
 };
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using asio::use_awaitable;
 
 /// The text follows it.
 struct Proof {
@@ -87,6 +88,34 @@ awaitable<Challenged> check_proof(RankSocket& socket, const RankIdentity& mine, 
   co_return read;
 }
 
+}  // namespace
+
+awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine) {
+  Opening opening;
+  co_await asio::async_read(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
+  if (opening.sign != kSign) turn_away();
+  const auto number = drawn_number();
+  const std::string numbers = text_of(opening.number) + text_of(number);
+  co_await prove(socket, mine, "caller", numbers, number);
+  Challenged read = co_await check_proof(socket, mine, "called", numbers);
+  co_return std::move(read.caller);
+}
+
+awaitable<Challenged> challenge(RankSocket& socket, const RankIdentity& mine) {
+  const Opening opening{.number = drawn_number()};
+  co_await asio::async_write(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
+  co_return co_await check_proof(socket, mine, "caller", text_of(opening.number));
+}
+
+awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
+                        const Challenged& challenged) {
+  co_await prove(socket, mine, "called", challenged.numbers, {});
+}
+
+namespace {
+
+using asio::ip::tcp;
+
 /// Of an interface; "" where another machine cannot use it.
 std::string text_of_address(const sockaddr* address) {
   if (address == nullptr) return "";
@@ -111,28 +140,6 @@ asio::awaitable<void> call(RankSocket& socket, RankEndpoint to, const RankIdenti
 }
 
 }  // namespace
-
-awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine) {
-  Opening opening;
-  co_await asio::async_read(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
-  if (opening.sign != kSign) turn_away();
-  const auto number = drawn_number();
-  const std::string numbers = text_of(opening.number) + text_of(number);
-  co_await prove(socket, mine, "caller", numbers, number);
-  Challenged read = co_await check_proof(socket, mine, "called", numbers);
-  co_return std::move(read.caller);
-}
-
-awaitable<Challenged> challenge(RankSocket& socket, const RankIdentity& mine) {
-  const Opening opening{.number = drawn_number()};
-  co_await asio::async_write(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
-  co_return co_await check_proof(socket, mine, "caller", text_of(opening.number));
-}
-
-awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
-                        const Challenged& challenged) {
-  co_await prove(socket, mine, "called", challenged.numbers, {});
-}
 
 std::string own_network() {
   std::string boot;
