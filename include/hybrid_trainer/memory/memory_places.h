@@ -1,7 +1,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/memory/memory_config.h"
