@@ -9,8 +9,9 @@
 #include <vector>
 
 namespace boost::json {
-class value;  // callers include <boost/json/value.hpp>
-}
+class object;  // callers include <boost/json.hpp>
+class value;
+}  // namespace boost::json
 
 namespace hybrid_trainer {
 

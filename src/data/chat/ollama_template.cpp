@@ -14,7 +14,6 @@ namespace {
 
 using Place = GoTemplate::Place;
 using SegmentKind = GoTemplate::Segment::Kind;
-namespace json = boost::json;
 using Segments = GoTemplate::Segments;
 using Messages = std::vector<GoMessage>;
 

@@ -7,8 +7,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 /// Roles before an answer for which a generation prompt is asked for.

@@ -25,8 +25,6 @@ EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, Co
   return made;
 }
 
-namespace json = boost::json;
-
 namespace {
 
 using Tokens = std::vector<std::int32_t>;

@@ -14,8 +14,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 namespace fs = std::filesystem;

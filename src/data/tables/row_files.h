@@ -1,14 +1,9 @@
 #pragma once
 
 #include <initializer_list>
-#include <vector>
 
 #include "hybrid_trainer/files/input_file.h"
-
-namespace boost::json {
-class object;
-class value;
-}  // namespace boost::json
+#include "src/files/json.h"
 
 namespace hybrid_trainer {
 

@@ -6,10 +6,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
 
-namespace boost::json {
-class object;  // whoever calls what follows includes <boost/json.hpp>
-}
-
 namespace hybrid_trainer {
 
 /// Names by which rows are read, with the columns that have them in a file.

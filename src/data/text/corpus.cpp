@@ -17,8 +17,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -14,7 +14,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
 namespace fs = std::filesystem;
 
 bool flag_or(const JsonPlace& place, const char* key, bool otherwise) {
