@@ -116,14 +116,14 @@ void StateSpaceMixer::visit_parameters(const ParameterVisitor& visit) {
 }
 
 HydraMixer::HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : StateSpaceMixer(name, spec, hydra_rows(spec.scan),
-                      {.first = spec.scan.values(),
-                       .channels = convolved_columns(spec.scan),
-                       .taps = spec.taps,
-                       .bias = spec.convolution_bias,
-                       .sum = {.ahead = spec.taps / 2}},
-                      {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups, .norm_first = true},
-                      stream) {
+    : StateSpaceMixer(
+          name, spec, hydra_rows(spec.scan),
+          {.first = spec.scan.values(),
+           .channels = convolved_columns(spec.scan),
+           .taps = spec.taps,
+           .bias = spec.convolution_bias,
+           .sum = {.ahead = spec.taps / 2}},
+          {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups, .norm_first = true}, stream) {
   scan_.shifted = true;
 }
 
