@@ -1,7 +1,5 @@
 #include "memory/away_weights.h"
 
-#include <utility>
-
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/parameter.h"
 

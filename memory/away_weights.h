@@ -1,8 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <unordered_map>
-
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/nn/network.h"

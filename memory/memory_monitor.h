@@ -1,11 +1,5 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/memory/memory_config.h"

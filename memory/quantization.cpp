@@ -1,10 +1,8 @@
 #include "memory/quantization.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/threads.h"
@@ -12,6 +10,10 @@
 namespace hybrid_trainer {
 
 namespace {
+
+using kernels::FourBitTensors, kernels::FourBitType, kernels::kFourBitBlock,
+    kernels::kFourBitLevelBlock;
+using kernels::MicroScalingTensors, kernels::kMicroScalingBlock, kernels::kMicroScalingValues;
 
 /// Returns the largest magnitude.
 float encode_row(std::int8_t* codes, const float* values, std::int64_t count) {
@@ -22,30 +24,6 @@ float encode_row(std::int8_t* codes, const float* values, std::int64_t count) {
     codes[i] = static_cast<std::int8_t>(std::nearbyint(values[i] * factor));
   return most;
 }
-
-}  // namespace
-
-kernels::EightBitTensors quantize_eight_bit(const Tensor& values, const Stream& home) {
-  const std::int64_t rows = values.size(0), columns = values.size(1);
-  auto tensors = kernels::EightBitTensors::empty(rows, columns, home);
-  if (values.device().simulated || home.device().simulated) return tensors;
-  const Stream host(values.pool());
-  auto made = kernels::EightBitTensors::empty(rows, columns, host);
-  const float* const from = values.data<float>();
-  std::int8_t* const codes = made.codes.data<std::int8_t>();
-  float* const magnitudes = made.magnitudes.data<float>();
-  run_each(rows, 16, [&](std::int64_t row) {
-    magnitudes[row] = encode_row(codes + row * columns, from + row * columns, columns);
-  });
-  wait_for_copy(tensors.codes, made.codes, home);
-  wait_for_copy(tensors.magnitudes, made.magnitudes, home);
-  return tensors;
-}
-
-namespace {
-
-using kernels::FourBitTensors, kernels::FourBitType, kernels::kFourBitBlock,
-    kernels::kFourBitLevelBlock;
 
 /// The number of middles between neighbours that are below x.
 template <std::size_t kCount>
@@ -111,46 +89,6 @@ Tensor tensor_of(const void* values, std::int64_t count, DType dtype, const Stre
   return tensor;
 }
 
-}  // namespace
-
-FourBitTensors quantize_four_bit(const Tensor& values, FourBitType type, const Stream& home) {
-  static constexpr FourBitOrder kNormals = order_of(kernels::kFourBitValues),
-                                kFloats = order_of(kernels::kFourBitFloats);
-  const FourBitOrder& order = type == FourBitType::kNormal ? kNormals : kFloats;
-  const auto code_of = [&](float x) { return order.codes[nearest(order.middles, x)]; };
-  static const auto level_middles = middles_of(kernels::kFourBitLevels);
-  const std::int64_t count = values.elements();
-  FourBitTensors tensors = FourBitTensors::empty(count, type, home);
-  if (values.device().simulated || home.device().simulated) return tensors;
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(count + count % 2), code_of(0));
-  std::vector<float> magnitudes = encode_blocks(
-      values.data<float>(), count, kFourBitBlock,
-      [&](std::int64_t i, float x) { codes[static_cast<std::size_t>(i)] = code_of(x); });
-  for (std::size_t i = 0; i < codes.size() / 2; ++i)
-    codes[i] = static_cast<std::uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
-  double sum = 0;
-  for (const float magnitude : magnitudes) sum += static_cast<double>(magnitude);
-  tensors.offset = static_cast<float>(sum / static_cast<double>(magnitudes.size()));
-  for (float& magnitude : magnitudes) magnitude -= tensors.offset;
-  std::vector<std::uint8_t> levels(magnitudes.size());
-  const std::vector<float> scales = encode_blocks(
-      magnitudes.data(), std::ssize(magnitudes), kFourBitLevelBlock, [&](std::int64_t i, float x) {
-        levels[static_cast<std::size_t>(i)] = nearest(level_middles, x);
-      });
-  const Stream host(values.pool());
-  const auto put = [&](const Tensor& to, const void* from) {
-    wait_for_copy(to, tensor_of(from, to.elements(), to.dtype(), host), home);
-  };
-  put(tensors.codes, codes.data());
-  put(tensors.levels, levels.data());
-  put(tensors.scales, scales.data());
-  return tensors;
-}
-
-namespace {
-
-using kernels::MicroScalingTensors, kernels::kMicroScalingBlock, kernels::kMicroScalingValues;
-
 constexpr std::uint8_t kNoNumber = 255;  // exponent of a block with a NaN
 
 /// Of a magnitude; on a bound between two codes the even one.
@@ -188,6 +126,57 @@ void encode_block(std::uint8_t* codes, std::uint8_t& exponent, const float* valu
 }
 
 }  // namespace
+
+kernels::EightBitTensors quantize_eight_bit(const Tensor& values, const Stream& home) {
+  const std::int64_t rows = values.size(0), columns = values.size(1);
+  auto tensors = kernels::EightBitTensors::empty(rows, columns, home);
+  if (values.device().simulated || home.device().simulated) return tensors;
+  const Stream host(values.pool());
+  auto made = kernels::EightBitTensors::empty(rows, columns, host);
+  const float* const from = values.data<float>();
+  std::int8_t* const codes = made.codes.data<std::int8_t>();
+  float* const magnitudes = made.magnitudes.data<float>();
+  run_each(rows, 16, [&](std::int64_t row) {
+    magnitudes[row] = encode_row(codes + row * columns, from + row * columns, columns);
+  });
+  wait_for_copy(tensors.codes, made.codes, home);
+  wait_for_copy(tensors.magnitudes, made.magnitudes, home);
+  return tensors;
+}
+
+FourBitTensors quantize_four_bit(const Tensor& values, FourBitType type, const Stream& home) {
+  static constexpr FourBitOrder kNormals = order_of(kernels::kFourBitValues),
+                                kFloats = order_of(kernels::kFourBitFloats);
+  const FourBitOrder& order = type == FourBitType::kNormal ? kNormals : kFloats;
+  const auto code_of = [&](float x) { return order.codes[nearest(order.middles, x)]; };
+  static const auto level_middles = middles_of(kernels::kFourBitLevels);
+  const std::int64_t count = values.elements();
+  FourBitTensors tensors = FourBitTensors::empty(count, type, home);
+  if (values.device().simulated || home.device().simulated) return tensors;
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(count + count % 2), code_of(0));
+  std::vector<float> magnitudes = encode_blocks(
+      values.data<float>(), count, kFourBitBlock,
+      [&](std::int64_t i, float x) { codes[static_cast<std::size_t>(i)] = code_of(x); });
+  for (std::size_t i = 0; i < codes.size() / 2; ++i)
+    codes[i] = static_cast<std::uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
+  double sum = 0;
+  for (const float magnitude : magnitudes) sum += static_cast<double>(magnitude);
+  tensors.offset = static_cast<float>(sum / static_cast<double>(magnitudes.size()));
+  for (float& magnitude : magnitudes) magnitude -= tensors.offset;
+  std::vector<std::uint8_t> levels(magnitudes.size());
+  const std::vector<float> scales = encode_blocks(
+      magnitudes.data(), std::ssize(magnitudes), kFourBitLevelBlock, [&](std::int64_t i, float x) {
+        levels[static_cast<std::size_t>(i)] = nearest(level_middles, x);
+      });
+  const Stream host(values.pool());
+  const auto put = [&](const Tensor& to, const void* from) {
+    wait_for_copy(to, tensor_of(from, to.elements(), to.dtype(), host), home);
+  };
+  put(tensors.codes, codes.data());
+  put(tensors.levels, levels.data());
+  put(tensors.scales, scales.data());
+  return tensors;
+}
 
 MicroScalingTensors quantize_micro_scaling(const Tensor& values, const Stream& home) {
   const std::int64_t rows = values.size(0), columns = values.size(1);

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <array>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "hybrid_trainer/nn/parameter.h"
 #include "kernels/quantized/quantization.h"

@@ -26,6 +26,29 @@ void lock_pages(const Tensor& tensor) {
                        "predict_aware_memory.offload_strategy to cpu_offload"));
 }
 
+kernels::QuantizationMap map_of(SlotRounding rounding) {
+  return rounding == SlotRounding::kNonNegative ? kernels::QuantizationMap::kUnsigned
+                                                : kernels::QuantizationMap::kSigned;
+}
+
+template <class Work>
+double seconds_of(const Work& work) {
+  const auto begin = Clock::now();
+  work();
+  return seconds_since(begin);
+}
+
+/// Seconds of work in a thread of its own, on this thread's device.
+template <class Work>
+std::future<double> seconds_beside(const Work& work) {
+  return start_thread([&] {
+    return std::async(std::launch::async, [device = CallersDevice(), work] {
+      device.use();
+      return work();
+    });
+  });
+}
+
 }  // namespace
 
 void PoolStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
@@ -96,15 +119,6 @@ void ZeroStore::write_to(const std::vector<Tensor>& tensors, const Stream& strea
   }
 }
 
-namespace {
-
-kernels::QuantizationMap map_of(SlotRounding rounding) {
-  return rounding == SlotRounding::kNonNegative ? kernels::QuantizationMap::kUnsigned
-                                                : kernels::QuantizationMap::kSigned;
-}
-
-}  // namespace
-
 void CompressedStore::keep(const std::vector<OffloadSlot>& slots, const Stream& stream) {
   try {
     for (const OffloadSlot& slot : slots) {
@@ -135,28 +149,6 @@ void CompressedStore::write_to(const std::vector<Tensor>& tensors, const Stream&
     }
   }
 }
-
-namespace {
-
-template <class Work>
-double seconds_of(const Work& work) {
-  const auto begin = Clock::now();
-  work();
-  return seconds_since(begin);
-}
-
-/// Seconds of work in a thread of its own, on this thread's device.
-template <class Work>
-std::future<double> seconds_beside(const Work& work) {
-  return start_thread([&] {
-    return std::async(std::launch::async, [device = CallersDevice(), work] {
-      device.use();
-      return work();
-    });
-  });
-}
-
-}  // namespace
 
 StoredOffload::~StoredOffload() {
   if (pending_.valid()) pending_.wait();

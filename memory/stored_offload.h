@@ -1,10 +1,7 @@
 #pragma once
 
 #include <future>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/memory/offload_strategy.h"
 

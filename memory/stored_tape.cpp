@@ -43,7 +43,11 @@ class StoredTape final : public PlainTape {
   void ahead(const Tensor& kept, const Stream& stream) override;
   Tensor quantized(const Tensor& x, const Stream& stream);
   Tensor sent(const Tensor& tensor, const Stream& stream);
-  Tensor fetched(const Tensor& kept, const Stream& stream);
+  Tensor fetched(const Tensor& kept, const Stream& stream) {
+    if (!is_away_) return kept;
+    copies_.finish_writes();
+    return copies_.take(kept, stream);
+  }
 
   TapeStorage storage_;
   bool is_away_;
@@ -57,12 +61,6 @@ Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
   const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
   copies_.write(there, tensor, stream);
   return there;
-}
-
-Tensor StoredTape::fetched(const Tensor& kept, const Stream& stream) {
-  if (!is_away_) return kept;
-  copies_.finish_writes();
-  return copies_.take(kept, stream);
 }
 
 /// While backward computes with what it took, the next comes from the file.

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/activation_tape.h"
 

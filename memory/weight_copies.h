@@ -1,9 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/parameter.h"
 

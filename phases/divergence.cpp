@@ -53,6 +53,20 @@ void push(std::vector<double>& ring, double value, std::int64_t window) {
   ring.push_back(value);
 }
 
+Recovery wanted_for(Severity severity, const DivergenceConfig& config) {
+  switch (severity) {
+    case Severity::kNone:
+      break;
+    case Severity::kCaution:
+      return config.on_caution;
+    case Severity::kWarning:
+      return config.on_warning;
+    case Severity::kCritical:
+      return config.on_critical;
+  }
+  return Recovery::kContinue;
+}
+
 }  // namespace
 
 bool DivergenceMonitor::ready() const {
@@ -115,24 +129,6 @@ void DivergenceMonitor::load(const State& state) {
   norms_ = state.reals_of("phases.monitor.norms");
   used_up_ = state.integer("phases.monitor.used_up");
 }
-
-namespace {
-
-Recovery wanted_for(Severity severity, const DivergenceConfig& config) {
-  switch (severity) {
-    case Severity::kNone:
-      break;
-    case Severity::kCaution:
-      return config.on_caution;
-    case Severity::kWarning:
-      return config.on_warning;
-    case Severity::kCritical:
-      return config.on_critical;
-  }
-  return Recovery::kContinue;
-}
-
-}  // namespace
 
 const std::vector<std::string>& enum_names(Recovery) {
   static const std::vector<std::string> names = [] {

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/divergence_config.h"

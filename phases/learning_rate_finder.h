@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/trainable.h"

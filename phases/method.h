@@ -1,10 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <limits>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"

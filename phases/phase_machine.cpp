@@ -32,6 +32,12 @@ void visit_statistics(Statistics& statistics, const Visit& visit) {
   visit("phases.statistics.planning_cost", statistics.planning_cost);
 }
 
+std::string refusal(const PhaseSignals& signals) {
+  if (!signals.healthy) return "no prediction: this step had a warning";
+  return concat("no prediction: confidence ", brief(signals.confidence), " is below ",
+                signals.least_confidence);
+}
+
 }  // namespace
 
 std::int64_t PhaseStatistics::steps() const {
@@ -49,16 +55,6 @@ double PhaseStatistics::cost() const {
 void PhaseStatistics::save(State& state) const { visit_statistics(*this, StateWriter{state}); }
 
 void PhaseStatistics::load(const State& state) { visit_statistics(*this, StateReader{state}); }
-
-namespace {
-
-std::string refusal(const PhaseSignals& signals) {
-  if (!signals.healthy) return "no prediction: this step had a warning";
-  return concat("no prediction: confidence ", brief(signals.confidence), " is below ",
-                signals.least_confidence);
-}
-
-}  // namespace
 
 PhaseMachine::PhaseMachine(Trainable& model, const Setup& setup)
     : parts_(std::make_unique<PhaseParts>(model, setup)) {}

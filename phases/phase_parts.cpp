@@ -1,7 +1,6 @@
 #include "phases/phase_parts.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/method.h"
@@ -44,6 +43,19 @@ void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
   tell(outcome,
        concat("the gradient overflowed in fp16: skipped the update, and the loss scale is ",
               loss_scale, " from here on"));
+}
+
+template <class Parts, class Visit>
+void visit_parts(Parts& parts, const Visit& visit) {
+  visit("phases.phase", parts.phase);
+  visit("phases.entered", parts.entered);
+  visit("phases.model_phase", parts.model_phase);
+  visit("phases.has_entered", parts.has_entered);
+  visit("phases.steps_in_phase", parts.steps_in_phase);
+  visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
+  visit("phases.signal", parts.signal);
+  visit("phases.warnings_in_a_row", parts.warnings_in_a_row);
+  visit("phases.lacks_room", parts.lacks_room);
 }
 
 }  // namespace
@@ -102,23 +114,6 @@ void judge_update(PhaseParts& parts, const DelayedUpdate& arrived,
               config.method, ".prediction_error_limit ", limit.share,
               "; none is late for the next ", config.correct_steps + config.full_steps, " steps"));
 }
-
-namespace {
-
-template <class Parts, class Visit>
-void visit_parts(Parts& parts, const Visit& visit) {
-  visit("phases.phase", parts.phase);
-  visit("phases.entered", parts.entered);
-  visit("phases.model_phase", parts.model_phase);
-  visit("phases.has_entered", parts.has_entered);
-  visit("phases.steps_in_phase", parts.steps_in_phase);
-  visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
-  visit("phases.signal", parts.signal);
-  visit("phases.warnings_in_a_row", parts.warnings_in_a_row);
-  visit("phases.lacks_room", parts.lacks_room);
-}
-
-}  // namespace
 
 PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
     : model(trained),

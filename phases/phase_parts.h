@@ -1,9 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "phases/divergence.h"

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <type_traits>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/trainable.h"

@@ -14,10 +14,17 @@ class AsynchronousGradientsMethod final : public Method {
  public:
   using Method::Method;
   static const std::vector<Refusal>& refusals();
-  static std::string text(const PhaseConfig& config);
+  static std::string text(const PhaseConfig& config) {
+    const AsynchronousGradientsConfig& group = config.asynchronous_gradients;
+    return concat(" with asynchronous gradients ", group.delay,
+                  group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side);
+  }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override;
+  void enter_correct(PhaseOutcome& outcome) override {
+    drain(outcome);
+    parts_.enter_model(Phase::kCorrect);
+  }
   void drain(PhaseOutcome& outcome) override;
 };
 
@@ -37,12 +44,6 @@ const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
   return rows;
 }
 
-std::string AsynchronousGradientsMethod::text(const PhaseConfig& config) {
-  const AsynchronousGradientsConfig& group = config.asynchronous_gradients;
-  return concat(" with asynchronous gradients ", group.delay, group.delay == 1 ? " step" : " steps",
-                " late, predicted by ", group.device_side);
-}
-
 void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   const AsynchronousGradientsConfig& group = parts_.config().asynchronous_gradients;
   if (parts_.steps_in_phase == 0) {
@@ -60,11 +61,6 @@ void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outc
     });
   }
   gradients.predict_weights();
-}
-
-void AsynchronousGradientsMethod::enter_correct(PhaseOutcome& outcome) {
-  drain(outcome);
-  parts_.enter_model(Phase::kCorrect);
 }
 
 /// Where one ends the run, those after it are waited for all the same.

@@ -57,6 +57,17 @@ double divergence(const VectorXd& q, const VectorXd& p) {
   return (q.array() * (q.array() / p.array()).log()).sum();
 }
 
+constexpr std::size_t kModels = 3;
+constexpr double kLearningRate = 3e-3, kFading = 0.98, kActionScale = 8, kPrior = 2;
+constexpr double kLeastSpread = 1e-3;  // of a dreamt drop, in running deviations of the loss
+constexpr std::size_t kStride = 3;     // numbers of an update in the history, and of a residual
+
+double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+std::size_t tenth_of(double confidence) {
+  return std::min<std::size_t>(9, static_cast<std::size_t>(10 * std::max(0.0, confidence)));
+}
+
 }  // namespace
 
 /// Matrices and biases in one vector, in this order.
@@ -234,17 +245,6 @@ void LatentDynamics::set_state(const std::vector<double>& state) {
   }
 }
 
-namespace {
-
-constexpr std::size_t kModels = 3;
-constexpr double kLearningRate = 3e-3, kFading = 0.98, kActionScale = 8, kPrior = 2;
-constexpr double kLeastSpread = 1e-3;  // of a dreamt drop, in running deviations of the loss
-constexpr std::size_t kStride = 3;     // numbers of an update in the history, and of a residual
-
-double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
-
-}  // namespace
-
 JumpPlanner::JumpPlanner(const PhaseConfig& config)
     : config_(config), jumps_(kBins, 0.0), true_(kBins, 0.0) {
   for (std::uint64_t seed = 0; seed < kModels; ++seed) models_.emplace_back(kFeatures, seed);
@@ -377,14 +377,6 @@ JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
   best.step_length = std::min(1.0, best.step_length * correction(drop_, position_));
   return best;
 }
-
-namespace {
-
-std::size_t tenth_of(double confidence) {
-  return std::min<std::size_t>(9, static_cast<std::size_t>(10 * std::max(0.0, confidence)));
-}
-
-}  // namespace
 
 double JumpPlanner::calibrated(double confidence) const {
   const std::size_t bin = tenth_of(confidence);

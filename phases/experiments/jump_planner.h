@@ -1,10 +1,7 @@
 #pragma once
 
 #include <Eigen/Core>
-#include <cstdint>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "phases/skip_backward/jump_advisor.h"
 

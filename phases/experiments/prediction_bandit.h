@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "phases/skip_backward/jump_advisor.h"
 #include "phases/state_fields.h"
 

@@ -14,8 +14,13 @@ class LocalSgdMethod final : public Method {
   static std::string text(const PhaseConfig& config);
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override;
-  void drain(PhaseOutcome& outcome) override;
+  void enter_correct(PhaseOutcome& outcome) override {
+    drain(outcome);
+    parts_.enter_model(Phase::kCorrect);
+  }
+  void drain(PhaseOutcome& outcome) override {
+    tell_skipped(parts_.model.support().local->wait_for_exact_weights(), outcome);
+  }
 
  private:
   void tell_skipped(const LocalStep& step, PhaseOutcome& outcome);
@@ -69,15 +74,6 @@ void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   outcome.lag = step.since_exchange;
   outcome.updates = step.own.finite() ? 1 : 0;
   tell_skipped(step, outcome);
-}
-
-void LocalSgdMethod::enter_correct(PhaseOutcome& outcome) {
-  drain(outcome);
-  parts_.enter_model(Phase::kCorrect);
-}
-
-void LocalSgdMethod::drain(PhaseOutcome& outcome) {
-  tell_skipped(parts_.model.support().local->wait_for_exact_weights(), outcome);
 }
 
 /// Steps that ranks made by themselves and that made no update. Throws Diverged where all of them are

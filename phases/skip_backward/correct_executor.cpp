@@ -1,8 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_parts.h"

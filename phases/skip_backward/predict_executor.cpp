@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_parts.h"

@@ -1,6 +1,5 @@
 #include "phases/skip_backward/prediction.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 

@@ -25,7 +25,10 @@ class LinearPredictor : public Predictor {
  public:
   explicit LinearPredictor(std::int64_t interval) : interval_(interval) {}
   void observe(Trainable& model) override;
-  Readiness readiness() const override;
+  Readiness readiness() const override {
+    const bool full = updates_ > interval_ * static_cast<std::int64_t>(kChanges);
+    return full ? Readiness::kReady : Readiness::kNotYet;
+  }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   /// Forgets all: a path with a jump in it is no straight one.
   void follow(Trainable&, const std::vector<Tensor>&, double) override {
@@ -56,11 +59,6 @@ void LinearPredictor::observe(Trainable& model) {
       kernels::axpy(change[i], change[i], -1.0f, last_weights_[i], model.stream());
   }
   model.weights().copy_weights(last_weights_);
-}
-
-Readiness LinearPredictor::readiness() const {
-  const bool full = updates_ > interval_ * static_cast<std::int64_t>(kChanges);
-  return full ? Readiness::kReady : Readiness::kNotYet;
 }
 
 void LinearPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
@@ -114,7 +112,9 @@ class MergedPredictor final : public Predictor {
   MergedPredictor(std::int64_t steps, std::int64_t interval)
       : interval_(interval), looks_in_stretch_(std::max<std::int64_t>(1, steps / interval)) {}
   void observe(Trainable& model) override;
-  Readiness readiness() const override;
+  Readiness readiness() const override {
+    return stretches_ >= 3 ? Readiness::kReady : Readiness::kNotYet;
+  }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
   void save(State& state) const override;
@@ -160,10 +160,6 @@ void MergedPredictor::end_stretch(Trainable& model) {
     std::swap(mean_, change_);
   }
   std::swap(sum_, mean_);
-}
-
-Readiness MergedPredictor::readiness() const {
-  return stretches_ >= 3 ? Readiness::kReady : Readiness::kNotYet;
 }
 
 void MergedPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
@@ -223,11 +219,19 @@ class TwoTimescalePredictor final : public Predictor {
   TwoTimescalePredictor(std::int64_t steps, std::int64_t interval, double share)
       : steps_(steps), interval_(interval), share_(share) {}
   void observe(Trainable& model) override;
-  Readiness readiness() const override;
+  Readiness readiness() const override {
+    return updates_ > std::max(steps_, interval_) ? Readiness::kReady : Readiness::kNotYet;
+  }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
-  void save(State& state) const override;
-  void load(const State& state, Trainable& model) override;
+  void save(State& state) const override {
+    state.integers["phases.two_timescale.updates"] = updates_;
+    save_tensors(state, "phases.two_timescale.mean", mean_);
+  }
+  void load(const State& state, Trainable& model) override {
+    updates_ = state.integer("phases.two_timescale.updates");
+    if (updates_ > 0) mean_ = load_directions(state, "phases.two_timescale.mean", model);
+  }
 
  private:
   double kept() const;     // g
@@ -258,10 +262,6 @@ void TwoTimescalePredictor::observe(Trainable& model) {
   model.weights().add_weights(mean_, g, 1 - g);
 }
 
-Readiness TwoTimescalePredictor::readiness() const {
-  return updates_ > std::max(steps_, interval_) ? Readiness::kReady : Readiness::kNotYet;
-}
-
 void TwoTimescalePredictor::write_directions(Trainable& model,
                                              const std::vector<Tensor>& directions) {
   const double slow = share_ / updates();
@@ -281,16 +281,6 @@ void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& 
                                     {1, static_cast<float>(length)});
 }
 
-void TwoTimescalePredictor::save(State& state) const {
-  state.integers["phases.two_timescale.updates"] = updates_;
-  save_tensors(state, "phases.two_timescale.mean", mean_);
-}
-
-void TwoTimescalePredictor::load(const State& state, Trainable& model) {
-  updates_ = state.integer("phases.two_timescale.updates");
-  if (updates_ > 0) mean_ = load_directions(state, "phases.two_timescale.mean", model);
-}
-
 /// A placebo: each tensor's direction is random and as long as momentum's, another one each time. What
 /// a jump along it gains, any jump of that length gains.
 ///
@@ -302,8 +292,10 @@ class RandomPredictor final : public Predictor {
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   void follow(Trainable&, const std::vector<Tensor>&, double) override {}
-  void save(State& state) const override;
-  void load(const State& state, Trainable& model) override;
+  void save(State& state) const override { state.integers["phases.random.drawn"] = drawn_; }
+  void load(const State& state, Trainable&) override {
+    drawn_ = state.integer("phases.random.drawn");
+  }
 
  private:
   Stream host_;
@@ -311,7 +303,6 @@ class RandomPredictor final : public Predictor {
 };
 
 constexpr std::uint64_t kPlaceboSeed = 11;
-constexpr const char* kDrawn = "phases.random.drawn";
 
 void RandomPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
   model.weights().write_momentum_directions(directions);
@@ -333,10 +324,6 @@ void RandomPredictor::write_directions(Trainable& model, const std::vector<Tenso
     wait_for_copy(direction, drawn, model.stream());
   }
 }
-
-void RandomPredictor::save(State& state) const { state.integers[kDrawn] = drawn_; }
-
-void RandomPredictor::load(const State& state, Trainable&) { drawn_ = state.integer(kDrawn); }
 
 /// The control: Predict runs, and no weight moves.
 class ZeroPredictor final : public Predictor {

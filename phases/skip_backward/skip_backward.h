@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "phases/divergence.h"
 #include "phases/method.h"
 #include "phases/skip_backward/prediction.h"

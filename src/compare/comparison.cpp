@@ -2,13 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
-#include <iosfwd>
-#include <ostream>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"
@@ -25,6 +20,8 @@
 
 namespace hybrid_trainer {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 /// One progress line: run of all runs, arm, budget, seed, swept value, step, loss, time left; and a
@@ -38,11 +35,20 @@ class ComparisonProgress {
   void step(std::int64_t step, double loss);
   /// `ran`: it was not finished before.
   void end(const RunOutcome& outcome, bool ran);
-  void skip(std::int64_t runs, std::int64_t steps);
-  void tell(const std::string& text);
+  void skip(std::int64_t runs, std::int64_t steps) {
+    ended_ += runs;
+    steps_left_ -= steps;
+  }
+  void tell(const std::string& text) {
+    erase();
+    out_ << text << std::endl;
+  }
 
  private:
-  void erase();
+  void erase() {
+    if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
+    shown_ = 0;
+  }
   std::string left(std::int64_t steps) const;
   std::ostream& out_;
   std::int64_t runs_, steps_left_;
@@ -111,26 +117,6 @@ void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
               ended_ < runs_ ? left(0) : ""));
 }
 
-void ComparisonProgress::skip(std::int64_t runs, std::int64_t steps) {
-  ended_ += runs;
-  steps_left_ -= steps;
-}
-
-void ComparisonProgress::tell(const std::string& text) {
-  erase();
-  out_ << text << std::endl;
-}
-
-void ComparisonProgress::erase() {
-  if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
-  shown_ = 0;
-}
-
-}  // namespace
-
-namespace fs = std::filesystem;
-namespace {
-
 constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // indented, it is longer
 
 bool is_empty_or_absent(const fs::path& folder) {
@@ -195,12 +181,6 @@ std::int64_t all_steps(const ComparisonSpec& spec) {
   return spec.pace ? steps + spec.pace->steps * spec.pace->rounds * std::ssize(spec.arms) : steps;
 }
 
-ConsoleStyle style_of(bool quiet) {
-  ConsoleStyle style = ConsoleStyle::from_terminal(STDERR_FILENO);
-  style.quiet = quiet;
-  return style;
-}
-
 /// All runs of a spec, one after the other.
 class Comparison {
  public:
@@ -211,7 +191,8 @@ class Comparison {
         output_(fs::absolute(settings.output).lexically_normal()),
         interruption_(interruption),
         runs_(spec.arms.size()),
-        progress_(console, all_runs(spec), all_steps(spec), style_of(settings.quiet)) {}
+        progress_(console, all_runs(spec), all_steps(spec),
+                  ConsoleStyle::of_errors(settings.quiet)) {}
   /// False where a stop was asked for.
   bool run_all() { return run_sweeps() && run_measured() && run_pace(); }
   std::vector<ArmRuns>& runs() { return runs_; }

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <iosfwd>
-#include <string>
 
 #include "src/compare/comparison_result.h"
 

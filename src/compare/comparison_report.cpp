@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -15,7 +14,11 @@
 
 namespace hybrid_trainer {
 
+namespace fs = std::filesystem;
+
 namespace {
+
+using Format = std::function<std::string(double)>;
 
 /// The report's style sheet.
 constexpr char kComparisonStyle[] = R"css(
@@ -123,25 +126,6 @@ class Columns {
   std::optional<std::int64_t> steps_;  // of all arms' largest budgets
 };
 
-}  // namespace
-
-std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result) {
-  const Columns columns(spec, result);
-  std::string text = columns.head();
-  for (const ArmResult& arm : result.arms) text += columns.row(arm);
-  text += "\n";
-  for (const ArmResult& arm : result.arms) {
-    if (!arm.claim.empty()) text += concat("- ", arm.claim, ".\n");
-    if (!arm.why_no_claim.empty())
-      text += concat("- no claim about ", arm.name, ": ", arm.why_no_claim, ".\n");
-  }
-  for (const std::string& warning : result.warnings) text += concat("- ", warning, ".\n");
-  return text;
-}
-
-namespace fs = std::filesystem;
-namespace {
-
 constexpr std::size_t kPointsOfACurve = 120;
 constexpr const char* kNone = "–";
 
@@ -159,8 +143,6 @@ std::string scientific(double value) {
   std::snprintf(text, sizeof text, "%.3g", value);
   return text;
 }
-
-using Format = std::function<std::string(double)>;
 
 /// The mean, and under it the interval.
 std::string cell_of(const Measured* measured, const Format& format) {
@@ -392,6 +374,20 @@ std::string folded(const std::string& title, const std::string& body) {
 }
 
 }  // namespace
+
+std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result) {
+  const Columns columns(spec, result);
+  std::string text = columns.head();
+  for (const ArmResult& arm : result.arms) text += columns.row(arm);
+  text += "\n";
+  for (const ArmResult& arm : result.arms) {
+    if (!arm.claim.empty()) text += concat("- ", arm.claim, ".\n");
+    if (!arm.why_no_claim.empty())
+      text += concat("- no claim about ", arm.name, ": ", arm.why_no_claim, ".\n");
+  }
+  for (const std::string& warning : result.warnings) text += concat("- ", warning, ".\n");
+  return text;
+}
 
 void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
                              const ComparisonResult& result) {

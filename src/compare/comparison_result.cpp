@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

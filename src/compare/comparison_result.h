@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/phase.h"
 #include "src/compare/comparison_spec.h"
 #include "src/compare/student_interval.h"

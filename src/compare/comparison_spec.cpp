@@ -1,14 +1,9 @@
 #include "src/compare/comparison_spec.h"
 
-#include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <cstdint>
-#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
@@ -19,6 +14,8 @@
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -45,10 +42,6 @@ class SpecProblems {
 };
 
 /// A value for a message.
-std::string in_brief(const boost::json::value& value);
-
-namespace json = boost::json;
-
 std::string in_brief(const json::value& value) {
   const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
@@ -441,11 +434,6 @@ ComparisonSpec SpecReading::read(const Object& root) {
   check_arms(spec_, problems_);
   return spec_;
 }
-
-}  // namespace
-
-namespace fs = std::filesystem;
-namespace {
 
 json::object parsed_spec(const std::string& text, const std::string& name, JsonKeys& keys) {
   try {

@@ -1,11 +1,6 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 

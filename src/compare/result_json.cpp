@@ -7,12 +7,7 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
-
-json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value() : json::value(text);
-}
 
 /// Without an interval mean, low and high are null: what failed is not averaged away.
 json::object as_json(const Measured& measured) {
@@ -39,7 +34,7 @@ json::object as_json(const RunOutcome& run) {
           {"seed", run.point.seed},
           {"value", json_or_null(run.point.value)},
           {"final_validation_loss", json_or_null(run.loss)},
-          {"failure", text_or_null(run.failure)}};
+          {"failure", json_or_null(run.failure)}};
 }
 
 json::array as_json(const std::vector<RunOutcome>& runs) {
@@ -81,8 +76,8 @@ json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
                       {"edge_of_sweep", arm.edge_of_sweep},
                       {"final_validation_loss", as_json(arm.loss())},
                       {"difference", nullptr},
-                      {"claim", text_or_null(arm.claim)},
-                      {"why_no_claim", text_or_null(arm.why_no_claim)},
+                      {"claim", json_or_null(arm.claim)},
+                      {"why_no_claim", json_or_null(arm.why_no_claim)},
                       {"seconds_per_step", nullptr},
                       {"seconds_to_target", to_target(&BudgetResult::seconds)},
                       {"tokens_to_target", to_target(&BudgetResult::tokens)},
@@ -127,8 +122,8 @@ std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result) 
   return pretty_json(json::object{
              {"arms", arms},
              {"target_validation_loss", json_or_null(spec.target_loss)},
-             {"claim", text_or_null(claims)},
-             {"why_no_claim", text_or_null(why_none)},
+             {"claim", json_or_null(claims)},
+             {"why_no_claim", json_or_null(why_none)},
              {"warnings", warnings},
              {"budgets", json::array(spec.budgets.begin(), spec.budgets.end())},
              {"seeds", json::array(spec.seeds.begin(), spec.seeds.end())},

@@ -8,12 +8,9 @@
 #include <boost/json.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <regex>
-#include <sstream>
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
@@ -30,6 +27,8 @@
 #include "src/run/run_files.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -112,50 +111,6 @@ std::optional<ProgramLine> line_of(const std::string& text) {
     return {};
   }
 }
-
-}  // namespace
-
-std::string run_program(const ProgramCall& call, const Interruption& interruption) {
-  const FileDescriptor output = created(call.output), errors = created(call.errors);
-  const SpawnSettings settings(call.folder, output.number(), errors.number());
-  std::vector<char*> arguments;
-  for (const std::string& argument : call.command)
-    arguments.push_back(const_cast<char*>(argument.c_str()));  // as execve(2) wants it
-  arguments.push_back(nullptr);
-  pid_t process = 0;
-  const int problem = ::posix_spawnp(&process, arguments[0], &settings.actions,
-                                     &settings.attributes, arguments.data(), environ);
-  if (problem != 0) return concat(call.command[0], " cannot be started: ", std::strerror(problem));
-  const int status = wait_for(process, interruption);
-  if (WIFSIGNALED(status))
-    return concat("killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
-  return WEXITSTATUS(status) == 0 ? "" : concat("ended with exit status ", WEXITSTATUS(status));
-}
-
-ProgramOutput parse_program_output(const std::string& text) {
-  // As Python, C and JavaScript write them.
-  static const std::regex not_finite(R"(:\s*[-+]?(nan|inf|infinity)\b)", std::regex::icase);
-  ProgramOutput found;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty()) continue;
-    const std::string shown = line.substr(0, kLongestLineShown);
-    if (const auto parsed = line_of(line)) {
-      found.lines.push_back(*parsed);
-    } else if (line[0] == '{' && line.size() < 1000 &&
-               line.find("\"validation_loss\"") != std::string::npos &&
-               std::regex_search(line, not_finite)) {
-      if (found.problem.empty()) found.problem = "a number is not finite: " + shown;
-    } else if (found.junk_lines++ == 0) {
-      found.first_junk = shown;
-    }
-  }
-  return found;
-}
-
-namespace json = boost::json;
-namespace fs = std::filesystem;
-namespace {
 
 constexpr std::size_t kMostOutputBytes = std::size_t{64} << 20;
 constexpr const char* kStandardOutput = "stdout.txt";
@@ -264,6 +219,44 @@ json::object program_summary(const std::vector<std::string>& command, const Prog
 }
 
 }  // namespace
+
+std::string run_program(const ProgramCall& call, const Interruption& interruption) {
+  const FileDescriptor output = created(call.output), errors = created(call.errors);
+  const SpawnSettings settings(call.folder, output.number(), errors.number());
+  std::vector<char*> arguments;
+  for (const std::string& argument : call.command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));  // as execve(2) wants it
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  const int problem = ::posix_spawnp(&process, arguments[0], &settings.actions,
+                                     &settings.attributes, arguments.data(), environ);
+  if (problem != 0) return concat(call.command[0], " cannot be started: ", std::strerror(problem));
+  const int status = wait_for(process, interruption);
+  if (WIFSIGNALED(status))
+    return concat("killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
+  return WEXITSTATUS(status) == 0 ? "" : concat("ended with exit status ", WEXITSTATUS(status));
+}
+
+ProgramOutput parse_program_output(const std::string& text) {
+  // As Python, C and JavaScript write them.
+  static const std::regex not_finite(R"(:\s*[-+]?(nan|inf|infinity)\b)", std::regex::icase);
+  ProgramOutput found;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty()) continue;
+    const std::string shown = line.substr(0, kLongestLineShown);
+    if (const auto parsed = line_of(line)) {
+      found.lines.push_back(*parsed);
+    } else if (line[0] == '{' && line.size() < 1000 &&
+               line.find("\"validation_loss\"") != std::string::npos &&
+               std::regex_search(line, not_finite)) {
+      if (found.problem.empty()) found.problem = "a number is not finite: " + shown;
+    } else if (found.junk_lines++ == 0) {
+      found.first_junk = shown;
+    }
+  }
+  return found;
+}
 
 std::vector<LossPoint> loss_curve(const fs::path& run, std::size_t most) {
   std::vector<LossPoint> points;

@@ -1,14 +1,9 @@
 #pragma once
 
 #include <sys/types.h>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <iterator>
 #include <map>
-#include <memory>
-#include <optional>
-#include <vector>
 
 #include "hybrid_trainer/core/memory_pool.h"
 

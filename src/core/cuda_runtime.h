@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <string>
-
 #include "hybrid_trainer/core/error.h"
 
 struct CUstream_st;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -3,13 +3,8 @@
 #include <pthread.h>
 #include <unistd.h>
 #include <atomic>
-#include <condition_variable>
-#include <csignal>
-#include <cstdint>
 #include <ctime>
 #include <list>
-#include <mutex>
-#include <thread>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/process.h"

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -32,60 +31,6 @@ std::string path_of(void* handle, const std::string& asked) {
   return known ? map->l_name : asked;
 }
 
-}  // namespace
-
-void SharedLibrary::Close::operator()(void* handle) const noexcept { dlclose(handle); }
-
-SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
-  SharedLibrary library;
-  library.title_ = wanted.title;
-  library.way_out_ = wanted.way_out;
-  std::vector<std::string> failures;
-  const auto opens = [&](const std::string& file) {
-    library.handle_.reset(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
-    if (library.opened()) library.path_ = path_of(library.handle_.get(), file);
-    return library.opened();
-  };
-  for (const std::string& file : wanted.files) {
-    if (opens(file)) return library;
-    failures.push_back(concat("by the loader's search (", loader_message(), ")"));
-    for (const std::string& folder : wanted.folders) {
-      const fs::path path = fs::path(folder) / file;
-      std::error_code unreadable;
-      if (!fs::exists(path, unreadable)) {
-        const std::string place = "in " + folder;
-        if (std::find(failures.begin(), failures.end(), place) == failures.end()) {
-          failures.push_back(place);
-        }
-        continue;
-      }
-      if (opens(path)) return library;
-      failures.push_back(concat("as ", path.native(), " (", loader_message(), ")"));
-    }
-  }
-  library.problem_ = concat(wanted.title, ": no ", join(wanted.files, " or "), " opens: tried ",
-                            join(failures), "; ", wanted.way_out);
-  return library;
-}
-
-SharedLibrary SharedLibrary::open(const WantedLibrary& wanted) {
-  SharedLibrary library = look_for(wanted);
-  if (!library.opened()) throw DeviceError(library.problem());
-  return library;
-}
-
-void* SharedLibrary::address_of(const char* name) const noexcept {
-  return opened() ? dlsym(handle_.get(), name) : nullptr;
-}
-
-void SharedLibrary::throw_lacks(const char* name) const {
-  if (!opened()) throw DeviceError(problem_);
-  throw DeviceError(
-      concat(title_, ": ", path_, " has no ", name, ", it is of another version; ", way_out_));
-}
-
-namespace {
-
 /// A version that this program cannot use, found by its file name; not open if there is none.
 SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::string>& folders) {
   WantedLibrary any = wanted(known, folders);
@@ -96,45 +41,6 @@ SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::st
   }
   return SharedLibrary::look_for(any);
 }
-
-}  // namespace
-
-WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders) {
-  return {.title = known.title,
-          .files = {concat(known.stem, ".", known.major)},
-          .folders = folders,
-          .way_out = known.way_out};
-}
-
-CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders) {
-  SharedLibrary library = SharedLibrary::look_for(wanted(known, folders));
-  CudaLibrary described;
-  described.name = known.title;
-  described.problem = library.problem();
-  if (!library.opened()) library = other_version(known, folders);
-  if (!library.opened()) return described;
-  described.found = true;
-  described.path = library.path();
-  described.version = known.version(library);
-  const auto because = [&](const std::string& what) {
-    return concat(known.title, ": ", described.path, what, "; ", known.way_out);
-  };
-  int major = 0, minor = 0;
-  std::sscanf(described.version.c_str(), "%d.%d", &major, &minor);
-  const bool fits = major == known.major && minor >= known.minor;
-  if (described.version.empty()) {
-    described.problem = because(" does not answer when it is asked for its version");
-  } else if (known.version_is_its_own && !fits) {
-    described.problem =
-        because(concat(" is version ", described.version, ", want ", known.major, ".",
-                       known.minor == 0 ? "x" : concat(known.minor, " or newer")));
-  } else {
-    described.problem.clear();
-  }
-  return described;
-}
-
-namespace {
 
 /// The folders in `folder`, sorted; none if it cannot be read.
 std::vector<fs::path> folders_in(const fs::path& folder) {
@@ -228,6 +134,91 @@ constexpr KnownLibrary kLibraries[] = {
 };
 
 }  // namespace
+
+void SharedLibrary::Close::operator()(void* handle) const noexcept { dlclose(handle); }
+
+SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
+  SharedLibrary library;
+  library.title_ = wanted.title;
+  library.way_out_ = wanted.way_out;
+  std::vector<std::string> failures;
+  const auto opens = [&](const std::string& file) {
+    library.handle_.reset(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
+    if (library.opened()) library.path_ = path_of(library.handle_.get(), file);
+    return library.opened();
+  };
+  for (const std::string& file : wanted.files) {
+    if (opens(file)) return library;
+    failures.push_back(concat("by the loader's search (", loader_message(), ")"));
+    for (const std::string& folder : wanted.folders) {
+      const fs::path path = fs::path(folder) / file;
+      std::error_code unreadable;
+      if (!fs::exists(path, unreadable)) {
+        const std::string place = "in " + folder;
+        if (std::find(failures.begin(), failures.end(), place) == failures.end()) {
+          failures.push_back(place);
+        }
+        continue;
+      }
+      if (opens(path)) return library;
+      failures.push_back(concat("as ", path.native(), " (", loader_message(), ")"));
+    }
+  }
+  library.problem_ = concat(wanted.title, ": no ", join(wanted.files, " or "), " opens: tried ",
+                            join(failures), "; ", wanted.way_out);
+  return library;
+}
+
+SharedLibrary SharedLibrary::open(const WantedLibrary& wanted) {
+  SharedLibrary library = look_for(wanted);
+  if (!library.opened()) throw DeviceError(library.problem());
+  return library;
+}
+
+void* SharedLibrary::address_of(const char* name) const noexcept {
+  return opened() ? dlsym(handle_.get(), name) : nullptr;
+}
+
+void SharedLibrary::throw_lacks(const char* name) const {
+  if (!opened()) throw DeviceError(problem_);
+  throw DeviceError(
+      concat(title_, ": ", path_, " has no ", name, ", it is of another version; ", way_out_));
+}
+
+WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders) {
+  return {.title = known.title,
+          .files = {concat(known.stem, ".", known.major)},
+          .folders = folders,
+          .way_out = known.way_out};
+}
+
+CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders) {
+  SharedLibrary library = SharedLibrary::look_for(wanted(known, folders));
+  CudaLibrary described;
+  described.name = known.title;
+  described.problem = library.problem();
+  if (!library.opened()) library = other_version(known, folders);
+  if (!library.opened()) return described;
+  described.found = true;
+  described.path = library.path();
+  described.version = known.version(library);
+  const auto because = [&](const std::string& what) {
+    return concat(known.title, ": ", described.path, what, "; ", known.way_out);
+  };
+  int major = 0, minor = 0;
+  std::sscanf(described.version.c_str(), "%d.%d", &major, &minor);
+  const bool fits = major == known.major && minor >= known.minor;
+  if (described.version.empty()) {
+    described.problem = because(" does not answer when it is asked for its version");
+  } else if (known.version_is_its_own && !fits) {
+    described.problem =
+        because(concat(" is version ", described.version, ", want ", known.major, ".",
+                       known.minor == 0 ? "x" : concat(known.minor, " or newer")));
+  } else {
+    described.problem.clear();
+  }
+  return described;
+}
 
 std::vector<std::string> cuda_library_folders() {
   std::vector<std::string> folders;

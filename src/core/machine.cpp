@@ -11,8 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -70,27 +68,6 @@ struct GroupFiles {
 constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                "total_inactive_file"};
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
-
-}  // namespace
-
-MachineMemory machine_memory(const fs::path& root) {
-  const fs::path info = root / "proc/meminfo";
-  MachineMemory memory{number_after(info, "MemTotal:") * 1024,
-                       number_after(info, "MemAvailable:") * 1024};
-  visit_control_groups(root, "memory", [&](const fs::path& group, int version) {
-    const GroupFiles& files = version == 1 ? kVersion1 : kVersion2;
-    const auto limit = number_in(group / files.limit);
-    if (!limit) return;
-    const std::size_t use = number_in(group / files.use).value_or(0);
-    const std::size_t kept =
-        use - std::min(use, number_after(group / "memory.stat", files.reclaimable));
-    memory.total_bytes = std::min(memory.total_bytes, *limit);
-    memory.available_bytes = std::min(memory.available_bytes, *limit - std::min(*limit, kept));
-  });
-  return memory;
-}
-
-namespace {
 
 InstructionSet best_of_processor() {
   __builtin_cpu_init();
@@ -155,7 +132,35 @@ ProcessorUse& use_here() {
   return use;
 }
 
+/// The environment variables that limit a team, as " (OMP_THREAD_LIMIT=1)".
+std::string limits_of_openmp() {
+  std::vector<std::string> set;
+  for (const char* const name : {"OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS"})
+    if (const char* const value = std::getenv(name)) set.push_back(concat(name, "=", value));
+  return set.empty() ? "" : concat(" (", join(set), ")");
+}
+
+/// Whether the calling thread's number was set.
+thread_local bool has_number = false;
+
 }  // namespace
+
+MachineMemory machine_memory(const fs::path& root) {
+  const fs::path info = root / "proc/meminfo";
+  MachineMemory memory{number_after(info, "MemTotal:") * 1024,
+                       number_after(info, "MemAvailable:") * 1024};
+  visit_control_groups(root, "memory", [&](const fs::path& group, int version) {
+    const GroupFiles& files = version == 1 ? kVersion1 : kVersion2;
+    const auto limit = number_in(group / files.limit);
+    if (!limit) return;
+    const std::size_t use = number_in(group / files.use).value_or(0);
+    const std::size_t kept =
+        use - std::min(use, number_after(group / "memory.stat", files.reclaimable));
+    memory.total_bytes = std::min(memory.total_bytes, *limit);
+    memory.available_bytes = std::min(memory.available_bytes, *limit - std::min(*limit, kept));
+  });
+  return memory;
+}
 
 std::string host_name() {
   char name[256] = {};
@@ -251,21 +256,6 @@ std::optional<double> processor_quota(const std::filesystem::path& root) {
   });
   return least;
 }
-
-namespace {
-
-/// The environment variables that limit a team, as " (OMP_THREAD_LIMIT=1)".
-std::string limits_of_openmp() {
-  std::vector<std::string> set;
-  for (const char* const name : {"OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS"})
-    if (const char* const value = std::getenv(name)) set.push_back(concat(name, "=", value));
-  return set.empty() ? "" : concat(" (", join(set), ")");
-}
-
-/// Whether the calling thread's number was set.
-thread_local bool has_number = false;
-
-}  // namespace
 
 int default_threads(int processes) {
   static const int openmp = omp_get_max_threads();  // OMP_NUM_THREADS, before any number is set

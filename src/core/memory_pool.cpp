@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/block_store.h"
@@ -15,6 +12,44 @@ namespace hybrid_trainer {
 namespace {
 
 thread_local std::string_view memory_label;
+
+constexpr std::size_t kPage = 4096;
+
+/// Cache lines below 4 KiB, whole pages from there on: similar sizes share blocks at little waste.
+std::size_t rounded(std::size_t bytes) {
+  const std::size_t step = bytes < kPage ? kCacheLine : kPage;
+  return (bytes + step - 1) / step * step;
+}
+
+std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSource& budgeted) {
+  if (source.keeps_blocks_apart()) return std::make_unique<SingleBlocks>(budgeted);
+  if (source.prefers_slabs()) return std::make_unique<Arena>(budgeted);
+  return std::make_unique<BlockCache>(budgeted);
+}
+
+/// Parameters come first, before anything that a batch needs.
+const char* way_out(std::string_view what) {
+  return what == name_of(MemoryKind::kParameters)
+             ? "take a smaller model: lower model.width or model.layers"
+             : "lower data.batch_size or data.sequence_length, or set memory.recompute, "
+               "memory.activations or memory.optimizer_state";
+}
+
+/// " (activations 5000, parameters 300)": what holds the memory, the largest first; "" for nothing.
+std::string holders(const MemoryUse& use) {
+  std::vector<std::string> texts;
+  for (const auto& [bytes, name] : kinds_by_size(use)) texts.push_back(concat(name, " ", bytes));
+  return texts.empty() ? "" : " (" + join(texts) + ")";
+}
+
+/// ", the largest 5000 for h.0.mlp bf16 (8, 64, 256), ...": three blocks; "" where there are none.
+std::string largest(const MemoryShortage& shortage) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> texts;
+  for (const MemoryBlock& block : shortage.largest)
+    if (texts.size() < kNamed) texts.push_back(concat(block.bytes, " for ", block.text()));
+  return texts.empty() ? "" : ", the largest " + join(texts);
+}
 
 }  // namespace
 
@@ -79,24 +114,6 @@ class BlockLedger {
   std::vector<MemoryBlock> slots_;  // of 0 bytes where there is no block
   std::vector<std::size_t> free_;
 };
-
-namespace {
-
-constexpr std::size_t kPage = 4096;
-
-/// Cache lines below 4 KiB, whole pages from there on: similar sizes share blocks at little waste.
-std::size_t rounded(std::size_t bytes) {
-  const std::size_t step = bytes < kPage ? kCacheLine : kPage;
-  return (bytes + step - 1) / step * step;
-}
-
-std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSource& budgeted) {
-  if (source.keeps_blocks_apart()) return std::make_unique<SingleBlocks>(budgeted);
-  if (source.prefers_slabs()) return std::make_unique<Arena>(budgeted);
-  return std::make_unique<BlockCache>(budgeted);
-}
-
-}  // namespace
 
 std::vector<std::pair<std::size_t, const char*>> kinds_by_size(const MemoryUse& use) {
   std::vector<std::pair<std::size_t, const char*>> kinds;
@@ -163,34 +180,6 @@ void* MemoryPool::find(std::size_t size) {
   blocks_->store->trim();
   return blocks_->store->allocate(size);
 }
-
-namespace {
-
-/// Parameters come first, before anything that a batch needs.
-const char* way_out(std::string_view what) {
-  return what == name_of(MemoryKind::kParameters)
-             ? "take a smaller model: lower model.width or model.layers"
-             : "lower data.batch_size or data.sequence_length, or set memory.recompute, "
-               "memory.activations or memory.optimizer_state";
-}
-
-/// " (activations 5000, parameters 300)": what holds the memory, the largest first; "" for nothing.
-std::string holders(const MemoryUse& use) {
-  std::vector<std::string> texts;
-  for (const auto& [bytes, name] : kinds_by_size(use)) texts.push_back(concat(name, " ", bytes));
-  return texts.empty() ? "" : " (" + join(texts) + ")";
-}
-
-/// ", the largest 5000 for h.0.mlp bf16 (8, 64, 256), ...": three blocks; "" where there are none.
-std::string largest(const MemoryShortage& shortage) {
-  constexpr std::size_t kNamed = 3;
-  std::vector<std::string> texts;
-  for (const MemoryBlock& block : shortage.largest)
-    if (texts.size() < kNamed) texts.push_back(concat(block.bytes, " for ", block.text()));
-  return texts.empty() ? "" : ", the largest " + join(texts);
-}
-
-}  // namespace
 
 void MemoryPool::throw_out_of_memory(const MemoryBlock& asked, const char* what) const {
   const MemoryUse use = use_now();

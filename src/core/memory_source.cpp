@@ -5,14 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
@@ -63,12 +58,6 @@ class SystemMemory final : public MemorySource {
   Device device() const override { return {}; }
 };
 
-}  // namespace
-
-std::unique_ptr<MemorySource> system_memory() { return std::make_unique<SystemMemory>(); }
-
-namespace {
-
 /// Reads and writes of a file past the system's page cache (O_DIRECT), in whole pages between
 /// addresses of whole pages; what mappings of the file hold of those pages is written out before, or
 /// dropped, by the system. Thread-safe.
@@ -76,8 +65,12 @@ class DirectFile {
  public:
   static constexpr std::size_t kPage = 4096;
   /// Of an open file, of whose folder the file system may have no such way.
-  explicit DirectFile(int file);
-  ~DirectFile();
+  explicit DirectFile(int file)
+      : file_(open(("/proc/self/fd/" + std::to_string(file)).c_str(),
+                   O_RDWR | O_DIRECT | O_CLOEXEC)) {}
+  ~DirectFile() {
+    if (file_ >= 0) close(file_);
+  }
   DirectFile(const DirectFile&) = delete;
   DirectFile& operator=(const DirectFile&) = delete;
   bool available() const { return file_ >= 0; }
@@ -108,14 +101,6 @@ bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
     done += static_cast<std::size_t>(moved);
   }
   return true;
-}
-
-DirectFile::DirectFile(int file)
-    : file_(
-          open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC)) {}
-
-DirectFile::~DirectFile() {
-  if (file_ >= 0) close(file_);
 }
 
 bool DirectFile::read(void* to, off_t at, std::size_t bytes) const {
@@ -259,17 +244,6 @@ class FileMemory final : public MemorySource {
   std::map<const void*, Piece> pieces_;  // by the mapping's address
 };
 
-}  // namespace
-
-std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key) {
-  const int file = open_nameless(folder);
-  if (file >= 0) return std::make_unique<FileMemory>(file);
-  throw CannotCreate(concat(key, ": cannot make a file in ", folder, ": ", std::strerror(errno),
-                            "; name a folder that can be written to"));
-}
-
-namespace {
-
 class PinnedMemory final : public MemorySource {
  public:
   PinnedMemory(CudaRuntime& runtime, std::size_t limit_bytes)
@@ -334,6 +308,15 @@ class SimulatedMemory final : public MemorySource {
 };
 
 }  // namespace
+
+std::unique_ptr<MemorySource> system_memory() { return std::make_unique<SystemMemory>(); }
+
+std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key) {
+  const int file = open_nameless(folder);
+  if (file >= 0) return std::make_unique<FileMemory>(file);
+  throw CannotCreate(concat(key, ": cannot make a file in ", folder, ": ", std::strerror(errno),
+                            "; name a folder that can be written to"));
+}
 
 std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned) {
   return std::make_unique<SimulatedMemory>(device, pinned);

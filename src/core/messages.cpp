@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -100,6 +99,19 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::mutex mutex;
+std::ostream* output = &std::cerr;
+std::set<std::string> said;
+
+/// A name from a file may be very long.
+std::string shortened(std::string text) {
+  constexpr std::size_t kLongest = 4000;
+  if (text.size() <= kLongest) return text;
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // within UTF-8
+  return text.substr(0, end) + "…";
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
@@ -150,23 +162,6 @@ std::string shell_path(const std::filesystem::path& path) {
   const std::string text = path.string();
   return shell_word(text.starts_with('-') ? "./" + text : text);
 }
-
-namespace {
-
-std::mutex mutex;
-std::ostream* output = &std::cerr;
-std::set<std::string> said;
-
-/// A name from a file may be very long.
-std::string shortened(std::string text) {
-  constexpr std::size_t kLongest = 4000;
-  if (text.size() <= kLongest) return text;
-  std::size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // within UTF-8
-  return text.substr(0, end) + "…";
-}
-
-}  // namespace
 
 void warn(const std::string& where, const std::string& what) {
   const std::lock_guard lock(mutex);

@@ -4,7 +4,6 @@
 #include <limits>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 

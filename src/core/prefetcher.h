@@ -1,7 +1,5 @@
 #pragma once
 
-#include <deque>
-#include <exception>
 #include <map>
 #include <utility>
 #include <vector>

@@ -37,6 +37,8 @@ extern "C" void end_by_signal(int signal) {
   _exit(128 + signal);
 }
 
+std::atomic<std::uint64_t> pieces = 0;
+
 }  // namespace
 
 void end_on_signals() {
@@ -77,12 +79,6 @@ TemporaryPath::TemporaryPath(const std::filesystem::path& path) {
 TemporaryPath::~TemporaryPath() {
   if (place_ >= 0) std::free(paths[place_].exchange(nullptr));
 }
-
-namespace {
-
-std::atomic<std::uint64_t> pieces = 0;
-
-}  // namespace
 
 void count_progress() noexcept { pieces.fetch_add(1, std::memory_order_relaxed); }
 std::uint64_t progress_so_far() noexcept { return pieces.load(std::memory_order_relaxed); }

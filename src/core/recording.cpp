@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/stream.h"

@@ -15,10 +15,14 @@ Digest sha256(std::string_view message) {
 }
 
 std::string hex_of(const Digest& digest) {
-  std::string text;
-  for (const std::uint8_t byte : digest)
-    (text += "0123456789abcdef"[byte >> 4]) += "0123456789abcdef"[byte & 15];
-  return text;
+  std::array<char, 2 * sizeof digest + 1> text{};
+  return sodium_bin2hex(text.data(), text.size(), digest.data(), digest.size());
+}
+
+std::string base64_of(const Digest& digest) {
+  constexpr int kForm = sodium_base64_VARIANT_ORIGINAL;
+  std::array<char, sodium_base64_ENCODED_LEN(sizeof digest, kForm)> text{};
+  return sodium_bin2base64(text.data(), text.size(), digest.data(), digest.size(), kForm);
 }
 
 Digest hmac_sha256(std::string_view key, std::string_view message) {

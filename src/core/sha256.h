@@ -12,6 +12,7 @@ using Digest = std::array<std::uint8_t, 32>;
 /// FIPS 180-4.
 Digest sha256(std::string_view message);
 std::string hex_of(const Digest& digest);
+std::string base64_of(const Digest& digest);
 
 /// RFC 2104.
 Digest hmac_sha256(std::string_view key, std::string_view message);

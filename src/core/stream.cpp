@@ -1,7 +1,5 @@
 #include "hybrid_trainer/core/stream.h"
 
-#include <utility>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
 

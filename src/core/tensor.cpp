@@ -1,8 +1,6 @@
 #include "hybrid_trainer/core/tensor.h"
 
-#include <algorithm>
 #include <cstring>
-#include <exception>
 
 #include "src/core/cuda_runtime.h"
 #include "src/core/prefetcher.h"

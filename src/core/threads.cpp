@@ -7,20 +7,11 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <latch>
-#include <mutex>
-#include <string>
-#include <system_error>
-#include <thread>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
@@ -47,32 +38,6 @@ std::vector<std::string> thread_limits() {
   return limits;
 }
 
-}  // namespace
-
-void throw_thread_refused() {
-  const std::vector<std::string> limits = thread_limits();
-  throw Error(ExitCode::kMemory,
-              concat("the system refuses another thread",
-                     limits.empty() ? "" : concat(" (", join(limits), ")"),
-                     "; raise the limit of the user (ulimit -u) or of the container (pids.max, "
-                     "docker run --pids-limit), or lower training.threads"));
-}
-
-void require_more_threads(int count) {
-  std::latch end(1);
-  std::vector<std::jthread> started;
-  try {
-    for (int i = 0; i < count; ++i) started.emplace_back([&] { end.wait(); });
-  } catch (const std::system_error&) {
-    end.count_down();
-    started.clear();
-    throw_thread_refused();
-  }
-  end.count_down();
-}
-
-namespace {
-
 /// As the system call takes it. Source: sched_setattr(2).
 struct SchedulingAttributes {
   std::uint32_t size = sizeof(SchedulingAttributes), policy = SCHED_OTHER;
@@ -82,17 +47,6 @@ struct SchedulingAttributes {
   std::uint64_t runtime = 100'000;  // ns: the least that the system takes
   std::uint64_t deadline = 0, period = 0;
 };
-
-}  // namespace
-
-bool take_short_turns() noexcept {
-  if (sched_getscheduler(0) != SCHED_OTHER) return false;  // somebody wants it otherwise
-  SchedulingAttributes attributes;
-  attributes.nice = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
-  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
-}
-
-namespace {
 
 /// While a library computes on OpenMP's threads, which need the processors.
 std::atomic<bool> library_computes = false;
@@ -258,6 +212,35 @@ void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context)
 }
 
 }  // namespace
+
+void throw_thread_refused() {
+  const std::vector<std::string> limits = thread_limits();
+  throw Error(ExitCode::kMemory,
+              concat("the system refuses another thread",
+                     limits.empty() ? "" : concat(" (", join(limits), ")"),
+                     "; raise the limit of the user (ulimit -u) or of the container (pids.max, "
+                     "docker run --pids-limit), or lower training.threads"));
+}
+
+void require_more_threads(int count) {
+  std::latch end(1);
+  std::vector<std::jthread> started;
+  try {
+    for (int i = 0; i < count; ++i) started.emplace_back([&] { end.wait(); });
+  } catch (const std::system_error&) {
+    end.count_down();
+    started.clear();
+    throw_thread_refused();
+  }
+  end.count_down();
+}
+
+bool take_short_turns() noexcept {
+  if (sched_getscheduler(0) != SCHED_OTHER) return false;  // somebody wants it otherwise
+  SchedulingAttributes attributes;
+  attributes.nice = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
+}
 
 LibraryComputes::LibraryComputes() {
   thread_local int able = 1;  // OpenMP ends the process if it cannot start a thread

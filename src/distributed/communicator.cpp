@@ -1,6 +1,5 @@
 #include "src/distributed/communicator.h"
 
-#include <unistd.h>
 #include <algorithm>
 #include <numeric>
 #include <sstream>
@@ -71,11 +70,6 @@ void check_introductions(const RankIntroduction& mine, Communicator& ranks) {
                                "than it has CUDA devices, which `hybrid doctor` lists"));
     }
   }
-}
-
-std::string own_host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 }  // namespace hybrid_trainer

@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"
@@ -127,7 +123,5 @@ struct RankIntroduction {
 /// Throws DeviceError, the same on all ranks, where one has a problem or another version, or two
 /// have one device. A collective.
 void check_introductions(const RankIntroduction& mine, Communicator& ranks);
-
-std::string own_host_name();
 
 }  // namespace hybrid_trainer

@@ -1,10 +1,6 @@
 #include "src/distributed/decorated_communicator.h"
 
-#include <algorithm>
 #include <cstring>
-#include <memory>
-#include <thread>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
@@ -56,6 +52,35 @@ class ExposedTime {
   std::atomic<double>& seconds_;
   const Clock::time_point begin_ = Clock::now();
 };
+
+/// A slow link is no rank that is stuck.
+constexpr std::chrono::milliseconds kSlice{500};
+
+constexpr int kBarriers = 101, kRounds = 7;
+constexpr std::int64_t kBytesToEach = 8 << 20;
+
+template <class Call>
+std::vector<double> seconds_of(int times, const Call& call) {
+  std::vector<double> seconds;
+  for (int i = 0; i < times; ++i) {
+    const auto begin = Clock::now();
+    call();
+    seconds.push_back(seconds_since(begin));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+double largest_of_all(double mine, Communicator& ranks) {
+  double largest = mine;
+  for (const std::string& bytes :
+       ranks.host_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
+    double theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof theirs);
+    largest = std::max(largest, theirs);
+  }
+  return largest;
+}
 
 }  // namespace
 
@@ -130,13 +155,6 @@ void SideStreamCommunicator::make(const Stream* stream, const std::function<void
   call();
 }
 
-namespace {
-
-/// A slow link is no rank that is stuck.
-constexpr std::chrono::milliseconds kSlice{500};
-
-}  // namespace
-
 void ImitatedLink::make(const Stream*, const std::function<void()>& call) {
   const CommunicationUse before = ranks().use();
   call();
@@ -151,36 +169,6 @@ void ImitatedLink::make(const Stream*, const std::function<void()>& call) {
     count_progress();
   }
 }
-
-namespace {
-
-constexpr int kBarriers = 101, kRounds = 7;
-constexpr std::int64_t kBytesToEach = 8 << 20;
-
-template <class Call>
-std::vector<double> seconds_of(int times, const Call& call) {
-  std::vector<double> seconds;
-  for (int i = 0; i < times; ++i) {
-    const auto begin = Clock::now();
-    call();
-    seconds.push_back(seconds_since(begin));
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds;
-}
-
-double largest_of_all(double mine, Communicator& ranks) {
-  double largest = mine;
-  for (const std::string& bytes :
-       ranks.host_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
-    double theirs = 0;
-    std::memcpy(&theirs, bytes.data(), sizeof theirs);
-    largest = std::max(largest, theirs);
-  }
-  return largest;
-}
-
-}  // namespace
 
 LinkSpeed measure_link(Communicator& ranks, const Stream& stream) {
   require(ranks.size() > 1, "a link is between two ranks or more");

@@ -2,9 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
-#include <exception>
-#include <optional>
 
 #include "hybrid_trainer/core/stream.h"
 #include "src/core/threads.h"

@@ -1,12 +1,8 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/tensor.h"

@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
+#include "src/core/machine.h"
 #include "src/core/sha256.h"
 #include "src/distributed/communicator.h"
 
@@ -114,7 +114,7 @@ std::string JobSecret::agree(Communicator& ranks) {
     if (fingerprint(from_file_) != wanted) std::this_thread::sleep_for(kPause);
   }
   const bool is_blind = wanted.empty() || fingerprint(from_file_) != wanted;
-  const std::vector<std::string> blind = ranks.host_gather(is_blind ? own_host_name() : "");
+  const std::vector<std::string> blind = ranks.host_gather(is_blind ? host_name() : "");
   if (!problem.empty()) throw IoError(problem);
   const auto first = std::ranges::find_if(blind, [](const auto& host) { return !host.empty(); });
   if (first == blind.end()) return from_file_;

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <functional>
-#include <optional>
-#include <string>
-
 #include "src/core/process.h"
 #include "src/distributed/communicator.h"
 

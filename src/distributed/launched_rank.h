@@ -1,9 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "src/distributed/host_ranks.h"
 #include "src/distributed/job_secret.h"
 

@@ -2,18 +2,9 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <climits>
-#include <condition_variable>
 #include <cstdio>
-#include <exception>
-#include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <string>
-#include <thread>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/libraries.h"
@@ -26,6 +17,8 @@
 namespace hybrid_trainer {
 
 namespace {
+
+using namespace std::chrono_literals;
 
 std::string name_of_process(pid_t process) {
   std::string name;
@@ -45,25 +38,6 @@ std::string name_of_process(pid_t process) {
   ::_exit(0);
 }
 
-}  // namespace
-
-bool is_open_mpi_launcher(const std::string& process_name) {
-  constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
-  return std::find(std::begin(kNames), std::end(kNames), process_name) != std::end(kNames);
-}
-
-void end_launcher_after(std::chrono::milliseconds patience) {
-  const pid_t parent = ::getppid();
-  if (!is_open_mpi_launcher(name_of_process(parent))) return;
-  const auto launcher = static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
-  if (launcher < 0) return;
-  if (::getppid() == parent && ::fork() == 0)
-    wait_and_kill(launcher, static_cast<int>(patience.count()));
-  ::close(launcher);
-}
-
-namespace {
-
 /// The thread that makes all calls of MPI. Others give it messages and sleep until they are
 /// through.
 class MpiThread {
@@ -71,7 +45,11 @@ class MpiThread {
   /// Starts MPI. Throws DeviceError.
   MpiThread();
   /// Ends MPI if `finishes`, which waits for all ranks.
-  ~MpiThread();
+  ~MpiThread() {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
@@ -93,11 +71,17 @@ class MpiThread {
   };
   void run();
   void start();
-  void transfer(const Messages& messages);
+  void transfer(const Messages& messages) {
+    requests_.clear();
+    begin(messages);
+    wait_until_done();
+  }
   void begin(const Messages& messages);
   void wait_until_done();
   void check(int error, const char* call) const;
-  void abort_if_asked() const;
+  void abort_if_asked() const {
+    if (abort_code_ != 0) engine_->abort(abort_code_);
+  }
 
   SharedLibrary library_;
   const MpiEngine* engine_ = nullptr;
@@ -114,8 +98,6 @@ class MpiThread {
   std::atomic<bool> finishes_ = true, is_interrupted_ = false;
   std::jthread thread_;
 };
-
-using namespace std::chrono_literals;
 
 /// MPI counts bytes in an int; and on a slow link each piece is progress.
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
@@ -145,12 +127,6 @@ MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return started_; });
   if (failure_) std::rethrow_exception(failure_);
-}
-
-MpiThread::~MpiThread() {
-  const std::lock_guard lock(mutex_);
-  ends_ = true;
-  changed_.notify_all();
 }
 
 void MpiThread::check(int error, const char* call) const {
@@ -199,12 +175,6 @@ void MpiThread::run() {
   if (finishes_) engine_->finish();
 }
 
-void MpiThread::transfer(const Messages& messages) {
-  requests_.clear();
-  begin(messages);
-  wait_until_done();
-}
-
 void MpiThread::begin(const Messages& messages) {
   const auto in_parts = [&](std::size_t bytes, const auto& begin_part) {
     for (std::size_t at = 0; at < bytes; at += kMostBytes) {
@@ -242,10 +212,6 @@ void MpiThread::wait_until_done() {
     if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends by an error of its own"));
     std::this_thread::sleep_for(kSleep);
   }
-}
-
-void MpiThread::abort_if_asked() const {
-  if (abort_code_ != 0) engine_->abort(abort_code_);
 }
 
 void MpiThread::wait_for_transfer(std::span<const OutgoingBytes> sent,
@@ -299,6 +265,21 @@ class MpiCommunicator final : public HostCommunicator {
 };
 
 }  // namespace
+
+bool is_open_mpi_launcher(const std::string& process_name) {
+  constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
+  return std::find(std::begin(kNames), std::end(kNames), process_name) != std::end(kNames);
+}
+
+void end_launcher_after(std::chrono::milliseconds patience) {
+  const pid_t parent = ::getppid();
+  if (!is_open_mpi_launcher(name_of_process(parent))) return;
+  const auto launcher = static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
+  if (launcher < 0) return;
+  if (::getppid() == parent && ::fork() == 0)
+    wait_and_kill(launcher, static_cast<int>(patience.count()));
+  ::close(launcher);
+}
 
 std::unique_ptr<Communicator> start_mpi_communicator() {
   return std::make_unique<MpiCommunicator>(std::make_unique<MpiThread>());

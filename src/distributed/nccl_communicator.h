@@ -2,9 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 
 #include "src/core/libraries.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {

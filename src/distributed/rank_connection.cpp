@@ -7,8 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/sha256.h"

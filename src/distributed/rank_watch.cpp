@@ -2,13 +2,11 @@
 
 #include <sys/prctl.h>
 #include <unistd.h>
-#include <algorithm>
 #include <future>
-#include <thread>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
+#include "src/core/machine.h"
 #include "src/core/threads.h"
 #include "src/distributed/rank_connection.h"
 
@@ -48,7 +46,7 @@ class RankWatch::Channel {
   static constexpr std::chrono::seconds kTimeToCome{30};
 
   static std::vector<std::string> gather_hosts(Communicator& ranks) {
-    return ranks.host_gather(concat(asio::ip::host_name(), ", process ", ::getpid()));
+    return ranks.host_gather(concat(host_name(), ", process ", ::getpid()));
   }
 
   /// Each with rank 0, which listens until all have come.

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "src/distributed/communicator.h"
 #include "src/distributed/lost_rank.h"

@@ -14,6 +14,17 @@ void copy_unless_same(const Tensor& to, const Tensor& from, const Stream& stream
   copy(to.view({to.elements()}), from.view({from.elements()}), stream);
 }
 
+std::uint64_t bytes_of_elements(std::int64_t elements, const Tensor& tensor) {
+  return static_cast<std::uint64_t>(elements) * size_of(tensor.dtype());
+}
+
+/// Of what goes to or comes from each rank, those of others.
+std::uint64_t bytes_of_others(const std::vector<std::int64_t>& counts, int rank,
+                              const Tensor& tensor) {
+  const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  return bytes_of_elements(all - counts[static_cast<std::size_t>(rank)], tensor);
+}
+
 }  // namespace
 
 void SingleCommunicator::all_gather(const Tensor& values, const Tensor& shard,
@@ -58,21 +69,6 @@ std::vector<std::string> SingleCommunicator::host_gather(std::string_view bytes)
 void SingleCommunicator::abort(const std::string& reason) {
   throw RankLost(concat("rank 0 gave up: ", reason));
 }
-
-namespace {
-
-std::uint64_t bytes_of_elements(std::int64_t elements, const Tensor& tensor) {
-  return static_cast<std::uint64_t>(elements) * size_of(tensor.dtype());
-}
-
-/// Of what goes to or comes from each rank, those of others.
-std::uint64_t bytes_of_others(const std::vector<std::int64_t>& counts, int rank,
-                              const Tensor& tensor) {
-  const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  return bytes_of_elements(all - counts[static_cast<std::size_t>(rank)], tensor);
-}
-
-}  // namespace
 
 void AbsentCommunicator::count(std::uint64_t sent, std::uint64_t received) {
   use_.bytes_sent += sent;

@@ -3,18 +3,13 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <deque>
-#include <memory>
 #include <random>
-#include <sstream>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
+#include "src/core/machine.h"
 #include "src/core/process.h"
 #include "src/distributed/communicator.h"
 #include "src/distributed/host_communicator.h"
@@ -46,7 +41,12 @@ class SocketMeeting {
   std::vector<RankEndpoint> endpoints_of_first(std::string& problem);
   boost::asio::ip::address used_address();
   RankIdentity identity(const std::string& text) const;
-  [[noreturn]] void throw_not_met(const std::string& what) const;
+  [[noreturn]] void throw_not_met(const std::string& what) const {
+    throw DeviceError(concat("rank ", meeting_.rank, " of ", meeting_.size,
+                             " met not all others at ", meeting_.address, " port ", meeting_.port,
+                             " within ", static_cast<double>(meeting_.limit.count()) / 1000,
+                             " s: ", what));
+  }
 
   const RankMeeting meeting_;
   boost::asio::io_context& context_;
@@ -125,8 +125,7 @@ RankGate::Acceptor SocketMeeting::open() {
     }
   } catch (const boost::system::system_error& error) {
     throw DeviceError(concat("rank ", meeting_.rank, " cannot open port ", port, " of ",
-                             asio::ip::host_name(),
-                             ", where the ranks meet: ", error.code().message(),
+                             host_name(), ", where the ranks meet: ", error.code().message(),
                              "; choose a free one by MASTER_PORT, for torchrun --master-port"));
   }
 }
@@ -250,12 +249,6 @@ void SocketMeeting::reach(int rank) {
   }
 }
 
-void SocketMeeting::throw_not_met(const std::string& what) const {
-  throw DeviceError(concat("rank ", meeting_.rank, " of ", meeting_.size, " met not all others at ",
-                           meeting_.address, " port ", meeting_.port, " within ",
-                           static_cast<double>(meeting_.limit.count()) / 1000, " s: ", what));
-}
-
 /// On a slow link each piece is progress.
 constexpr std::size_t kMostPiece = std::size_t{1} << 26;
 
@@ -314,7 +307,7 @@ class SocketCommunicator final : public HostCommunicator {
   void abort(const std::string& reason) override {
     if (!reason.empty()) {
       std::fprintf(stderr, "%s\n",
-                   concat("rank ", rank(), " on ", own_host_name(), " gave up: ", reason).c_str());
+                   concat("rank ", rank(), " on ", host_name(), " gave up: ", reason).c_str());
     }
     end_process(static_cast<int>(RankLost::kExitCode));
   }

@@ -1,10 +1,4 @@
 #include <array>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "src/core/threads.h"
 #include "src/distributed/host_communicator.h"

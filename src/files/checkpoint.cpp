@@ -4,9 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -16,6 +14,8 @@
 #include "src/files/safetensors.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -33,32 +33,6 @@ std::string outcome_of(const std::function<std::string()>& attempt) {
     return kFailed + std::string(problem.what());
   }
 }
-
-}  // namespace
-
-CheckpointRanks::CheckpointRanks(int rank, int size, Gather gather)
-    : rank_(rank), size_(size), gather_(std::move(gather)) {
-  require(rank >= 0 && rank < size && gather_ != nullptr,
-          "CheckpointRanks: want a rank below their number, and a way to gather");
-}
-
-std::vector<std::string> CheckpointRanks::gather(const std::string& mine) const {
-  return are_several() ? gather_(mine) : std::vector{mine};
-}
-
-std::vector<std::string> CheckpointRanks::attempt(
-    const std::function<std::string()>& attempt) const {
-  if (!are_several()) return {attempt()};
-  std::vector<std::string> all = gather(outcome_of(attempt));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].front() == kFailed)
-      throw IoError(concat("rank ", rank, ": ", all[rank].substr(1)));
-  }
-  for (std::string& one : all) one.erase(0, 1);
-  return all;
-}
-
-namespace {
 
 constexpr char kFileLine = 'f', kTensorLine = 't';
 
@@ -166,11 +140,6 @@ void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& text
                          tensor.shape.text(), ": they do not have the same state"));
   }
 }
-
-}  // namespace
-
-namespace fs = std::filesystem;
-namespace {
 
 /// A folder that is removed with its contents at the end of the scope, unless it was renamed.
 class TemporaryFolder {
@@ -280,6 +249,28 @@ class CommonSave {
 };
 
 }  // namespace
+
+CheckpointRanks::CheckpointRanks(int rank, int size, Gather gather)
+    : rank_(rank), size_(size), gather_(std::move(gather)) {
+  require(rank >= 0 && rank < size && gather_ != nullptr,
+          "CheckpointRanks: want a rank below their number, and a way to gather");
+}
+
+std::vector<std::string> CheckpointRanks::gather(const std::string& mine) const {
+  return are_several() ? gather_(mine) : std::vector{mine};
+}
+
+std::vector<std::string> CheckpointRanks::attempt(
+    const std::function<std::string()>& attempt) const {
+  if (!are_several()) return {attempt()};
+  std::vector<std::string> all = gather(outcome_of(attempt));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].front() == kFailed)
+      throw IoError(concat("rank ", rank, ": ", all[rank].substr(1)));
+  }
+  for (std::string& one : all) one.erase(0, 1);
+  return all;
+}
 
 std::size_t CheckpointInfo::bytes() const {
   std::size_t total = 0;

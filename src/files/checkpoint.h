@@ -1,13 +1,8 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "src/files/checksum.h"

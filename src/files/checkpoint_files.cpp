@@ -12,7 +12,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr const char* kFormat = "hybrid_trainer checkpoint";
@@ -120,74 +119,6 @@ CheckpointInfo info_of(const json::object& root) {
   return info;
 }
 
-}  // namespace
-
-std::string rank_file_name(int rank) {
-  char name[40];
-  std::snprintf(name, sizeof name, "%s%05d%s", kRankPrefix, rank, kRankSuffix);
-  return name;
-}
-
-bool is_rank_file_name(const std::string& name) {
-  constexpr std::size_t kPrefix = 5, kDigits = 5;
-  if (!name.starts_with(kRankPrefix)) return false;
-  int rank = 0;
-  for (const char digit : name.substr(kPrefix, kDigits)) {
-    if (digit < '0' || digit > '9') return false;
-    rank = rank * 10 + (digit - '0');
-  }
-  return name == rank_file_name(rank);
-}
-
-bool are_of_ranks(const CheckpointInfo& checkpoint) {
-  return checkpoint.files.contains(rank_file_name(0));
-}
-
-std::string checkpoint_name(std::int64_t step) {
-  char name[40];
-  std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
-  return name;
-}
-
-std::int64_t step_of_checkpoint_name(const std::string& name) {
-  constexpr std::size_t kPrefix = 5, kMaxDigits = 18;
-  if (name.rfind("step-", 0) != 0 || name.size() > kPrefix + kMaxDigits) return -1;
-  std::int64_t step = 0;
-  for (char digit : name.substr(kPrefix)) {
-    if (digit < '0' || digit > '9') return -1;
-    step = step * 10 + (digit - '0');
-  }
-  return name == checkpoint_name(step) ? step : -1;
-}
-
-std::string manifest_text(const CheckpointInfo& info) {
-  return text_with_digest(info, checksum_of(text_with_digest(info, "")));
-}
-
-CheckpointInfo parse_manifest(const std::string& text, const std::string& path) {
-  const json::value root = parse_json_text(text, path, kManifestLimits);
-  try {
-    const json::object& object = root.as_object();
-    if (object.at("format").as_string() != kFormat)
-      throw DataError("it is no checkpoint of this project");
-    if (const auto version = object.at("format_version").as_int64();
-        version < kFormatVersion || version > kRanksFormatVersion) {
-      throw DataError(concat("its format version is ", version, ", this program reads ",
-                             kFormatVersion, " and ", kRanksFormatVersion));
-    }
-    CheckpointInfo info = info_of(object);
-    if (manifest_text(info) != text)
-      throw DataError("the checksum of manifest.json does not match");
-    return info;
-  } catch (const DataError& problem) {
-    throw DataError(path + ": " + problem.what());
-  } catch (const std::exception&) {
-    throw DataError(path + ": has not the keys of a manifest");
-  }
-}
-
-namespace {
-
 static_assert(std::endian::native == std::endian::little, "numbers are written as they are");
 
 /// Begins the bytes, as in cereal's portable archives: numbers are little-endian.
@@ -274,6 +205,70 @@ class StateReader {
 };
 
 }  // namespace
+
+std::string rank_file_name(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "%s%05d%s", kRankPrefix, rank, kRankSuffix);
+  return name;
+}
+
+bool is_rank_file_name(const std::string& name) {
+  constexpr std::size_t kPrefix = 5, kDigits = 5;
+  if (!name.starts_with(kRankPrefix)) return false;
+  int rank = 0;
+  for (const char digit : name.substr(kPrefix, kDigits)) {
+    if (digit < '0' || digit > '9') return false;
+    rank = rank * 10 + (digit - '0');
+  }
+  return name == rank_file_name(rank);
+}
+
+bool are_of_ranks(const CheckpointInfo& checkpoint) {
+  return checkpoint.files.contains(rank_file_name(0));
+}
+
+std::string checkpoint_name(std::int64_t step) {
+  char name[40];
+  std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
+  return name;
+}
+
+std::int64_t step_of_checkpoint_name(const std::string& name) {
+  constexpr std::size_t kPrefix = 5, kMaxDigits = 18;
+  if (name.rfind("step-", 0) != 0 || name.size() > kPrefix + kMaxDigits) return -1;
+  std::int64_t step = 0;
+  for (char digit : name.substr(kPrefix)) {
+    if (digit < '0' || digit > '9') return -1;
+    step = step * 10 + (digit - '0');
+  }
+  return name == checkpoint_name(step) ? step : -1;
+}
+
+std::string manifest_text(const CheckpointInfo& info) {
+  return text_with_digest(info, checksum_of(text_with_digest(info, "")));
+}
+
+CheckpointInfo parse_manifest(const std::string& text, const std::string& path) {
+  const json::value root = parse_json_text(text, path, kManifestLimits);
+  try {
+    const json::object& object = root.as_object();
+    if (object.at("format").as_string() != kFormat)
+      throw DataError("it is no checkpoint of this project");
+    if (const auto version = object.at("format_version").as_int64();
+        version < kFormatVersion || version > kRanksFormatVersion) {
+      throw DataError(concat("its format version is ", version, ", this program reads ",
+                             kFormatVersion, " and ", kRanksFormatVersion));
+    }
+    CheckpointInfo info = info_of(object);
+    if (manifest_text(info) != text)
+      throw DataError("the checksum of manifest.json does not match");
+    return info;
+  } catch (const DataError& problem) {
+    throw DataError(path + ": " + problem.what());
+  } catch (const std::exception&) {
+    throw DataError(path + ": has not the keys of a manifest");
+  }
+}
 
 std::string state_bytes(const State& state) {
   StateWriter writer;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "src/files/checkpoint.h"
 
 namespace hybrid_trainer {

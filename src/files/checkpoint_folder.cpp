@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
 #include <sstream>
 
@@ -60,6 +59,25 @@ void remove_leftovers(const std::string& folder) {
     if (error) problem = concat(folder, "/", name, ": cannot remove it: ", error.message());
   }
   if (!problem.empty()) throw IoError(problem);
+}
+
+/// "" where all ranks find their part of the files sound: then it is `found`.
+std::string damage_of(const std::string& path, std::int64_t step, const CheckpointRanks& ranks,
+                      std::optional<CheckpointInfo>& found) {
+  CheckpointInfo info;
+  std::string mine;
+  try {
+    info = read_checkpoint_info(path);
+    mine = info.step == step ? checkpoint_damage(info, ranks.rank(), ranks.size())
+                             : concat("its manifest is of step ", info.step);
+  } catch (const Error& problem) {
+    mine = problem.what();
+  }
+  for (const std::string& damage : ranks.gather(mine)) {
+    if (!damage.empty()) return damage;
+  }
+  found = std::move(info);
+  return "";
 }
 
 }  // namespace
@@ -137,29 +155,6 @@ std::vector<std::int64_t> steps_of_checkpoints(const std::string& folder,
   std::istringstream text(by_rank.front());
   return {std::istream_iterator<std::int64_t>(text), std::istream_iterator<std::int64_t>()};
 }
-
-namespace {
-
-/// "" where all ranks find their part of the files sound: then it is `found`.
-std::string damage_of(const std::string& path, std::int64_t step, const CheckpointRanks& ranks,
-                      std::optional<CheckpointInfo>& found) {
-  CheckpointInfo info;
-  std::string mine;
-  try {
-    info = read_checkpoint_info(path);
-    mine = info.step == step ? checkpoint_damage(info, ranks.rank(), ranks.size())
-                             : concat("its manifest is of step ", info.step);
-  } catch (const Error& problem) {
-    mine = problem.what();
-  }
-  for (const std::string& damage : ranks.gather(mine)) {
-    if (!damage.empty()) return damage;
-  }
-  found = std::move(info);
-  return "";
-}
-
-}  // namespace
 
 CheckpointInfo read_checkpoint_info(const std::string& path) {
   const std::string manifest = path + "/" + kManifestName;

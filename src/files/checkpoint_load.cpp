@@ -41,6 +41,82 @@ void check_range(const SafetensorsFile& file, const std::string& name, const Sto
                          want.text()));
 }
 
+/// What the digest over all tensors takes of one of them.
+struct DigestedTensor {
+  std::string checksum;
+  std::string described;  // dtype and shape
+};
+
+/// Piece by piece, so that a large tensor is never in memory as a whole.
+DigestedTensor digest_of_tensor(CheckpointTensors& tensors, const std::string& name,
+                                const StoredTensor& stored, const Stream& stream) {
+  constexpr std::int64_t kPieceElements = std::int64_t{1} << 21;
+  const std::int64_t elements = stored.shape.elements();
+  Checksum checksum;
+  for (std::int64_t first = 0; first < elements; first += kPieceElements) {
+    const Tensor piece = Tensor::empty({std::min(kPieceElements, elements - first)}, stored.dtype,
+                                       MemoryKind::kData, stream);
+    tensors.read(name, stored, first, piece);
+    checksum.add(piece.raw(), piece.bytes());
+  }
+  return {checksum.text(), concat(safetensors_name_of(stored.dtype), " ", stored.shape.text())};
+}
+
+constexpr std::size_t kMaxStateBytes = std::size_t{1} << 30;
+
+MemoryKind kind_of(const std::string& tensor) {
+  if (tensor.starts_with("model.")) return MemoryKind::kParameters;
+  return tensor.starts_with("optimizer.") ? MemoryKind::kOptimizerState : MemoryKind::kSnapshot;
+}
+
+bool is_part(const std::string& tensor, CheckpointPart part) {
+  switch (part) {
+    case CheckpointPart::kWeights:
+      return tensor.starts_with("model.") || tensor.starts_with("snapshot.") ||
+             tensor.starts_with(kRoutingState);
+    case CheckpointPart::kAverage:
+      return tensor.starts_with("average.") || tensor.starts_with(kRoutingState);
+    case CheckpointPart::kNumbers:
+      return false;
+    case CheckpointPart::kAll:
+      break;
+  }
+  return true;
+}
+
+WantedElements all_of(const StoredTensor& tensor) {
+  return {0, tensor.shape.elements(), tensor.shape};
+}
+
+State load_numbers(const CheckpointInfo& checkpoint) {
+  const std::string path = checkpoint.path + "/" + kStateName;
+  const std::string bytes = read_file(path, kMaxStateBytes);
+  const auto known = checkpoint.files.find(kStateName);
+  if (known == checkpoint.files.end() || checksum_of(bytes) != known->second.checksum)
+    throw DataError(path + ": changed while it was read");
+  State state;
+  read_state_bytes(bytes, state);
+  return state;
+}
+
+template <class IsLoaded, class Wanted>
+State load_some(const CheckpointInfo& checkpoint, const Stream& stream, const IsLoaded& is_loaded,
+                const Wanted& wanted) {
+  State state = load_numbers(checkpoint);
+  CheckpointTensors tensors(checkpoint);
+  for (const auto& [name, stored] : stored_tensors(checkpoint)) {
+    if (!is_loaded(name)) continue;
+    const WantedElements part = wanted(name, stored);
+    require(part.first >= 0 && part.last <= stored.shape.elements() &&
+                part.shape.elements() == part.last - part.first,
+            "load_checkpoint: want elements of the tensor, and a shape of as many");
+    const Tensor tensor = Tensor::empty(part.shape, stored.dtype, kind_of(name), stream);
+    tensors.read(name, stored, part.first, tensor);
+    state.tensors[name] = tensor;
+  }
+  return state;
+}
+
 }  // namespace
 
 /// One of a checkpoint's safetensors files. Throws DataError where it does not hold what the
@@ -138,31 +214,6 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ra
   return "";
 }
 
-namespace {
-
-/// What the digest over all tensors takes of one of them.
-struct DigestedTensor {
-  std::string checksum;
-  std::string described;  // dtype and shape
-};
-
-/// Piece by piece, so that a large tensor is never in memory as a whole.
-DigestedTensor digest_of_tensor(CheckpointTensors& tensors, const std::string& name,
-                                const StoredTensor& stored, const Stream& stream) {
-  constexpr std::int64_t kPieceElements = std::int64_t{1} << 21;
-  const std::int64_t elements = stored.shape.elements();
-  Checksum checksum;
-  for (std::int64_t first = 0; first < elements; first += kPieceElements) {
-    const Tensor piece = Tensor::empty({std::min(kPieceElements, elements - first)}, stored.dtype,
-                                       MemoryKind::kData, stream);
-    tensors.read(name, stored, first, piece);
-    checksum.add(piece.raw(), piece.bytes());
-  }
-  return {checksum.text(), concat(safetensors_name_of(stored.dtype), " ", stored.shape.text())};
-}
-
-}  // namespace
-
 CheckpointDigest digest_of(const CheckpointInfo& checkpoint) {
   if (const std::string damage = checkpoint_damage(checkpoint); !damage.empty())
     throw DataError(concat(checkpoint.path, " is damaged: ", damage));
@@ -178,65 +229,6 @@ CheckpointDigest digest_of(const CheckpointInfo& checkpoint) {
   digest.all = checksum_of(all);
   return digest;
 }
-
-namespace {
-
-constexpr std::size_t kMaxStateBytes = std::size_t{1} << 30;
-
-MemoryKind kind_of(const std::string& tensor) {
-  if (tensor.starts_with("model.")) return MemoryKind::kParameters;
-  return tensor.starts_with("optimizer.") ? MemoryKind::kOptimizerState : MemoryKind::kSnapshot;
-}
-
-bool is_part(const std::string& tensor, CheckpointPart part) {
-  switch (part) {
-    case CheckpointPart::kWeights:
-      return tensor.starts_with("model.") || tensor.starts_with("snapshot.") ||
-             tensor.starts_with(kRoutingState);
-    case CheckpointPart::kAverage:
-      return tensor.starts_with("average.") || tensor.starts_with(kRoutingState);
-    case CheckpointPart::kNumbers:
-      return false;
-    case CheckpointPart::kAll:
-      break;
-  }
-  return true;
-}
-
-WantedElements all_of(const StoredTensor& tensor) {
-  return {0, tensor.shape.elements(), tensor.shape};
-}
-
-State load_numbers(const CheckpointInfo& checkpoint) {
-  const std::string path = checkpoint.path + "/" + kStateName;
-  const std::string bytes = read_file(path, kMaxStateBytes);
-  const auto known = checkpoint.files.find(kStateName);
-  if (known == checkpoint.files.end() || checksum_of(bytes) != known->second.checksum)
-    throw DataError(path + ": changed while it was read");
-  State state;
-  read_state_bytes(bytes, state);
-  return state;
-}
-
-template <class IsLoaded, class Wanted>
-State load_some(const CheckpointInfo& checkpoint, const Stream& stream, const IsLoaded& is_loaded,
-                const Wanted& wanted) {
-  State state = load_numbers(checkpoint);
-  CheckpointTensors tensors(checkpoint);
-  for (const auto& [name, stored] : stored_tensors(checkpoint)) {
-    if (!is_loaded(name)) continue;
-    const WantedElements part = wanted(name, stored);
-    require(part.first >= 0 && part.last <= stored.shape.elements() &&
-                part.shape.elements() == part.last - part.first,
-            "load_checkpoint: want elements of the tensor, and a shape of as many");
-    const Tensor tensor = Tensor::empty(part.shape, stored.dtype, kind_of(name), stream);
-    tensors.read(name, stored, part.first, tensor);
-    state.tensors[name] = tensor;
-  }
-  return state;
-}
-
-}  // namespace
 
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream, CheckpointPart part) {
   return load_some(

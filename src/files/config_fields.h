@@ -1,12 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <limits>
-#include <string>
-#include <type_traits>
 #include <variant>
-#include <vector>
 
 #include "hybrid_trainer/core/fields.h"
 

@@ -1,10 +1,6 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cmath>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -22,7 +18,6 @@ const char* wanted(const FieldNode& field);
 /// The value in the field's own type, or nothing if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const boost::json::value& value);
 
-namespace json = boost::json;
 namespace {
 
 std::optional<double> number_in(const json::value& value) {

@@ -4,7 +4,6 @@
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
 #include <cmath>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/config_fields.h"
@@ -87,7 +86,6 @@ std::string field_text(const FieldNode& field) {
   return field.is_named ? "{" + text + "}" : "[" + text + "]";
 }
 
-namespace json = boost::json;
 namespace {
 
 void add_range(json::object& schema, const Range& range) {
@@ -165,18 +163,6 @@ json::object schema_of(const FieldNode& field) {
   return schema;
 }
 
-}  // namespace
-
-std::string fields_schema(const FieldNode& root) {
-  json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-                      {"title", "HybridTrainer configuration"}};
-  add_properties(schema, root);
-  schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
-  return pretty_json(schema);
-}
-
-namespace {
-
 std::string bounded(const std::string& word, const Range& range) {
   const bool any = range.text() == Range{}.text();
   return any ? word : concat(word, " in ", range.text());
@@ -241,6 +227,14 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
 }
 
 }  // namespace
+
+std::string fields_schema(const FieldNode& root) {
+  json::object schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                      {"title", "HybridTrainer configuration"}};
+  add_properties(schema, root);
+  schema["properties"].get_object()["$schema"] = json::object{{"type", "string"}};
+  return pretty_json(schema);
+}
 
 std::string fields_markdown(const FieldNode& root) {
   std::string out;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 #include <cstdlib>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/sha256.h"
@@ -102,23 +101,6 @@ std::string printable(std::string_view text) {
   return out.str();
 }
 
-namespace {
-
-std::string base64(const Digest& digest) {
-  constexpr std::string_view kSigns =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < digest.size(); i += 3) {
-    const auto byte = [&](std::size_t at) { return at < digest.size() ? digest[at] : 0u; };
-    const unsigned bits = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-    for (int shift = 18; shift >= 0; shift -= 6) out += kSigns[bits >> shift & 63];
-  }
-  out.back() = '=';  // 32 bytes are 43 signs
-  return out;
-}
-
-}  // namespace
-
 std::string html_escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -161,7 +143,7 @@ std::string filled_page(std::string_view page, const std::map<std::string, std::
 
 std::string content_policy(std::string_view script) {
   const std::string scripts =
-      script.empty() ? "'none'" : concat("'sha256-", base64(sha256(script)), "'");
+      script.empty() ? "'none'" : concat("'sha256-", base64_of(sha256(script)), "'");
   return concat("default-src 'none'; style-src 'unsafe-inline'; script-src ", scripts,
                 "; connect-src 'self'; base-uri 'none'; form-action 'none'");
 }

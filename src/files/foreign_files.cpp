@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <filesystem>
-#include <map>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -12,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
+namespace fs = std::filesystem;
 namespace {
 
 // The names are those of transformers' configuration classes, 4.57 and 5.24, and of peft's, 0.21,
@@ -244,6 +241,31 @@ bool same(const json::value& a, const json::value& b) {
   return a == b;
 }
 
+constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
+constexpr std::string_view kJinja = ".jinja";
+
+void add(const json::value& value, const std::string& place, std::vector<NamedTemplate>& found) {
+  if (value.is_string()) {
+    found.push_back({"default", std::string(value.get_string()), place});
+    return;
+  }
+  const auto refuse = [&](const char* wanted) {
+    throw DataError(concat(place, ": want ", wanted));
+  };
+  if (!value.is_array()) refuse("a text, or a list of {name, template}");
+  for (const json::value& entry : value.get_array()) {
+    const json::object* object = entry.if_object();
+    const json::value* name = object == nullptr ? nullptr : object->if_contains("name");
+    const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
+    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string())
+      refuse("a list of {name, template}");
+    const bool is_default = *name == json::value("default");
+    found.push_back({std::string(name->get_string()), std::string(text->get_string()),
+                     concat(place, is_default ? "" : " ",
+                            is_default ? std::string_view() : name->get_string())});
+  }
+}
+
 }  // namespace
 
 UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
@@ -290,36 +312,6 @@ void warn_of_unknown_keys(const std::string& path, const std::vector<std::string
   if (keys.size() > kMostNamed) names += concat(" and ", keys.size() - kMostNamed, " more");
   warn(path, concat("ignores what it does not know: ", names));
 }
-
-namespace fs = std::filesystem;
-namespace {
-
-constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
-constexpr std::string_view kJinja = ".jinja";
-
-void add(const json::value& value, const std::string& place, std::vector<NamedTemplate>& found) {
-  if (value.is_string()) {
-    found.push_back({"default", std::string(value.get_string()), place});
-    return;
-  }
-  const auto refuse = [&](const char* wanted) {
-    throw DataError(concat(place, ": want ", wanted));
-  };
-  if (!value.is_array()) refuse("a text, or a list of {name, template}");
-  for (const json::value& entry : value.get_array()) {
-    const json::object* object = entry.if_object();
-    const json::value* name = object == nullptr ? nullptr : object->if_contains("name");
-    const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
-    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string())
-      refuse("a list of {name, template}");
-    const bool is_default = *name == json::value("default");
-    found.push_back({std::string(name->get_string()), std::string(text->get_string()),
-                     concat(place, is_default ? "" : " ",
-                            is_default ? std::string_view() : name->get_string())});
-  }
-}
-
-}  // namespace
 
 std::vector<NamedTemplate> named_templates(const std::map<std::string, std::string>& files,
                                            const std::string& folder) {

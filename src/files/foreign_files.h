@@ -1,15 +1,8 @@
 #pragma once
 
-#include <cstddef>
-#include <map>
 #include <set>
-#include <string>
-#include <string_view>
-#include <vector>
 
-namespace boost::json {
-class object;  // whoever calls what follows includes <boost/json.hpp>
-}
+#include "src/files/json.h"
 
 namespace hybrid_trainer {
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
@@ -52,6 +51,27 @@ int open_to_read(const std::filesystem::path& path) {
   return ::open(path.c_str(), kFlags);
 }
 
+std::string content_of(const InputFile& file, std::size_t max_bytes) {
+  if (file.bytes() > max_bytes) {
+    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; at most ",
+                           max_bytes, " are read"));
+  }
+  std::string text(file.bytes(), '\0');
+  file.read_at(text.data(), text.size(), 0);
+  return text;
+}
+
+/// A new file without a name, or -1 with errno.
+int open_unnamed() {
+  const std::string folder = std::filesystem::temp_directory_path();
+  const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+  std::string path = folder + "/.hybrid-XXXXXX";
+  const int named = ::mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(path.c_str());
+  return named;
+}
+
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path)
@@ -95,31 +115,6 @@ void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
     offset += static_cast<std::size_t>(got);
   }
 }
-
-namespace {
-
-std::string content_of(const InputFile& file, std::size_t max_bytes) {
-  if (file.bytes() > max_bytes) {
-    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; at most ",
-                           max_bytes, " are read"));
-  }
-  std::string text(file.bytes(), '\0');
-  file.read_at(text.data(), text.size(), 0);
-  return text;
-}
-
-/// A new file without a name, or -1 with errno.
-int open_unnamed() {
-  const std::string folder = std::filesystem::temp_directory_path();
-  const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-  std::string path = folder + "/.hybrid-XXXXXX";
-  const int named = ::mkostemp(path.data(), O_CLOEXEC);
-  if (named >= 0) ::unlink(path.c_str());
-  return named;
-}
-
-}  // namespace
 
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
   return content_of(InputFile(path), max_bytes);

@@ -14,7 +14,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kMostDigits = 60;    // of a number in a message
@@ -198,38 +197,6 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
   }
 }
 
-}  // namespace
-
-json::value parse_json_text(std::string_view text, const std::string& name,
-                            const JsonLimits& limits) {
-  JsonKeys none;
-  WideIntegers ignored;
-  return parsed(text, name, limits, Rules::kStrict, none, ignored);
-}
-
-json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys) {
-  WideIntegers ignored;
-  return parsed(text, name, {}, Rules::kNotingLines, keys, ignored);
-}
-
-json::value parse_noted_json(std::string_view text, const std::string& name, std::size_t max_bytes,
-                             WideIntegers& wide) {
-  JsonKeys none;
-  return parsed(text, name, {.max_bytes = max_bytes}, Rules::kStrict, none, wide);
-}
-
-json::value parse_python_json(std::string_view text, const std::string& name, std::size_t max_bytes,
-                              WideIntegers& wide) {
-  JsonKeys none;
-  return parsed(text, name, {.max_bytes = max_bytes}, Rules::kPython, none, wide);
-}
-
-json::value read_json(const std::filesystem::path& path, const JsonLimits& limits) {
-  return parse_json_text(read_text(path, limits.max_bytes), path.native(), limits);
-}
-
-namespace {
-
 constexpr const char* kFloatKey = "__float__";
 constexpr std::string_view kFloatNames[] = {"NaN", "Infinity", "-Infinity"};
 
@@ -251,44 +218,6 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
   }
   return text.size();
 }
-
-}  // namespace
-
-std::string with_named_floats(std::string_view text) {
-  std::string named;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::string_view name = float_name_at(text.substr(at));
-    if (!name.empty()) {
-      named.append("{\"").append(kFloatKey).append("\": \"").append(name).append("\"}");
-      at += name.size();
-    } else {
-      const std::size_t end = text[at] == '"' ? end_of_string(text, at) : at + 1;
-      named.append(text.substr(at, end - at));
-      at = end;
-    }
-  }
-  return named;
-}
-
-std::optional<double> number_of(const json::value& value) {
-  if (value.is_number()) return value.to_number<double>();
-  const json::value* name = value.is_object() && value.get_object().size() == 1
-                                ? value.get_object().if_contains(kFloatKey)
-                                : nullptr;
-  if (name == nullptr) return {};
-  if (*name == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (*name == "Infinity") return std::numeric_limits<double>::infinity();
-  if (*name == "-Infinity") return -std::numeric_limits<double>::infinity();
-  return {};
-}
-
-json::value named_float(double number) {
-  if (std::isfinite(number)) return number;
-  const char* name = std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
-  return json::object{{kFloatKey, name}};
-}
-
-namespace {
 
 void append_escaped(std::string& out, char character) {
   static constexpr char kHex[] = "0123456789abcdef";
@@ -399,6 +328,68 @@ void append_line(std::string& out, const json::value& value) {
 
 }  // namespace
 
+json::value parse_json_text(std::string_view text, const std::string& name,
+                            const JsonLimits& limits) {
+  JsonKeys none;
+  WideIntegers ignored;
+  return parsed(text, name, limits, Rules::kStrict, none, ignored);
+}
+
+json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys) {
+  WideIntegers ignored;
+  return parsed(text, name, {}, Rules::kNotingLines, keys, ignored);
+}
+
+json::value parse_noted_json(std::string_view text, const std::string& name, std::size_t max_bytes,
+                             WideIntegers& wide) {
+  JsonKeys none;
+  return parsed(text, name, {.max_bytes = max_bytes}, Rules::kStrict, none, wide);
+}
+
+json::value parse_python_json(std::string_view text, const std::string& name, std::size_t max_bytes,
+                              WideIntegers& wide) {
+  JsonKeys none;
+  return parsed(text, name, {.max_bytes = max_bytes}, Rules::kPython, none, wide);
+}
+
+json::value read_json(const std::filesystem::path& path, const JsonLimits& limits) {
+  return parse_json_text(read_text(path, limits.max_bytes), path.native(), limits);
+}
+
+std::string with_named_floats(std::string_view text) {
+  std::string named;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view name = float_name_at(text.substr(at));
+    if (!name.empty()) {
+      named.append("{\"").append(kFloatKey).append("\": \"").append(name).append("\"}");
+      at += name.size();
+    } else {
+      const std::size_t end = text[at] == '"' ? end_of_string(text, at) : at + 1;
+      named.append(text.substr(at, end - at));
+      at = end;
+    }
+  }
+  return named;
+}
+
+std::optional<double> number_of(const json::value& value) {
+  if (value.is_number()) return value.to_number<double>();
+  const json::value* name = value.is_object() && value.get_object().size() == 1
+                                ? value.get_object().if_contains(kFloatKey)
+                                : nullptr;
+  if (name == nullptr) return {};
+  if (*name == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (*name == "Infinity") return std::numeric_limits<double>::infinity();
+  if (*name == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return {};
+}
+
+json::value named_float(double number) {
+  if (std::isfinite(number)) return number;
+  const char* name = std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+  return json::object{{kFloatKey, name}};
+}
+
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -421,6 +412,10 @@ std::string json_line(const json::value& value) {
 
 json::value json_or_null(const std::optional<double>& number) {
   return number ? json::value(*number) : json::value();
+}
+
+json::value json_or_null(const std::string& text) {
+  return text.empty() ? json::value() : json::value(text);
 }
 
 std::string shortest(double value) {

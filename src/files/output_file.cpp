@@ -9,10 +9,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <random>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -20,6 +18,8 @@
 #include "src/core/process.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -59,6 +59,68 @@ Maker maker_of(std::string_view mark) {
   return maker;
 }
 
+/// False if there is something at `to` (EEXIST), or errno says why.
+bool rename_to_nothing(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  // The file system has no such rename; FAT has no links either.
+  if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
+  if (errno == EEXIST) return false;
+  struct stat found {};
+  if (::lstat(to.c_str(), &found) != 0) return std::rename(from.c_str(), to.c_str()) == 0;
+  errno = EEXIST;
+  return false;
+}
+
+enum class Target { kReplaced, kNew };
+
+void write_whole(const fs::path& path, const std::function<void(OutputFile&)>& write,
+                 Target target) {
+  const fs::path folder = fs::absolute(path).parent_path();
+  const fs::path temporary = folder / concat(".tmp-", temporary_mark());
+  const TemporaryPath removed_at_end(temporary);
+  OutputFile file(temporary, OutputFile::Existing::kRefuse, path);
+  try {
+    write(file);
+    file.sync_and_close();
+    const bool is_renamed = target == Target::kNew
+                                ? rename_to_nothing(temporary, path)
+                                : std::rename(temporary.c_str(), path.c_str()) == 0;
+    if (!is_renamed && target == Target::kNew && errno == EEXIST)
+      throw CannotCreate(concat(path.native(),
+                                ": exists already; it stays as it is; give another "
+                                "name, or remove it"));
+    if (!is_renamed) throw_cannot_create(errno, system_problem(path, "cannot replace it"));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(folder);
+}
+
+/// A hidden path beside `path`, with `what` in its name, that nothing has.
+fs::path sibling(const fs::path& path, const char* what) {
+  return path.parent_path() / concat(".", path.filename().string(), what, temporary_mark());
+}
+
+constexpr const char *kPartial = ".partial-", *kOld = ".old-";
+
+/// Removes what processes that a signal or a power cut ended left beside `path`: partial folders,
+/// and replaced ones if their successor is in place. What another host's may still write stays.
+void remove_left_over(const fs::path& path) {
+  const std::string hidden = concat(".", path.filename().string());
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
+    const std::string name = entry.path().filename().string();
+    for (const char* what : {kPartial, kOld}) {
+      const std::string prefix = hidden + what;
+      if (!name.starts_with(prefix) || (what == kOld && !fs::exists(path))) continue;
+      std::error_code ignored;
+      if (maker_has_ended(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
+    }
+  }
+}
+
 }  // namespace
 
 std::string temporary_mark() {
@@ -73,8 +135,6 @@ bool maker_has_ended(std::string_view mark) {
   if (maker.boot != boot()) return true;
   return maker.name_space == name_space() && ::kill(maker.process, 0) != 0 && errno == ESRCH;
 }
-
-namespace fs = std::filesystem;
 
 void sync_folder(const fs::path& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -178,49 +238,6 @@ void replace_file(const fs::path& path, std::string_view text) {
   replace_file(path, [&](OutputFile& file) { file.write(text); });
 }
 
-namespace {
-
-/// False if there is something at `to` (EEXIST), or errno says why.
-bool rename_to_nothing(const fs::path& from, const fs::path& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS) return false;
-  // The file system has no such rename; FAT has no links either.
-  if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
-  if (errno == EEXIST) return false;
-  struct stat found {};
-  if (::lstat(to.c_str(), &found) != 0) return std::rename(from.c_str(), to.c_str()) == 0;
-  errno = EEXIST;
-  return false;
-}
-
-enum class Target { kReplaced, kNew };
-
-void write_whole(const fs::path& path, const std::function<void(OutputFile&)>& write,
-                 Target target) {
-  const fs::path folder = fs::absolute(path).parent_path();
-  const fs::path temporary = folder / concat(".tmp-", temporary_mark());
-  const TemporaryPath removed_at_end(temporary);
-  OutputFile file(temporary, OutputFile::Existing::kRefuse, path);
-  try {
-    write(file);
-    file.sync_and_close();
-    const bool is_renamed = target == Target::kNew
-                                ? rename_to_nothing(temporary, path)
-                                : std::rename(temporary.c_str(), path.c_str()) == 0;
-    if (!is_renamed && target == Target::kNew && errno == EEXIST)
-      throw CannotCreate(concat(path.native(),
-                                ": exists already; it stays as it is; give another "
-                                "name, or remove it"));
-    if (!is_renamed) throw_cannot_create(errno, system_problem(path, "cannot replace it"));
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  sync_folder(folder);
-}
-
-}  // namespace
-
 void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   write_whole(path, write, Target::kReplaced);
 }
@@ -228,33 +245,6 @@ void replace_file(const fs::path& path, const std::function<void(OutputFile&)>& 
 void create_file(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   write_whole(path, write, Target::kNew);
 }
-
-namespace {
-
-/// A hidden path beside `path`, with `what` in its name, that nothing has.
-fs::path sibling(const fs::path& path, const char* what) {
-  return path.parent_path() / concat(".", path.filename().string(), what, temporary_mark());
-}
-
-constexpr const char *kPartial = ".partial-", *kOld = ".old-";
-
-/// Removes what processes that a signal or a power cut ended left beside `path`: partial folders,
-/// and replaced ones if their successor is in place. What another host's may still write stays.
-void remove_left_over(const fs::path& path) {
-  const std::string hidden = concat(".", path.filename().string());
-  std::error_code unreadable;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
-    const std::string name = entry.path().filename().string();
-    for (const char* what : {kPartial, kOld}) {
-      const std::string prefix = hidden + what;
-      if (!name.starts_with(prefix) || (what == kOld && !fs::exists(path))) continue;
-      std::error_code ignored;
-      if (maker_has_ended(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
-    }
-  }
-}
-
-}  // namespace
 
 OutputFolder::OutputFolder(const fs::path& path, Existing existing) try
     : path_(fs::absolute(path).lexically_normal()), existing_(existing) {

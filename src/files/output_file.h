@@ -1,10 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <filesystem>
 #include <functional>
-#include <string>
-#include <string_view>
 
 #include "hybrid_trainer/files/input_file.h"
 

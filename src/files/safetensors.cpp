@@ -1,14 +1,10 @@
 #include "src/files/safetensors.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <boost/json/value.hpp>
+#include <cctype>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
-#include <limits>
-#include <string_view>
 
 #include "hybrid_trainer/core/dtype.h"
 #include "src/core/messages.h"
@@ -17,7 +13,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t kMaxInteger = (std::uint64_t{1} << 48) - 1;
@@ -127,79 +122,6 @@ std::map<std::string, std::string> read_metadata(const json::value& value,
   return metadata;
 }
 
-}  // namespace
-
-const char* safetensors_name_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kI32:
-      return "I32";
-    case DType::kU16:
-      return "U16";
-    case DType::kU8:
-      return "U8";
-    case DType::kF64:
-      return "F64";
-    case DType::kI8:
-      return "I8";
-  }
-  return "?";
-}
-
-std::optional<DType> tensor_dtype_of(std::string_view safetensors_name) {
-  for (DType dtype :
-       {DType::kF32, DType::kBF16, DType::kI32, DType::kU16, DType::kU8, DType::kI8}) {
-    if (safetensors_name == safetensors_name_of(dtype)) return dtype;
-  }
-  return {};
-}
-
-std::optional<DType> stored_dtype_of(std::string_view safetensors_name) {
-  if (safetensors_name == safetensors_name_of(DType::kF64)) return DType::kF64;
-  return tensor_dtype_of(safetensors_name);
-}
-
-SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
-                                           std::size_t data_begin, std::size_t data_bytes) {
-  constexpr std::size_t kMaxDepth = 4;
-  const json::value root =
-      parse_json_text(text, file + " (header)", {kMaxSafetensorsHeaderBytes, kMaxDepth});
-  if (!root.is_object()) throw DataError(file + ": the header is no JSON object");
-  SafetensorsHeader header;
-  for (const auto& [key, value] : root.get_object()) {
-    if (key == "__metadata__") {
-      header.metadata = read_metadata(value, file);
-    } else {
-      const std::string name(key);
-      header.entries.push_back(EntryReader(file, name).read(value));
-    }
-  }
-  std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
-  });
-  std::size_t end = 0;
-  for (SafetensorsEntry& entry : header.entries) {
-    if (entry.offset != end) {
-      throw DataError(concat(file, ": tensor \"", entry.name.substr(0, 200), "\" begins at byte ",
-                             entry.offset, " of the data, want ", end,
-                             ": holes and overlaps are not allowed"));
-    }
-    end += entry.bytes;
-    entry.offset += data_begin;
-  }
-  if (end != data_bytes) {
-    throw DataError(
-        concat(file, ": the tensors take ", end, " bytes, the file has ", data_bytes,
-               " after its header: ", end < data_bytes ? "trailing bytes" : "it is truncated"));
-  }
-  return header;
-}
-
-namespace {
-
 /// How elements of a dtype in a file become elements of a Tensor.
 struct ElementConversion {
   /// Converts `count` elements; false if a value does not fit. Null: no such conversion.
@@ -306,6 +228,61 @@ std::size_t header_bytes(const InputFile& file) {
 }
 
 }  // namespace
+
+std::string safetensors_name_of(DType dtype) {
+  std::string name = name_of(dtype);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+std::optional<DType> tensor_dtype_of(std::string_view safetensors_name) {
+  for (DType dtype :
+       {DType::kF32, DType::kBF16, DType::kI32, DType::kU16, DType::kU8, DType::kI8}) {
+    if (safetensors_name == safetensors_name_of(dtype)) return dtype;
+  }
+  return {};
+}
+
+std::optional<DType> stored_dtype_of(std::string_view safetensors_name) {
+  if (safetensors_name == safetensors_name_of(DType::kF64)) return DType::kF64;
+  return tensor_dtype_of(safetensors_name);
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
+                                           std::size_t data_begin, std::size_t data_bytes) {
+  constexpr std::size_t kMaxDepth = 4;
+  const json::value root =
+      parse_json_text(text, file + " (header)", {kMaxSafetensorsHeaderBytes, kMaxDepth});
+  if (!root.is_object()) throw DataError(file + ": the header is no JSON object");
+  SafetensorsHeader header;
+  for (const auto& [key, value] : root.get_object()) {
+    if (key == "__metadata__") {
+      header.metadata = read_metadata(value, file);
+    } else {
+      const std::string name(key);
+      header.entries.push_back(EntryReader(file, name).read(value));
+    }
+  }
+  std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
+  });
+  std::size_t end = 0;
+  for (SafetensorsEntry& entry : header.entries) {
+    if (entry.offset != end) {
+      throw DataError(concat(file, ": tensor \"", entry.name.substr(0, 200), "\" begins at byte ",
+                             entry.offset, " of the data, want ", end,
+                             ": holes and overlaps are not allowed"));
+    }
+    end += entry.bytes;
+    entry.offset += data_begin;
+  }
+  if (end != data_bytes) {
+    throw DataError(
+        concat(file, ": the tensors take ", end, " bytes, the file has ", data_bytes,
+               " after its header: ", end < data_bytes ? "trailing bytes" : "it is truncated"));
+  }
+  return header;
+}
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   refuse_git_lfs_pointer(file_);

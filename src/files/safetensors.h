@@ -1,12 +1,7 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
@@ -108,7 +103,7 @@ struct SafetensorsHeader {
 inline constexpr std::size_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 /// Name of a Tensor's dtype in the file ("F32"), and back.
-const char* safetensors_name_of(DType dtype);
+std::string safetensors_name_of(DType dtype);
 std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
 /// The same for a file of our own, where F64 is kept too.
 std::optional<DType> stored_dtype_of(std::string_view safetensors_name);

@@ -2,9 +2,7 @@
 
 #include <utf8proc.h>
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -105,6 +103,7 @@ std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position) {
 namespace {
 
 using Characters = std::vector<utf8proc_int32_t>;
+using namespace std::string_view_literals;
 
 [[noreturn]] void fail(utf8proc_ssize_t code) {
   throw Error(ExitCode::kInternal, utf8proc_errmsg(code));
@@ -134,33 +133,6 @@ void sort_marks(Characters& characters) {
     begin = end;
   }
 }
-
-}  // namespace
-
-std::string in_unicode_form(std::string_view text, UnicodeForm form) {
-  const auto options = static_cast<utf8proc_option_t>(
-      UTF8PROC_STABLE | UTF8PROC_COMPOSE | (form == UnicodeForm::kKC ? UTF8PROC_COMPAT : 0));
-  Characters characters;
-  characters.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint found = decode_utf8(text, at);
-    if (found.bytes == 0) fail(UTF8PROC_ERROR_INVALIDUTF8);
-    append_decomposed(static_cast<utf8proc_int32_t>(found.value), options, characters);
-    at += found.bytes;
-  }
-  sort_marks(characters);
-  const utf8proc_ssize_t count =
-      utf8proc_normalize_utf32(characters.data(), std::ssize(characters), options);
-  if (count < 0) fail(count);
-  std::string composed;
-  for (utf8proc_ssize_t i = 0; i < count; ++i)
-    append_utf8(static_cast<char32_t>(characters[static_cast<std::size_t>(i)]), composed);
-  return composed;
-}
-
-namespace {
-
-using namespace std::string_view_literals;
 
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
@@ -232,6 +204,33 @@ std::string from_utf16(std::string_view bytes, bool is_big) {
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
+std::string in_unicode_form(std::string_view text, UnicodeForm form) {
+  const auto options = static_cast<utf8proc_option_t>(
+      UTF8PROC_STABLE | UTF8PROC_COMPOSE | (form == UnicodeForm::kKC ? UTF8PROC_COMPAT : 0));
+  Characters characters;
+  characters.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint found = decode_utf8(text, at);
+    if (found.bytes == 0) fail(UTF8PROC_ERROR_INVALIDUTF8);
+    append_decomposed(static_cast<utf8proc_int32_t>(found.value), options, characters);
+    at += found.bytes;
+  }
+  sort_marks(characters);
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(characters.data(), std::ssize(characters), options);
+  if (count < 0) fail(count);
+  std::string composed;
+  for (utf8proc_ssize_t i = 0; i < count; ++i)
+    append_utf8(static_cast<char32_t>(characters[static_cast<std::size_t>(i)]), composed);
+  return composed;
+}
 
 void refuse_container(std::string_view begin, const std::filesystem::path& path) {
   for (const Container& known : kContainers) {

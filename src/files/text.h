@@ -45,6 +45,9 @@ enum class UnicodeForm { kC, kKC };
 /// Brings UTF-8 text to a form. Takes O(n log n) time, however many marks follow each other.
 std::string in_unicode_form(std::string_view text, UnicodeForm form);
 
+/// A text without the spaces, tabs and line ends around it.
+std::string_view trimmed(std::string_view text);
+
 /// Files from others are not always plain UTF-8 text.
 
 /// Byte-order mark before the text of a UTF-8 file that was saved on Windows.

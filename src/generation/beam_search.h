@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <span>
-#include <vector>
 
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/generation/sampling.h"

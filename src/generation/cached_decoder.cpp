@@ -42,6 +42,21 @@ std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64
   return rest;
 }
 
+constexpr std::int64_t kLongPart = 16;  // tokens that are worth a copy of a state
+
+/// Texts for which the system has memory, a quarter of which is left to all else: a processor's
+/// pool is promised more than there is. `make_one` makes a decoder of one text.
+template <class MakeOne>
+std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
+  const std::size_t available = machine_memory().available_bytes / 4 * 3;
+  if (stream.device().type != DeviceType::kCpu || available == 0) return INT64_MAX;
+  const std::size_t before = stream.pool()->use().live_total;
+  const auto one = make_one();
+  const std::size_t bytes = stream.pool()->use().live_total - before;
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(available / std::max<std::size_t>(1, bytes)));
+}
+
 }  // namespace
 
 ContextWindow::ContextWindow(std::int64_t context, std::int64_t pinned)
@@ -81,12 +96,6 @@ void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOve
                          " tokens; ask for fewer --tokens, or give --context-overflow truncate to "
                          "go on without its beginning"));
 }
-
-namespace {
-
-constexpr std::int64_t kLongPart = 16;  // tokens that are worth a copy of a state
-
-}  // namespace
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
     : model_(model), dtype_(dtype), stream_(stream), host_(make_host_pool(stream.device())) {}
@@ -135,23 +144,6 @@ void CachedDecoder::keep() {
 std::span<const float> CachedDecoder::logits(std::int64_t i) const {
   return {logits_.rows(i, i + 1).data<float>(), static_cast<std::size_t>(vocabulary())};
 }
-
-namespace {
-
-/// Texts for which the system has memory, a quarter of which is left to all else: a processor's
-/// pool is promised more than there is. `make_one` makes a decoder of one text.
-template <class MakeOne>
-std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
-  const std::size_t available = machine_memory().available_bytes / 4 * 3;
-  if (stream.device().type != DeviceType::kCpu || available == 0) return INT64_MAX;
-  const std::size_t before = stream.pool()->use().live_total;
-  const auto one = make_one();
-  const std::size_t bytes = stream.pool()->use().live_total - before;
-  return std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(available / std::max<std::size_t>(1, bytes)));
-}
-
-}  // namespace
 
 BatchDecoder::BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream)
     : model_(model),

@@ -1,12 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/generation/cached_decoder.h"

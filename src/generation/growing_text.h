@@ -1,9 +1,5 @@
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "hybrid_trainer/generation/text_generation.h"
 
 namespace hybrid_trainer {

@@ -1,12 +1,9 @@
 #include "hybrid_trainer/generation/sampling.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
@@ -90,6 +87,36 @@ std::int32_t first_to_come(const std::vector<Candidate>& candidates, Exponential
   return first.id;
 }
 
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+void forbid(std::span<float> scores, std::int32_t id) {
+  if (id >= 0 && id < std::ssize(scores)) scores[static_cast<std::size_t>(id)] = kForbidden;
+}
+
+void demand(std::span<float> scores, std::int32_t id) {
+  std::ranges::fill(scores, kForbidden);
+  if (id >= 0 && id < std::ssize(scores)) scores[static_cast<std::size_t>(id)] = 0;
+}
+
+void penalize(std::span<float> scores, std::span<const std::int32_t> text, double penalty) {
+  const auto factor = static_cast<float>(penalty);
+  for (const std::int32_t id : std::set<std::int32_t>(text.begin(), text.end())) {
+    if (id < 0 || id >= std::ssize(scores)) continue;
+    float& score = scores[static_cast<std::size_t>(id)];
+    score = score > 0 ? score / factor : score * factor;
+  }
+}
+
+/// Forbids what would complete `count` tokens in a row that the text has already.
+void forbid_repetitions(std::span<float> scores, std::span<const std::int32_t> text,
+                        std::int64_t count) {
+  const std::int64_t length = std::ssize(text), before = count - 1;
+  const auto end = text.last(static_cast<std::size_t>(std::min(before, length)));
+  for (std::int64_t first = 0; first + before < length; ++first)
+    if (std::ranges::equal(text.subspan(static_cast<std::size_t>(first), end.size()), end))
+      forbid(scores, text[static_cast<std::size_t>(first + before)]);
+}
+
 }  // namespace
 
 void check(const SamplingSettings& settings) {
@@ -147,40 +174,6 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
 
   return first_to_come(candidates, {settings.seed, position});
 }
-
-namespace {
-
-constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-
-void forbid(std::span<float> scores, std::int32_t id) {
-  if (id >= 0 && id < std::ssize(scores)) scores[static_cast<std::size_t>(id)] = kForbidden;
-}
-
-void demand(std::span<float> scores, std::int32_t id) {
-  std::ranges::fill(scores, kForbidden);
-  if (id >= 0 && id < std::ssize(scores)) scores[static_cast<std::size_t>(id)] = 0;
-}
-
-void penalize(std::span<float> scores, std::span<const std::int32_t> text, double penalty) {
-  const auto factor = static_cast<float>(penalty);
-  for (const std::int32_t id : std::set<std::int32_t>(text.begin(), text.end())) {
-    if (id < 0 || id >= std::ssize(scores)) continue;
-    float& score = scores[static_cast<std::size_t>(id)];
-    score = score > 0 ? score / factor : score * factor;
-  }
-}
-
-/// Forbids what would complete `count` tokens in a row that the text has already.
-void forbid_repetitions(std::span<float> scores, std::span<const std::int32_t> text,
-                        std::int64_t count) {
-  const std::int64_t length = std::ssize(text), before = count - 1;
-  const auto end = text.last(static_cast<std::size_t>(std::min(before, length)));
-  for (std::int64_t first = 0; first + before < length; ++first)
-    if (std::ranges::equal(text.subspan(static_cast<std::size_t>(first), end.size()), end))
-      forbid(scores, text[static_cast<std::size_t>(first + before)]);
-}
-
-}  // namespace
 
 void WritingRules::apply(std::span<float> scores, std::span<const std::int32_t> text) const {
   const std::int64_t length = std::ssize(text);

@@ -1,9 +1,6 @@
 #include "src/generation/text_batch.h"
 
-#include <algorithm>
 #include <map>
-#include <memory>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
@@ -105,6 +102,21 @@ std::int64_t tokens_of(std::span<const std::vector<std::int32_t>> texts, std::in
   return longest + std::min(more, context);
 }
 
+std::vector<std::string> written_answers(const std::vector<std::vector<std::int32_t>>& prompts,
+                                         LanguageModel& model, const Tokenizer& tokenizer,
+                                         const AnswerSettings& settings, const Stream& stream) {
+  GenerationSettings generation{.tokens = settings.most_tokens, .end_tokens = settings.end_tokens};
+  generation.sampling.temperature = 0;
+  std::vector<std::string> answers;
+  CachedDecoder decoder(model, settings.dtype, stream);
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    std::string& answer = answers.emplace_back();
+    continue_text(decoder, nullptr, tokenizer, prompt, generation,
+                  [&](std::string_view piece) { answer += piece; });
+  }
+  return answers;
+}
+
 }  // namespace
 
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
@@ -154,25 +166,6 @@ void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
     }
   }
 }
-
-namespace {
-
-std::vector<std::string> written_answers(const std::vector<std::vector<std::int32_t>>& prompts,
-                                         LanguageModel& model, const Tokenizer& tokenizer,
-                                         const AnswerSettings& settings, const Stream& stream) {
-  GenerationSettings generation{.tokens = settings.most_tokens, .end_tokens = settings.end_tokens};
-  generation.sampling.temperature = 0;
-  std::vector<std::string> answers;
-  CachedDecoder decoder(model, settings.dtype, stream);
-  for (const std::vector<std::int32_t>& prompt : prompts) {
-    std::string& answer = answers.emplace_back();
-    continue_text(decoder, nullptr, tokenizer, prompt, generation,
-                  [&](std::string_view piece) { answer += piece; });
-  }
-  return answers;
-}
-
-}  // namespace
 
 std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, const Stream& stream,
                                           const std::function<std::vector<std::string>()>& write) {

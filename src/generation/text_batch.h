@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/generation/cached_decoder.h"

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/generation/text_generation.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
@@ -30,6 +29,30 @@ double tokens_made(std::int64_t k, double share_taken) {
   for (std::int64_t i = 0; i < k; ++i) sum += product *= share_taken;
   return sum;
 }
+
+constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+/// Tokens that are seen together.
+struct Round {
+  std::vector<std::int32_t> drafts{};
+  std::int64_t taken = 0;
+  double seconds = 0;
+
+  /// Whether the token is the next draft, so that the logits after it are there.
+  bool takes(std::int32_t token) {
+    const auto at = static_cast<std::size_t>(taken);
+    if (at >= drafts.size() || drafts[at] != token) return false;
+    ++taken;
+    return true;
+  }
+  void see(CachedDecoder& decoder, std::vector<std::int32_t> text, std::int64_t pinned) {
+    text.insert(text.end(), drafts.begin(), drafts.end());
+    const Clock::time_point began = Clock::now();
+    decoder.see(text, {.drafted = std::ssize(drafts), .pinned = pinned});
+    seconds = seconds_since(began);
+    taken = 0;
+  }
+};
 
 }  // namespace
 
@@ -109,34 +132,6 @@ std::vector<std::int32_t> DraftModel::draft(std::vector<std::int32_t> text, std:
 void DraftModel::learn(std::int64_t drafted, std::int64_t taken, double seconds) {
   if (seconds > 0 && !fixed_length_) length_.learn(drafted, taken, seconds_ + seconds);
 }
-
-namespace {
-
-constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-/// Tokens that are seen together.
-struct Round {
-  std::vector<std::int32_t> drafts{};
-  std::int64_t taken = 0;
-  double seconds = 0;
-
-  /// Whether the token is the next draft, so that the logits after it are there.
-  bool takes(std::int32_t token) {
-    const auto at = static_cast<std::size_t>(taken);
-    if (at >= drafts.size() || drafts[at] != token) return false;
-    ++taken;
-    return true;
-  }
-  void see(CachedDecoder& decoder, std::vector<std::int32_t> text, std::int64_t pinned) {
-    text.insert(text.end(), drafts.begin(), drafts.end());
-    const Clock::time_point began = Clock::now();
-    decoder.see(text, {.drafted = std::ssize(drafts), .pinned = pinned});
-    seconds = seconds_since(began);
-    taken = 0;
-  }
-};
-
-}  // namespace
 
 void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text) {

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <optional>
-#include <span>
-
 #include "kernels/quantized/weight_blocks.h"
 #include "src/gguf/gguf_file.h"
 

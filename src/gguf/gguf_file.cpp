@@ -2,13 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <string>
-#include <string_view>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -55,31 +49,6 @@ const TypeRow* find_type(std::uint32_t number) {
 
 const TypeRow& row_of(GgufType type) { return *find_type(narrow<std::uint32_t>(type)); }
 
-}  // namespace
-
-const char* name_of(GgufType type) { return row_of(type).name; }
-
-GgufBlock block_of(GgufType type) { return row_of(type).block; }
-
-std::optional<GgufType> gguf_type_of(std::uint32_t number) {
-  const TypeRow* row = find_type(number);
-  return row == nullptr ? std::nullopt : std::optional(row->type);
-}
-
-std::string unread_gguf_type(std::uint32_t number) {
-  for (const auto& [known, name] : kOtherTypes)
-    if (known == number) return name;
-  return concat("number ", number);
-}
-
-std::string gguf_types_text() {
-  std::string names;
-  for (const TypeRow& known : kTypes) names += concat(names.empty() ? "" : ", ", known.name);
-  return names;
-}
-
-namespace {
-
 [[noreturn]] void refuse_kind(const GgufFile& file, const std::string& key, const char* wanted) {
   throw DataError(concat(file.path().string(), ": the value ", key, " is no ", wanted,
                          "; convert the model anew"));
@@ -100,62 +69,6 @@ std::vector<T> array_value(const GgufFile& file, const std::string& key, const c
   if (const auto* found = std::get_if<std::vector<T>>(&value->content)) return *found;
   refuse_kind(file, key, wanted);
 }
-
-}  // namespace
-
-const GgufValue* GgufFile::find(const std::string& key) const {
-  const auto found = values_.find(key);
-  return found == values_.end() ? nullptr : &found->second;
-}
-
-std::optional<std::string> GgufFile::text(const std::string& key) const {
-  return plain_value<std::string>(*this, key, "text");
-}
-
-std::optional<bool> GgufFile::flag(const std::string& key) const {
-  return plain_value<bool>(*this, key, "flag");
-}
-
-std::optional<std::int64_t> GgufFile::count(const std::string& key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return {};
-  if (const auto* whole = std::get_if<std::int64_t>(&value->content)) return *whole;
-  const auto* positive = std::get_if<std::uint64_t>(&value->content);
-  if (positive == nullptr) refuse_kind(*this, key, "whole number");
-  return narrow<std::int64_t>(*positive, concat(path_.string(), ": ", key));
-}
-
-std::optional<double> GgufFile::number(const std::string& key) const {
-  const GgufValue* value = find(key);
-  if (value != nullptr && std::holds_alternative<double>(value->content))
-    return std::get<double>(value->content);
-  const std::optional<std::int64_t> whole = count(key);
-  return whole ? std::optional<double>(static_cast<double>(*whole)) : std::nullopt;
-}
-
-std::vector<std::string> GgufFile::texts(const std::string& key) const {
-  return array_value<std::string>(*this, key, "list of texts");
-}
-
-std::vector<double> GgufFile::numbers(const std::string& key) const {
-  return array_value<double>(*this, key, "list of numbers");
-}
-
-std::vector<bool> GgufFile::flags(const std::string& key) const {
-  return array_value<bool>(*this, key, "list of flags");
-}
-
-std::vector<std::int64_t> GgufFile::counts(const std::string& key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr || !std::holds_alternative<std::vector<std::uint64_t>>(value->content))
-    return array_value<std::int64_t>(*this, key, "list of whole numbers");
-  std::vector<std::int64_t> counts;
-  for (const std::uint64_t one : std::get<std::vector<std::uint64_t>>(value->content))
-    counts.push_back(narrow<std::int64_t>(one, concat(path_.string(), ": an element of ", key)));
-  return counts;
-}
-
-namespace {
 
 /// Reads a GGUF file's header from the file's start, and never behind its end. Throws DataError of
 /// what does not lie within the file.
@@ -358,6 +271,79 @@ std::size_t alignment_of(const GgufHeaderReader& reader,
 }
 
 }  // namespace
+
+const char* name_of(GgufType type) { return row_of(type).name; }
+
+GgufBlock block_of(GgufType type) { return row_of(type).block; }
+
+std::optional<GgufType> gguf_type_of(std::uint32_t number) {
+  const TypeRow* row = find_type(number);
+  return row == nullptr ? std::nullopt : std::optional(row->type);
+}
+
+std::string unread_gguf_type(std::uint32_t number) {
+  for (const auto& [known, name] : kOtherTypes)
+    if (known == number) return name;
+  return concat("number ", number);
+}
+
+std::string gguf_types_text() {
+  std::string names;
+  for (const TypeRow& known : kTypes) names += concat(names.empty() ? "" : ", ", known.name);
+  return names;
+}
+
+const GgufValue* GgufFile::find(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> GgufFile::text(const std::string& key) const {
+  return plain_value<std::string>(*this, key, "text");
+}
+
+std::optional<bool> GgufFile::flag(const std::string& key) const {
+  return plain_value<bool>(*this, key, "flag");
+}
+
+std::optional<std::int64_t> GgufFile::count(const std::string& key) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr) return {};
+  if (const auto* whole = std::get_if<std::int64_t>(&value->content)) return *whole;
+  const auto* positive = std::get_if<std::uint64_t>(&value->content);
+  if (positive == nullptr) refuse_kind(*this, key, "whole number");
+  return narrow<std::int64_t>(*positive, concat(path_.string(), ": ", key));
+}
+
+std::optional<double> GgufFile::number(const std::string& key) const {
+  const GgufValue* value = find(key);
+  if (value != nullptr && std::holds_alternative<double>(value->content))
+    return std::get<double>(value->content);
+  const std::optional<std::int64_t> whole = count(key);
+  return whole ? std::optional<double>(static_cast<double>(*whole)) : std::nullopt;
+}
+
+std::vector<std::string> GgufFile::texts(const std::string& key) const {
+  return array_value<std::string>(*this, key, "list of texts");
+}
+
+std::vector<double> GgufFile::numbers(const std::string& key) const {
+  return array_value<double>(*this, key, "list of numbers");
+}
+
+std::vector<bool> GgufFile::flags(const std::string& key) const {
+  return array_value<bool>(*this, key, "list of flags");
+}
+
+std::vector<std::int64_t> GgufFile::counts(const std::string& key) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr || !std::holds_alternative<std::vector<std::uint64_t>>(value->content))
+    return array_value<std::int64_t>(*this, key, "list of whole numbers");
+  std::vector<std::int64_t> counts;
+  for (const std::uint64_t one : std::get<std::vector<std::uint64_t>>(value->content))
+    counts.push_back(narrow<std::int64_t>(one, concat(path_.string(), ": an element of ", key)));
+  return counts;
+}
 
 std::size_t GgufTensor::bytes() const {
   const GgufBlock block = block_of(type);

@@ -1,11 +1,8 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 

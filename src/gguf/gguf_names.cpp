@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
-#include <span>
 
 #include "hybrid_trainer/core/error.h"
 

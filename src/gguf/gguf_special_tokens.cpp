@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 

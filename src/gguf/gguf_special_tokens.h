@@ -1,10 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "src/gguf/gguf_file.h"
 

@@ -1,9 +1,6 @@
 #include "src/gguf/gguf_writer.h"
 
 #include <unistd.h>
-#include <algorithm>
-#include <cstring>
-#include <span>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

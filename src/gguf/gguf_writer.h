@@ -1,10 +1,7 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "src/gguf/gguf_file.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -23,6 +22,22 @@ std::size_t dependencies_of(LossModel& model, std::int64_t last) {
       all = (all ^ reinterpret_cast<std::size_t>(at)) * kFactor;
   });
   return stay ? all | 1u : 0;
+}
+
+/// Whether the branches that keep anything can do what `can` asks for.
+bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
+  return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
+    return std::ranges::all_of(
+        block, [&](const auto& state) { return state == nullptr || ((*state).*can)(); });
+  });
+}
+
+/// Calls visit(state) for each branch that keeps anything.
+template <class Visit>
+void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
+  for (ResidualBlock::State& block : blocks)
+    for (const auto& state : block)
+      if (state) visit(*state);
 }
 
 }  // namespace
@@ -50,26 +65,6 @@ Tensor DecodeRecording::run(LossModel& model, std::int64_t last, const Batch& ba
     return enqueue(batch, stream);
   }
 }
-
-namespace {
-
-/// Whether the branches that keep anything can do what `can` asks for.
-bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
-  return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
-    return std::ranges::all_of(
-        block, [&](const auto& state) { return state == nullptr || ((*state).*can)(); });
-  });
-}
-
-/// Calls visit(state) for each branch that keeps anything.
-template <class Visit>
-void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
-  for (ResidualBlock::State& block : blocks)
-    for (const auto& state : block)
-      if (state) visit(*state);
-}
-
-}  // namespace
 
 bool BlockStates::can_rewind() const { return all_can(blocks, &BranchState::can_rewind); }
 

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "hybrid_trainer/nn/language_head.h"

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <sstream>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -40,27 +40,6 @@ void take_positions(ModelConfig& model, const ModelConfig& asked,
   if (is_set(kContext)) model.context = asked.context;
 }
 
-}  // namespace
-
-ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
-                             const std::vector<std::string>& keys) {
-  const bool is_of_same = asked.family == model.family;  // else its zeros say nothing
-  const auto take = [&](double& here, double there) {
-    if (is_of_same || there > 0) here = there;
-  };
-  model.dropout = asked.dropout;
-  model.encoder.source_length = asked.encoder.source_length;
-  take(model.experts.balance_loss, asked.experts.balance_loss);
-  take(model.experts.z_loss, asked.experts.z_loss);
-  take(model.experts.bias_rate, asked.experts.bias_rate);
-  if (is_of_same || asked.attention_pattern.is_on())
-    model.attention_pattern = asked.attention_pattern;
-  take_positions(model, asked, keys);
-  return model;
-}
-
-namespace {
-
 /// Whether the family has the key, or the group that it is of.
 bool has_key(const ModelFamily& family, const std::string& key) {
   const std::string group = key.substr(0, key.find('.'));
@@ -93,6 +72,23 @@ void add_texts(const T& config, const std::string& group,
 }
 
 }  // namespace
+
+ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
+                             const std::vector<std::string>& keys) {
+  const bool is_of_same = asked.family == model.family;  // else its zeros say nothing
+  const auto take = [&](double& here, double there) {
+    if (is_of_same || there > 0) here = there;
+  };
+  model.dropout = asked.dropout;
+  model.encoder.source_length = asked.encoder.source_length;
+  take(model.experts.balance_loss, asked.experts.balance_loss);
+  take(model.experts.z_loss, asked.experts.z_loss);
+  take(model.experts.bias_rate, asked.experts.bias_rate);
+  if (is_of_same || asked.attention_pattern.is_on())
+    model.attention_pattern = asked.attention_pattern;
+  take_positions(model, asked, keys);
+  return model;
+}
 
 std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config) {
   std::vector<std::pair<std::string, std::string>> texts;

@@ -1,7 +1,5 @@
 #include "src/models/sequence_to_sequence.h"
 
-#include <utility>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/cross_attention.h"
 #include "hybrid_trainer/nn/dropout.h"
@@ -26,6 +24,64 @@ std::vector<std::unique_ptr<ResidualBlock>> encoder_blocks(const BlockEncoder::S
     site += spec.layer.size();
   }
   return blocks;
+}
+
+/// A tape whose pass is of a batch's sources, while this lives.
+class SourceTape {
+ public:
+  SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)
+      : tape_(tape), first_token_(tape.pass().first_token) {
+    tape_.set_positions(Tensor());  // those of the batch are of its texts
+    tape_.set_segment(tape.pass().carry, first_token_ / batch.tokens_per_example() * places);
+  }
+  ~SourceTape() { tape_.set_segment(tape_.pass().carry, first_token_); }
+  SourceTape(const SourceTape&) = delete;
+  SourceTape& operator=(const SourceTape&) = delete;
+
+ private:
+  ActivationTape& tape_;
+  std::int64_t first_token_;
+};
+
+const ProductFiles kSequenceFiles{.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
+
+BranchSpec sequence_self_attention(const ModelConfig& config, std::int64_t heads, bool two_way,
+                                   bool key_bias) {
+  const Attention::Spec attention{.width = config.width,
+                                  .heads = static_cast<int>(heads),
+                                  .head_size = config.width / heads,
+                                  .key_bias = key_bias,
+                                  .two_way = two_way,
+                                  .files = kSequenceFiles};
+  return {.name = {"attn", "self_attn"},
+          .norm = {"ln_1", "self_attn_layer_norm"},
+          .make = branch_of<Attention>(attention)};
+}
+
+BranchSpec sequence_cross_attention(const ModelConfig& config,
+                                    const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
+  const CrossAttention::Spec attention{.width = config.width,
+                                       .heads = static_cast<int>(config.heads),
+                                       .head_size = config.width / config.heads,
+                                       .key_bias = key_bias,
+                                       .source = source,
+                                       .source_length = config.encoder.source_places(),
+                                       .text_length = config.context,
+                                       .files = kSequenceFiles};
+  return {.name = {"cross", "encoder_attn"},
+          .norm = {"ln_2", "encoder_attn_layer_norm"},
+          .make = branch_of<CrossAttention>(attention)};
+}
+
+BranchSpec sequence_feed_forward(const ModelConfig& config, std::int64_t inner_width,
+                                 const char* norm) {
+  const FeedForward::Spec spec{.width = config.width,
+                               .inner_width = inner_width,
+                               .exact_gelu = true,
+                               .files = {.first = {"fc1"}, .last = "fc2"}};
+  return {.name = {"mlp", ""},
+          .norm = {norm, "final_layer_norm"},
+          .make = branch_of<FeedForward>(spec)};
 }
 
 }  // namespace
@@ -95,27 +151,6 @@ SequenceToSequence::SequenceToSequence(const ModelConfig& config, const DecoderS
       encoder_(make_encoder(decoder_.tokens())) {
   encoder_->initialize(spec.deviations, seed, stream);
 }
-
-namespace {
-
-/// A tape whose pass is of a batch's sources, while this lives.
-class SourceTape {
- public:
-  SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)
-      : tape_(tape), first_token_(tape.pass().first_token) {
-    tape_.set_positions(Tensor());  // those of the batch are of its texts
-    tape_.set_segment(tape.pass().carry, first_token_ / batch.tokens_per_example() * places);
-  }
-  ~SourceTape() { tape_.set_segment(tape_.pass().carry, first_token_); }
-  SourceTape(const SourceTape&) = delete;
-  SourceTape& operator=(const SourceTape&) = delete;
-
- private:
-  ActivationTape& tape_;
-  std::int64_t first_token_;
-};
-
-}  // namespace
 
 Tensor SequenceToSequence::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                                    const Stream& stream) {
@@ -194,51 +229,6 @@ void SequenceToSequence::encode(const Batch& sources, const Pass& pass, const St
   tape.set_positions(Tensor());
   set_output(sources, tape, stream);
 }
-
-namespace {
-
-const ProductFiles kSequenceFiles{.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
-
-BranchSpec sequence_self_attention(const ModelConfig& config, std::int64_t heads, bool two_way,
-                                   bool key_bias) {
-  const Attention::Spec attention{.width = config.width,
-                                  .heads = static_cast<int>(heads),
-                                  .head_size = config.width / heads,
-                                  .key_bias = key_bias,
-                                  .two_way = two_way,
-                                  .files = kSequenceFiles};
-  return {.name = {"attn", "self_attn"},
-          .norm = {"ln_1", "self_attn_layer_norm"},
-          .make = branch_of<Attention>(attention)};
-}
-
-BranchSpec sequence_cross_attention(const ModelConfig& config,
-                                    const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
-  const CrossAttention::Spec attention{.width = config.width,
-                                       .heads = static_cast<int>(config.heads),
-                                       .head_size = config.width / config.heads,
-                                       .key_bias = key_bias,
-                                       .source = source,
-                                       .source_length = config.encoder.source_places(),
-                                       .text_length = config.context,
-                                       .files = kSequenceFiles};
-  return {.name = {"cross", "encoder_attn"},
-          .norm = {"ln_2", "encoder_attn_layer_norm"},
-          .make = branch_of<CrossAttention>(attention)};
-}
-
-BranchSpec sequence_feed_forward(const ModelConfig& config, std::int64_t inner_width,
-                                 const char* norm) {
-  const FeedForward::Spec spec{.width = config.width,
-                               .inner_width = inner_width,
-                               .exact_gelu = true,
-                               .files = {.first = {"fc1"}, .last = "fc2"}};
-  return {.name = {"mlp", ""},
-          .norm = {norm, "final_layer_norm"},
-          .make = branch_of<FeedForward>(spec)};
-}
-
-}  // namespace
 
 LayerSpec sequence_decoder_layer(const ModelConfig& config,
                                  const std::shared_ptr<EncoderOutput>& source, bool key_bias) {

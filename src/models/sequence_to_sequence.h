@@ -1,10 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_config.h"

@@ -150,6 +150,14 @@ Tensor empty_rows(const Tensor& like, std::int64_t time, std::int64_t columns,
                        stream);
 }
 
+/// A bias of keys shifts all scores of a query alike, so that some models have none.
+BiasRows biases_of(const Attention::Spec& spec) {
+  if (!spec.biases || spec.key_bias) return spec.biases;
+  const std::int64_t queries = (spec.gated ? 2 : 1) * spec.heads.queries * spec.head_size,
+                     keys = spec.heads.keys * spec.head_size;
+  return std::vector<RowRange>{{0, queries}, {queries + keys, queries + 2 * keys}};
+}
+
 }  // namespace
 
 std::int64_t CarriedKeys::before(const Pass& pass) const {
@@ -225,18 +233,6 @@ Tensor CarriedKeys::backward(const Tensor& djoined, const Pass& pass, const Stre
   }
   return own(djoined, pass, stream);
 }
-
-namespace {
-
-/// A bias of keys shifts all scores of a query alike, so that some models have none.
-BiasRows biases_of(const Attention::Spec& spec) {
-  if (!spec.biases || spec.key_bias) return spec.biases;
-  const std::int64_t queries = (spec.gated ? 2 : 1) * spec.heads.queries * spec.head_size,
-                     keys = spec.heads.keys * spec.head_size;
-  return std::vector<RowRange>{{0, queries}, {queries + keys, queries + 2 * keys}};
-}
-
-}  // namespace
 
 Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& stream)
     : TwoProductBranch{Linear(name / "c_attn", spec.width,

@@ -55,6 +55,26 @@ Shape shape_in_files(const Convolution::Spec& spec) {
   return shape;
 }
 
+/// All places of an example as those of one dimension, and the window that reads them all.
+struct AllPlaces {
+  explicit AllPlaces(const Shape& x)
+      : batch(x[0]), channels(x[x.rank() - 1]), places(x.elements() / (batch * channels)) {
+    window.kernel[0] = window.stride[0] = places;
+  }
+  Shape inputs() const { return {batch, places, channels}; }
+  Shape outputs() const { return {batch, 1, channels}; }
+  std::int64_t batch, channels, places;
+  kernels::Window window{};
+};
+
+/// Over three frames.
+Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
+  return {.rank = 1,
+          .inputs = inputs,
+          .outputs = outputs,
+          .window = {.kernel = {3}, .stride = {stride}, .padding = {1}}};
+}
+
 }  // namespace
 
 Convolution::Convolution(const ModuleName& name, const Spec& spec, const Stream& stream)
@@ -151,22 +171,6 @@ TokenFlops Convolution::flops(const Shape& x) const {
 double Convolution::kept_numbers(const Shape& x) const {
   return weight_.trainable() ? static_cast<double>(x.elements()) : 0;
 }
-
-namespace {
-
-/// All places of an example as those of one dimension, and the window that reads them all.
-struct AllPlaces {
-  explicit AllPlaces(const Shape& x)
-      : batch(x[0]), channels(x[x.rank() - 1]), places(x.elements() / (batch * channels)) {
-    window.kernel[0] = window.stride[0] = places;
-  }
-  Shape inputs() const { return {batch, places, channels}; }
-  Shape outputs() const { return {batch, 1, channels}; }
-  std::int64_t batch, channels, places;
-  kernels::Window window{};
-};
-
-}  // namespace
 
 Tensor MeanPooling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   const Shape shape = kernels::window_outputs(x.shape(), window_, x.size(x.shape().rank() - 1));
@@ -272,18 +276,6 @@ void PatchEmbedding::backward_parameters(const Tensor& dy, ActivationTape& tape,
   const Shape windows = projection_.output_shape(tape.take_shape());
   projection_.backward_parameters(dy.view(windows), tape, stream);
 }
-
-namespace {
-
-/// Over three frames.
-Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
-  return {.rank = 1,
-          .inputs = inputs,
-          .outputs = outputs,
-          .window = {.kernel = {3}, .stride = {stride}, .padding = {1}}};
-}
-
-}  // namespace
 
 SpeechStem::SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width,
                        const Stream& stream)

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/expert_mixture.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
@@ -82,6 +80,110 @@ GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert
     if (!files.bias.empty()) linears.back().bias()->set_in_files(numbered(files.bias, e));
   }
   return GroupedLinear(std::move(linears));
+}
+
+/// A module's name below a branch's, or beside it.
+std::string below(const std::string& branch, const std::string& module) {
+  if (!module.starts_with("../")) return branch + "." + module;
+  return branch.substr(0, branch.rfind('.') + 1) + module.substr(3);
+}
+
+/// The tensors of a product of one expert in a folder, by the modules that its rows are of.
+std::vector<FileTensor> tensors_of(const std::string& branch,
+                                   const std::vector<std::string>& modules, const Shape& shape,
+                                   std::int64_t experts) {
+  const auto count = std::ssize(modules);
+  std::vector<FileTensor> tensors;
+  for (const std::string& module : modules) {
+    const bool is_whole = module.find("{}") == std::string::npos && experts > 1;
+    tensors.push_back({.name = below(branch, module) + ".weight",
+                       .shape = {shape[0] / count, shape[1]},
+                       .parts = is_whole ? experts : 1});
+  }
+  return tensors;
+}
+
+/// A matrix of all experts, whose rows are gates and ups in turn where there are both.
+FileTensor plain_matrix(const std::string& name, const Shape& shape, bool in_turn,
+                        std::int64_t experts) {
+  FileTensor tensor{
+      .name = name, .shape = {shape[1], shape[0]}, .transposed = true, .parts = experts};
+  if (in_turn) tensor.order = {.groups = shape[0] / 2, .rows = {1, 1}};
+  return tensor;
+}
+
+FileTensor bias_of(const FileTensor& matrix) {
+  return {.name = matrix.name + "_bias",
+          .shape = {matrix.rows()},
+          .order = matrix.order,
+          .parts = matrix.parts};
+}
+
+RoutedExperts::Names plain_names(const ModuleName& branch, const ExpertMixture::Spec& spec) {
+  const RoutedExperts::Spec& of = spec.experts;
+  const std::int64_t experts = of.routing.experts;
+  const FileTensor first = plain_matrix(below(branch.in_files, spec.files.first.front()),
+                                        {2 * of.inner_width, of.width}, true, experts),
+                   last = plain_matrix(below(branch.in_files, spec.files.last),
+                                       {of.width, of.inner_width}, false, experts);
+  return {.router = {"router", spec.files.router},
+          .expert = {"experts.{}", "experts.{}"},
+          .first = {first},
+          .last = {last},
+          .first_bias = {bias_of(first)},
+          .last_bias = {bias_of(last)}};
+}
+
+RoutedExperts::Names names_of(const ModuleName& branch, const ExpertMixture::Spec& spec) {
+  const RoutedExperts::Spec& of = spec.experts;
+  const ExpertMixture::Files& files = spec.files;
+  if (files.are_plain) return plain_names(branch, spec);
+  return {.router = {"router", files.router},
+          .expert = {"experts.{}", "experts.{}"},
+          .first = tensors_of(branch.in_files, files.first, {2 * of.inner_width, of.width},
+                              of.routing.experts),
+          .last = tensors_of(branch.in_files, {files.last}, {of.width, of.inner_width},
+                             of.routing.experts)};
+}
+
+/// The shared expert as one of one.
+RoutedExperts::Spec gated_spec(const ExpertMixture::Spec& spec) {
+  return {.width = spec.experts.width,
+          .inner_width = spec.shared_width,
+          .routing = {.rule = kernels::RoutingRule::kSigmoid, .normalized = false},
+          .gate = spec.experts.gate,
+          .role = Role::kMatrix};
+}
+
+RoutedExperts::Names gated_names(const ModuleName& branch, const ExpertMixture::Spec& spec) {
+  const ExpertMixture::Files& files = spec.files;
+  const std::int64_t inner = spec.shared_width, width = spec.experts.width;
+  return {.router = {"shared_gate", files.shared_gate},
+          .expert = {"shared", "shared"},
+          .first = tensors_of(branch.in_files, files.shared_first, {2 * inner, width}, 1),
+          .last = tensors_of(branch.in_files, {files.shared_last}, {width, inner}, 1)};
+}
+
+/// A module's name without the way to beside the branch.
+std::string own_name(const std::string& module) {
+  return module.starts_with("../") ? module.substr(3) : module;
+}
+
+GatedFeedForward::Spec shared_spec(const ExpertMixture::Spec& spec) {
+  ProductFiles files{.last = own_name(spec.files.shared_last)};
+  for (const std::string& module : spec.files.shared_first) files.first.push_back(own_name(module));
+  return {.width = spec.experts.width,
+          .inner_width = spec.shared_width,
+          .biases = false,
+          .gate = spec.experts.gate,
+          .files = files};
+}
+
+/// Where the shared expert's module stands in files: below the branch, or beside it.
+ModuleName shared_name(const ModuleName& branch, const ExpertMixture::Spec& spec) {
+  const bool is_beside = spec.files.shared_last.starts_with("../");
+  return {branch.here + ".shared",
+          is_beside ? branch.in_files.substr(0, branch.in_files.rfind('.')) : branch.in_files};
 }
 
 }  // namespace
@@ -254,114 +356,6 @@ void RoutedExperts::visit_linears(const LinearVisitor& visit) {
     visit(last_.linears()[e]);
   }
 }
-
-namespace {
-
-/// A module's name below a branch's, or beside it.
-std::string below(const std::string& branch, const std::string& module) {
-  if (!module.starts_with("../")) return branch + "." + module;
-  return branch.substr(0, branch.rfind('.') + 1) + module.substr(3);
-}
-
-/// The tensors of a product of one expert in a folder, by the modules that its rows are of.
-std::vector<FileTensor> tensors_of(const std::string& branch,
-                                   const std::vector<std::string>& modules, const Shape& shape,
-                                   std::int64_t experts) {
-  const auto count = std::ssize(modules);
-  std::vector<FileTensor> tensors;
-  for (const std::string& module : modules) {
-    const bool is_whole = module.find("{}") == std::string::npos && experts > 1;
-    tensors.push_back({.name = below(branch, module) + ".weight",
-                       .shape = {shape[0] / count, shape[1]},
-                       .parts = is_whole ? experts : 1});
-  }
-  return tensors;
-}
-
-/// A matrix of all experts, whose rows are gates and ups in turn where there are both.
-FileTensor plain_matrix(const std::string& name, const Shape& shape, bool in_turn,
-                        std::int64_t experts) {
-  FileTensor tensor{
-      .name = name, .shape = {shape[1], shape[0]}, .transposed = true, .parts = experts};
-  if (in_turn) tensor.order = {.groups = shape[0] / 2, .rows = {1, 1}};
-  return tensor;
-}
-
-FileTensor bias_of(const FileTensor& matrix) {
-  return {.name = matrix.name + "_bias",
-          .shape = {matrix.rows()},
-          .order = matrix.order,
-          .parts = matrix.parts};
-}
-
-RoutedExperts::Names plain_names(const ModuleName& branch, const ExpertMixture::Spec& spec) {
-  const RoutedExperts::Spec& of = spec.experts;
-  const std::int64_t experts = of.routing.experts;
-  const FileTensor first = plain_matrix(below(branch.in_files, spec.files.first.front()),
-                                        {2 * of.inner_width, of.width}, true, experts),
-                   last = plain_matrix(below(branch.in_files, spec.files.last),
-                                       {of.width, of.inner_width}, false, experts);
-  return {.router = {"router", spec.files.router},
-          .expert = {"experts.{}", "experts.{}"},
-          .first = {first},
-          .last = {last},
-          .first_bias = {bias_of(first)},
-          .last_bias = {bias_of(last)}};
-}
-
-RoutedExperts::Names names_of(const ModuleName& branch, const ExpertMixture::Spec& spec) {
-  const RoutedExperts::Spec& of = spec.experts;
-  const ExpertMixture::Files& files = spec.files;
-  if (files.are_plain) return plain_names(branch, spec);
-  return {.router = {"router", files.router},
-          .expert = {"experts.{}", "experts.{}"},
-          .first = tensors_of(branch.in_files, files.first, {2 * of.inner_width, of.width},
-                              of.routing.experts),
-          .last = tensors_of(branch.in_files, {files.last}, {of.width, of.inner_width},
-                             of.routing.experts)};
-}
-
-/// The shared expert as one of one.
-RoutedExperts::Spec gated_spec(const ExpertMixture::Spec& spec) {
-  return {.width = spec.experts.width,
-          .inner_width = spec.shared_width,
-          .routing = {.rule = kernels::RoutingRule::kSigmoid, .normalized = false},
-          .gate = spec.experts.gate,
-          .role = Role::kMatrix};
-}
-
-RoutedExperts::Names gated_names(const ModuleName& branch, const ExpertMixture::Spec& spec) {
-  const ExpertMixture::Files& files = spec.files;
-  const std::int64_t inner = spec.shared_width, width = spec.experts.width;
-  return {.router = {"shared_gate", files.shared_gate},
-          .expert = {"shared", "shared"},
-          .first = tensors_of(branch.in_files, files.shared_first, {2 * inner, width}, 1),
-          .last = tensors_of(branch.in_files, {files.shared_last}, {width, inner}, 1)};
-}
-
-/// A module's name without the way to beside the branch.
-std::string own_name(const std::string& module) {
-  return module.starts_with("../") ? module.substr(3) : module;
-}
-
-GatedFeedForward::Spec shared_spec(const ExpertMixture::Spec& spec) {
-  ProductFiles files{.last = own_name(spec.files.shared_last)};
-  for (const std::string& module : spec.files.shared_first) files.first.push_back(own_name(module));
-  return {.width = spec.experts.width,
-          .inner_width = spec.shared_width,
-          .biases = false,
-          .gate = spec.experts.gate,
-          .files = files};
-}
-
-/// Where the shared expert's module stands in files: below the branch, or beside it.
-ModuleName shared_name(const ModuleName& branch, const ExpertMixture::Spec& spec) {
-  const bool is_beside = spec.files.shared_last.starts_with("../");
-  return {branch.here + ".shared",
-          is_beside ? branch.in_files.substr(0, branch.in_files.rfind('.')) : branch.in_files};
-}
-
-}  // namespace
 
 ExpertMixture::ExpertMixture(const ModuleName& name, const Spec& spec, const Stream& stream)
     : goes_in_segments_(spec.experts.losses.balance == 0 && spec.experts.losses.z == 0),

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/gradient_sink.h"
 
 #include <exception>
-#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <deque>
-#include <vector>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/experts.h"
 #include "hybrid_trainer/nn/dropout.h"
@@ -45,14 +43,19 @@ class GroupedAdapters {
   const Stream& stream_;
 };
 
-using kernels::GradientMode;
+using kernels::GradientMode, kernels::GroupedRows;
 
-/// The matrices A of several adapters, held until this is destroyed.
-struct HeldMatrices {
+/// Values of weights, held until this is destroyed.
+struct HeldWeights {
   std::vector<Weight> weights;
   std::vector<Tensor> tensors;
   void hold(Weight weight) {
-    tensors.push_back(weight.tensor());
+    const Tensor as = weight.tensor();
+    hold(std::move(weight), as);
+  }
+  /// `as` is what is read of it.
+  void hold(Weight weight, Tensor as) {
+    tensors.push_back(std::move(as));
     weights.push_back(std::move(weight));
   }
 };
@@ -76,7 +79,7 @@ std::vector<Tensor> GroupedAdapters::wide_b(const Run& run, DType dtype) const {
 
 /// x·Aᵀ, (R, parts·r).
 Tensor GroupedAdapters::reduced(const Run& run, const Tensor& x) const {
-  HeldMatrices a;
+  HeldWeights a;
   for (std::size_t i = run.first; i < run.first + run.count; ++i)
     a.hold(adapter(i).a().acquire(x.dtype(), stream_));
   Tensor u = Tensor::empty({x.size(0), adapter(run.first).blocks().columns()}, x.dtype(),
@@ -104,10 +107,10 @@ void GroupedAdapters::add_to(const Tensor& y, const Tensor& x) const {
 void GroupedAdapters::add_input_gradient(const Tensor& dx, const Tensor& dy) const {
   for_runs([&](const Run& run) {
     const Tensor du = gradient_of_reduced(run, dy);
-    HeldMatrices a;
+    HeldWeights a;
     for (std::size_t i = run.first; i < run.first + run.count; ++i)
       a.hold(adapter(i).a().acquire(dx.dtype(), stream_));
-    const kernels::GroupedRows rows = rows_of(run);
+    const GroupedRows rows = rows_of(run);
     const AdapterSpec& spec = adapter(run.first).spec();
     if (spec.dropout == 0 || !pass_.training)
       return kernels::grouped_backward_input(dx, du, rows, a.tensors, GradientMode::kAccumulate,
@@ -126,7 +129,7 @@ void GroupedAdapters::contribute(const Tensor& dy, const Tensor& x) const {
     const LowRankAdapter& first = adapter(run.first);
     const Tensor input = first.dropped(x, pass_, stream_, groups_.rows), u = reduced(run, input),
                  du = gradient_of_reduced(run, dy);
-    const kernels::GroupedRows rows = rows_of(run);
+    const GroupedRows rows = rows_of(run);
     const Shape wide{dy.size(1), first.blocks().columns()};
     std::deque<GradientContribution> of_a, of_b;
     std::vector<Tensor> da, dwide;
@@ -145,23 +148,6 @@ void GroupedAdapters::contribute(const Tensor& dy, const Tensor& x) const {
                              static_cast<float>(first.spec().scale), of_b[i].next_mode(), stream_);
   });
 }
-
-using kernels::GradientMode, kernels::GroupedRows;
-
-/// Values of weights, held until this is destroyed.
-struct HeldWeights {
-  std::vector<Weight> weights;
-  std::vector<Tensor> tensors;
-  void hold(Weight weight) {
-    const Tensor as = weight.tensor();
-    hold(std::move(weight), as);
-  }
-  /// `as` is what is read of it.
-  void hold(Weight weight, Tensor as) {
-    tensors.push_back(std::move(as));
-    weights.push_back(std::move(weight));
-  }
-};
 
 }  // namespace
 

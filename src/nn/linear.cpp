@@ -21,6 +21,25 @@ kernels::DiagonalBlocks blocks_of(const std::vector<AdapterPart>& parts, std::in
   return blocks;
 }
 
+/// All leading dimensions as rows: (N, last).
+Shape with_last(const Shape& shape, std::int64_t last) {
+  Shape other;
+  for (int i = 0; i + 1 < shape.rank(); ++i) other.append(shape[i]);
+  other.append(last);
+  return other;
+}
+
+/// Calls visit(rows of the outputs, rows of the bias), both tensors, for each range that has one.
+template <class Visit>
+void for_bias_ranges(const BiasRows& bias, const Tensor& of_outputs, const Tensor& of_bias,
+                     const Visit& visit) {
+  std::int64_t at = 0;
+  for (const auto [begin, end] : bias.ranges) {
+    visit(of_outputs.rows(begin, end), of_bias.rows(at, at + end - begin));
+    at += end - begin;
+  }
+}
+
 }  // namespace
 
 bool is_of_adapter(const Parameter& parameter) {
@@ -166,29 +185,6 @@ void AdapterGradients::add_input_gradient(const Tensor& dx) const {
                 stream_);
   kernels::add(dx, dx, dropped, stream_);
 }
-
-namespace {
-
-/// All leading dimensions as rows: (N, last).
-Shape with_last(const Shape& shape, std::int64_t last) {
-  Shape other;
-  for (int i = 0; i + 1 < shape.rank(); ++i) other.append(shape[i]);
-  other.append(last);
-  return other;
-}
-
-/// Calls visit(rows of the outputs, rows of the bias), both tensors, for each range that has one.
-template <class Visit>
-void for_bias_ranges(const BiasRows& bias, const Tensor& of_outputs, const Tensor& of_bias,
-                     const Visit& visit) {
-  std::int64_t at = 0;
-  for (const auto [begin, end] : bias.ranges) {
-    visit(of_outputs.rows(begin, end), of_bias.rows(at, at + end - begin));
-    at += end - begin;
-  }
-}
-
-}  // namespace
 
 std::int64_t BiasRows::count(RowRange rows) const {
   if (!exists || ranges.empty()) return exists ? rows.end - rows.begin : 0;

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/parameter.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "hybrid_trainer/core/random.h"
@@ -16,6 +14,29 @@ constexpr std::array kRoleNames{"matrix", "embedding", "head", "vector", "expert
 Tensor make_master(const std::string& name, const Shape& shape, const Stream& stream) {
   const MemoryLabel label(name);
   return Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream);
+}
+
+/// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
+template <class Write>
+void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
+  const Tensor value = parameter.home_master();
+  if (value.device().simulated) return;
+  if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
+  const Stream host(MemoryPool::create("host"));
+  const Tensor made = Tensor::empty_like(value, MemoryKind::kWorkspace, host);
+  write(made.data<float>(), made.elements());
+  wait_for_copy(value, made, stream);
+}
+
+/// Each value from draw(key, its index).
+template <class Draw>
+void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
+                   const Draw& draw) {
+  const RandomKey key{seed, 0, hash_of_name(parameter.name())};
+  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
+    run_each(count, 1 << 14,
+             [&](std::int64_t i) { values[i] = draw(key, static_cast<std::uint64_t>(i)); });
+  });
 }
 
 }  // namespace
@@ -104,33 +125,6 @@ void Parameter::contributed(const Stream& stream) {
   sink_->contributed(*this, stream);
   if (++contributed_ == expected_) sink_->ready(*this, stream);
 }
-
-namespace {
-
-/// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
-template <class Write>
-void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
-  const Tensor value = parameter.home_master();
-  if (value.device().simulated) return;
-  if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
-  const Stream host(MemoryPool::create("host"));
-  const Tensor made = Tensor::empty_like(value, MemoryKind::kWorkspace, host);
-  write(made.data<float>(), made.elements());
-  wait_for_copy(value, made, stream);
-}
-
-/// Each value from draw(key, its index).
-template <class Draw>
-void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
-                   const Draw& draw) {
-  const RandomKey key{seed, 0, hash_of_name(parameter.name())};
-  fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
-    run_each(count, 1 << 14,
-             [&](std::int64_t i) { values[i] = draw(key, static_cast<std::uint64_t>(i)); });
-  });
-}
-
-}  // namespace
 
 std::uint64_t hash_of_name(const std::string& name) {
   std::uint64_t hash = 0xCBF29CE484222325u;

@@ -56,6 +56,27 @@ std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stre
   return lengths;
 }
 
+RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name) {
+  const std::int64_t least = buckets.two_way ? 4 : 2, exact = buckets.count / least;
+  if (buckets.count < least)
+    throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count, ", want ", least,
+                              " or more")});
+  if (buckets.two_way && buckets.count % 2 != 0)
+    throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count,
+                              ", want an even number, for keys on both sides of a query")});
+  if (buckets.most <= exact)
+    throw ConfigError({concat(name, ": most distances: got ", buckets.most, ", want more than ",
+                              exact, " with ", buckets.count, " buckets")});
+  return buckets;
+}
+
+/// A simulated pass finds the real places and leaves them.
+bool hold(const Tensor& places, std::int64_t elements, const Stream& stream) {
+  if (!places || places.elements() != elements) return false;
+  const Device device = stream.device();
+  return places.device() == device || places.device() == Device{device.type, device.index};
+}
+
 }  // namespace
 
 RotaryScaling RotaryScaling::resolved(std::int64_t context) const {
@@ -211,31 +232,6 @@ std::int64_t RelativeBuckets::of(std::int64_t distance) const {
   const auto further = static_cast<std::int64_t>(share * static_cast<float>(shared - exact));
   return begin + std::min(exact + further, shared - 1);
 }
-
-namespace {
-
-RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name) {
-  const std::int64_t least = buckets.two_way ? 4 : 2, exact = buckets.count / least;
-  if (buckets.count < least)
-    throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count, ", want ", least,
-                              " or more")});
-  if (buckets.two_way && buckets.count % 2 != 0)
-    throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count,
-                              ", want an even number, for keys on both sides of a query")});
-  if (buckets.most <= exact)
-    throw ConfigError({concat(name, ": most distances: got ", buckets.most, ", want more than ",
-                              exact, " with ", buckets.count, " buckets")});
-  return buckets;
-}
-
-/// A simulated pass finds the real places and leaves them.
-bool hold(const Tensor& places, std::int64_t elements, const Stream& stream) {
-  if (!places || places.elements() != elements) return false;
-  const Device device = stream.device();
-  return places.device() == device || places.device() == Device{device.type, device.index};
-}
-
-}  // namespace
 
 RelativeBias::RelativeBias(const ModuleName& name, const Spec& spec, const Stream& stream)
     : buckets_(checked(spec.buckets, name.here)),

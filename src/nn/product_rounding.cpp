@@ -1,6 +1,5 @@
 #include "kernels/products/product_rounding.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"

@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/segmented_pass.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
@@ -85,6 +84,42 @@ Tensor some(const Tensor& whole, std::int64_t first, std::int64_t count) {
   return whole ? whole.rows(first, first + count) : Tensor{};
 }
 
+/// Tokens [begin, end) of each sequence of a batch, whose loss is divided as the whole's. Shares
+/// memory where there is one sequence.
+Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream) {
+  const std::int64_t sequences = batch.size(), time = batch.tokens_per_example();
+  std::vector<NamedTensor> parts;
+  for (const NamedTensor& whole : batch.tensors()) {
+    const Tensor& all = whole.tensor;
+    if (sequences == 1) {
+      parts.push_back({whole.name, all.view({time, 1}).rows(begin, end).view({1, end - begin})});
+      continue;
+    }
+    const Tensor part = Tensor::empty({sequences, end - begin}, all.dtype(), all.kind(), stream);
+    kernels::copy_columns({part, 0}, {all, begin}, end - begin, stream);
+    parts.push_back({whole.name, part});
+  }
+  Batch segment(std::move(parts), end - begin);
+  segment.set_targets(batch.loss_divisor());
+  return segment;
+}
+
+/// Undefined if the batch has none.
+Tensor tensor_of(const Batch& batch, const char* name) {
+  const Tensor* const tensor = batch.find(name);
+  return tensor == nullptr ? Tensor{} : *tensor;
+}
+
+Tensor copy_of(const Tensor& x, const Stream& stream) {
+  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
+  copy(y, x, stream);
+  return y;
+}
+
+Tensor losses_of(const Batch& batch, const Stream& stream) {
+  return Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
+}
+
 }  // namespace
 
 std::vector<SegmentCarry::State> RowStates::firsts(std::int64_t first, std::int64_t count,
@@ -129,46 +164,6 @@ void RowStates::load(const State& state, const Stream& stream) {
   for (std::size_t i = 0; i < now_.size(); ++i)
     now_[i] = {read(concat("carried.", i, ".rows")), read(concat("carried.", i, ".scan"))};
 }
-
-namespace {
-
-/// Tokens [begin, end) of each sequence of a batch, whose loss is divided as the whole's. Shares
-/// memory where there is one sequence.
-Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream) {
-  const std::int64_t sequences = batch.size(), time = batch.tokens_per_example();
-  std::vector<NamedTensor> parts;
-  for (const NamedTensor& whole : batch.tensors()) {
-    const Tensor& all = whole.tensor;
-    if (sequences == 1) {
-      parts.push_back({whole.name, all.view({time, 1}).rows(begin, end).view({1, end - begin})});
-      continue;
-    }
-    const Tensor part = Tensor::empty({sequences, end - begin}, all.dtype(), all.kind(), stream);
-    kernels::copy_columns({part, 0}, {all, begin}, end - begin, stream);
-    parts.push_back({whole.name, part});
-  }
-  Batch segment(std::move(parts), end - begin);
-  segment.set_targets(batch.loss_divisor());
-  return segment;
-}
-
-/// Undefined if the batch has none.
-Tensor tensor_of(const Batch& batch, const char* name) {
-  const Tensor* const tensor = batch.find(name);
-  return tensor == nullptr ? Tensor{} : *tensor;
-}
-
-Tensor copy_of(const Tensor& x, const Stream& stream) {
-  Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  copy(y, x, stream);
-  return y;
-}
-
-Tensor losses_of(const Batch& batch, const Stream& stream) {
-  return Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
-}
-
-}  // namespace
 
 std::int64_t SegmentedPass::segments(const Batch& batch, const Pass& pass) {
   const std::int64_t time = batch.tokens_per_example();

@@ -1,8 +1,8 @@
 #include "src/observability/console_sink.h"
 
 #include <sys/ioctl.h>
+#include <unistd.h>
 #include <algorithm>
-#include <ostream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/run_summary.h"
@@ -20,12 +20,13 @@ constexpr std::size_t kPhaseWidth = 7;
 
 }  // namespace
 
-ConsoleStyle ConsoleStyle::from_terminal(int descriptor) {
-  ConsoleStyle style;
-  style.rewrites = is_drawing_terminal(descriptor);
-  style.colours = is_color_terminal(descriptor);
+ConsoleStyle ConsoleStyle::of_errors(bool quiet) {
+  ConsoleStyle style{.rewrites = is_drawing_terminal(STDERR_FILENO),
+                     .colours = is_color_terminal(STDERR_FILENO),
+                     .quiet = quiet};
   winsize size{};
-  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.columns = size.ws_col;
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    style.columns = size.ws_col;
   return style;
 }
 

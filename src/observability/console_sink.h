@@ -1,21 +1,19 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <iosfwd>
-#include <string>
 
 #include "hybrid_trainer/observability/step_record.h"
 
 namespace hybrid_trainer {
 
-/// Style of the console; from_terminal looks at a file descriptor and at NO_COLOR.
+/// Style of the console; of_errors looks at standard error and at NO_COLOR.
 struct ConsoleStyle {
   bool rewrites = false;  // one line rewritten with \r; otherwise a line every few seconds
   bool colours = false;
   int columns = 100;
   bool quiet = false;  // no progress: only what it is told
-  static ConsoleStyle from_terminal(int descriptor);
+  static ConsoleStyle of_errors(bool quiet);
 };
 
 /// One progress line: phase, step of total, loss, tokens/s, time left, memory. Separate lines for:

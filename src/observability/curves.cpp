@@ -11,7 +11,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 /// With as many digits as a screen shows, and fewer.

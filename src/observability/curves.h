@@ -1,11 +1,7 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <deque>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/observability/step_record.h"
 

@@ -31,6 +31,18 @@ std::string read_some(int file, std::size_t bytes, std::int64_t offset,
   return text;
 }
 
+/// Visits complete lines that are records, with the offset after each.
+template <class Visit>
+void visit_records(const std::filesystem::path& path, const Visit& visit) {
+  const InputFile is_there(path);
+  MetricsTail tail(path);
+  tail.read([] {}, [&](const StepRecord& record) { visit(record, tail.offset()); });
+}
+
+[[noreturn]] void throw_not_durable(const std::filesystem::path& path) {
+  throw IoError(concat("cannot make ", path.string(), " durable: ", std::strerror(errno)));
+}
+
 }  // namespace
 
 bool MetricsTail::has_same_past(int file) const {
@@ -82,22 +94,6 @@ MetricsTail::Change MetricsTail::read(const std::function<void()>& anew,
   }
   return change;
 }
-
-namespace {
-
-/// Visits complete lines that are records, with the offset after each.
-template <class Visit>
-void visit_records(const std::filesystem::path& path, const Visit& visit) {
-  const InputFile is_there(path);
-  MetricsTail tail(path);
-  tail.read([] {}, [&](const StepRecord& record) { visit(record, tail.offset()); });
-}
-
-[[noreturn]] void throw_not_durable(const std::filesystem::path& path) {
-  throw IoError(concat("cannot make ", path.string(), " durable: ", std::strerror(errno)));
-}
-
-}  // namespace
 
 JsonlSink::JsonlSink(std::filesystem::path path)
     : path_(std::move(path)),

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <functional>
-#include <string>
 
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/observability/step_record.h"

@@ -3,17 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <map>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/phase.h"
@@ -53,14 +47,26 @@ class TraceFile {
   bool is_empty() const { return bytes_ == 0 && text_.empty(); }
 
   void event(const char* type, const std::string& name, int process, std::int64_t at,
-             const boost::json::object& more);
+             const boost::json::object& more) {
+    boost::json::object event{{"ph", type}, {"name", name}, {"pid", process}, {"ts", at}};
+    event.insert(more.begin(), more.end());
+    text_ += (is_empty() ? "[\n" : ",\n") + json_line(event);
+  }
   void on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
-                 const boost::json::object& more = {});
+                 const boost::json::object& more = {}) {
+    boost::json::object of_thread{{"tid", thread}};
+    of_thread.insert(more.begin(), more.end());
+    event(type, name, kTraining, at, of_thread);
+  }
   /// Of a slice, which is named and numbered, of a process.
   void slice(const char* type, const Open::Block& block, std::uint64_t number, std::int64_t at,
-             const boost::json::object& more = {});
+             const boost::json::object& more = {}) {
+    boost::json::object of_slice{{"cat", "block"}, {"id", number}};
+    of_slice.insert(more.begin(), more.end());
+    event(type, block.name, block.process, at, of_slice);
+  }
   /// Ends the array.
-  void close();
+  void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
   /// One write(2). Throws IoError.
   void flush();
 
@@ -85,6 +91,17 @@ std::optional<boost::json::object> event_of(std::string line) {
 std::string text_of(const boost::json::object& event, const char* key) {
   const boost::json::value* const value = event.if_contains(key);
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+}
+
+json::object block_json(const MemoryBlock& block) {
+  const Shape& shape = block.content.shape;
+  json::array sizes;
+  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(shape[i]);
+  return {{"bytes", block.bytes},
+          {"kind", name_of(block.kind)},
+          {"label", block.label.data()},
+          {"dtype", shape.rank() > 0 ? name_of(block.content.dtype) : ""},
+          {"shape", sizes}};
 }
 
 }  // namespace
@@ -145,29 +162,6 @@ TraceFile::Open TraceFile::cut_after(std::int64_t step) {
   return kept_open;
 }
 
-void TraceFile::event(const char* type, const std::string& name, int process, std::int64_t at,
-                      const boost::json::object& more) {
-  boost::json::object event{{"ph", type}, {"name", name}, {"pid", process}, {"ts", at}};
-  event.insert(more.begin(), more.end());
-  text_ += (is_empty() ? "[\n" : ",\n") + json_line(event);
-}
-
-void TraceFile::on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
-                          const boost::json::object& more) {
-  boost::json::object of_thread{{"tid", thread}};
-  of_thread.insert(more.begin(), more.end());
-  event(type, name, kTraining, at, of_thread);
-}
-
-void TraceFile::slice(const char* type, const Open::Block& block, std::uint64_t number,
-                      std::int64_t at, const boost::json::object& more) {
-  boost::json::object of_slice{{"cat", "block"}, {"id", number}};
-  of_slice.insert(more.begin(), more.end());
-  event(type, block.name, block.process, at, of_slice);
-}
-
-void TraceFile::close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
-
 void TraceFile::flush() {
   if (text_.empty()) return;
   const ssize_t written = ::write(file_.number(), text_.data(), text_.size());
@@ -177,8 +171,6 @@ void TraceFile::flush() {
   bytes_ += written;
   text_.clear();
 }
-
-namespace json = boost::json;
 
 /// What is recorded of one pool.
 class MemoryTimeline::PoolTrack final : public MemoryListener {
@@ -356,21 +348,6 @@ void MemoryTimeline::flush() {
   const std::lock_guard lock(mutex_);
   file_->flush();
 }
-
-namespace {
-
-json::object block_json(const MemoryBlock& block) {
-  const Shape& shape = block.content.shape;
-  json::array sizes;
-  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(shape[i]);
-  return {{"bytes", block.bytes},
-          {"kind", name_of(block.kind)},
-          {"label", block.label.data()},
-          {"dtype", shape.rank() > 0 ? name_of(block.content.dtype) : ""},
-          {"shape", sizes}};
-}
-
-}  // namespace
 
 std::string to_json(const MemoryShortage& shortage, std::optional<Phase> phase, std::int64_t step) {
   const MemoryUse& use = shortage.use;

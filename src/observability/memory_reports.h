@@ -1,13 +1,7 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"

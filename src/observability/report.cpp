@@ -1,12 +1,8 @@
 #include "src/observability/report.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/model_texts.h"
@@ -31,50 +27,6 @@ std::string label(double x, double y, const char* anchor, const std::string& tex
                 "\" text-anchor=\"", anchor, "\">", text, "</text>");
 }
 
-}  // namespace
-
-void Reliability::add(const StepRecord& record) {
-  if (record.decision == Decision::kNone || !record.confidence) return;
-  const double confidence = std::clamp(*record.confidence, 0.0, 1.0);
-  Bin& bin = bins_[std::min<std::size_t>(9, static_cast<std::size_t>(10 * confidence))];
-  ++bin.made;
-  bin.accepted += record.decision == Decision::kAccepted ? 1 : 0;
-  bin.confidence += confidence;
-}
-
-std::string Reliability::html() const {
-  std::string dots, told;
-  for (const Bin& bin : bins_) {
-    if (bin.made == 0) continue;
-    const auto made = static_cast<double>(bin.made);
-    const double confidence = bin.confidence / made;
-    const double share = static_cast<double>(bin.accepted) / made;
-    const std::string text = concat("confidence ", units::fixed(confidence, 2), ": ", bin.accepted,
-                                    " of ", bin.made, " accepted in full");
-    told += concat(told.empty() ? "" : "; ", text);
-    dots +=
-        concat("<circle cx=\"", at(confidence), "\" cy=\"", above(share), "\" r=\"",
-               units::fixed(3 + 1.5 * std::log2(made), 1), "\"><title>", text, "</title></circle>");
-  }
-  if (dots.empty()) return "";
-  std::string svg = concat("<svg class=\"reliability\" viewBox=\"0 0 ", kSide + kMargin + 12, " ",
-                           kSide + kMargin + 8, "\" role=\"img\" aria-label=\"", told,
-                           "\"><path class=\"grid\" d=\"M", at(0), " ", above(0), "H", at(1), "V",
-                           above(1), "H", at(0), "Z\"/><path class=\"exact\" d=\"M", at(0), " ",
-                           above(0), "L", at(1), " ", above(1), "\"/>", dots);
-  for (const double share : {0.0, 0.5, 1.0}) {
-    svg += label(kMargin + share * kSide, kSide + 22, "middle", units::fixed(share, 1));
-    svg += label(kMargin - 6, kSide - share * kSide + 12, "end", units::fixed(share, 1));
-  }
-  svg += label(kMargin + kSide / 2, kSide + kMargin + 2, "middle", "confidence");
-  return concat(
-      "<h3>Confidence and what came of it <small>share accepted in full, by tenths; the "
-      "larger, the more</small></h3>",
-      svg, "</svg>");
-}
-
-namespace {
-
 /// The card of the report that shows answers to held-out prompts; "" where there are none.
 std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   if (answers.empty()) return "";
@@ -94,9 +46,6 @@ std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   }
   return html + "</section>\n";
 }
-
-/// Facts about a run, as HTML: entries of a definition list.
-std::string run_facts(const RunSummary& summary);
 
 /// "master weights 12 MB, snapshot 6 MB": what lay in another place than the device.
 std::string kinds_text(const std::array<std::size_t, kMemoryKinds>& bytes) {
@@ -149,6 +98,7 @@ std::string percent(double part, double whole) {
   return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
 
+/// Facts about a run, as HTML: entries of a definition list.
 std::string run_facts(const RunSummary& s) {
   const char* const examples = s.counts_examples ? " examples" : " sequences";
   return fact("Parameters", s.parameters == 0 ? "" : units::grouped(s.parameters)) +
@@ -385,6 +335,46 @@ std::string folded(const char* name, const std::string& text, const char* state)
 }
 
 }  // namespace
+
+void Reliability::add(const StepRecord& record) {
+  if (record.decision == Decision::kNone || !record.confidence) return;
+  const double confidence = std::clamp(*record.confidence, 0.0, 1.0);
+  Bin& bin = bins_[std::min<std::size_t>(9, static_cast<std::size_t>(10 * confidence))];
+  ++bin.made;
+  bin.accepted += record.decision == Decision::kAccepted ? 1 : 0;
+  bin.confidence += confidence;
+}
+
+std::string Reliability::html() const {
+  std::string dots, told;
+  for (const Bin& bin : bins_) {
+    if (bin.made == 0) continue;
+    const auto made = static_cast<double>(bin.made);
+    const double confidence = bin.confidence / made;
+    const double share = static_cast<double>(bin.accepted) / made;
+    const std::string text = concat("confidence ", units::fixed(confidence, 2), ": ", bin.accepted,
+                                    " of ", bin.made, " accepted in full");
+    told += concat(told.empty() ? "" : "; ", text);
+    dots +=
+        concat("<circle cx=\"", at(confidence), "\" cy=\"", above(share), "\" r=\"",
+               units::fixed(3 + 1.5 * std::log2(made), 1), "\"><title>", text, "</title></circle>");
+  }
+  if (dots.empty()) return "";
+  std::string svg = concat("<svg class=\"reliability\" viewBox=\"0 0 ", kSide + kMargin + 12, " ",
+                           kSide + kMargin + 8, "\" role=\"img\" aria-label=\"", told,
+                           "\"><path class=\"grid\" d=\"M", at(0), " ", above(0), "H", at(1), "V",
+                           above(1), "H", at(0), "Z\"/><path class=\"exact\" d=\"M", at(0), " ",
+                           above(0), "L", at(1), " ", above(1), "\"/>", dots);
+  for (const double share : {0.0, 0.5, 1.0}) {
+    svg += label(kMargin + share * kSide, kSide + 22, "middle", units::fixed(share, 1));
+    svg += label(kMargin - 6, kSide - share * kSide + 12, "end", units::fixed(share, 1));
+  }
+  svg += label(kMargin + kSide / 2, kSide + kMargin + 2, "middle", "confidence");
+  return concat(
+      "<h3>Confidence and what came of it <small>share accepted in full, by tenths; the "
+      "larger, the more</small></h3>",
+      svg, "</svg>");
+}
 
 void ReportContent::add(const StepRecord& record) {
   curves_.add(record);

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <filesystem>
 #include <map>
-#include <string>
 #include <string_view>
 
 #include "hybrid_trainer/observability/model_texts.h"

@@ -29,63 +29,6 @@ struct FoldedField {
   }
 };
 
-}  // namespace
-
-void RunSummary::add(const StepRecord& record) {
-  steps = std::max(steps + 1, record.step);  // records may be lost, steps are not
-  const Phase last_phase = sum.phase;
-  StepRecord::visit_fields(FoldedField(), sum, record);
-  counts_examples = record.counts_examples();
-  final_train_loss = record.loss;
-  if (record.validation_loss) final_validation_loss = record.validation_loss;
-  if (record.average_validation_loss)
-    final_average_validation_loss = record.average_validation_loss;
-  if (record.lag) add_late_step(record);
-  if (record.rate_factor) add_probe(record);
-  ++count(record.recovery);
-  PhaseUse& left = phase(last_phase);
-  if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
-  PhaseUse& use = phase(record.phase);
-  ++use.steps;
-  StepRecord::visit_fields(FoldedField(), use.sum, record);
-  use.cost += record.cost;
-  use.peak_bytes = std::max(use.peak_bytes, record.device_memory.peak_total);
-}
-
-double RunSummary::prediction_cost() const {
-  double cost = learning_rate_finder ? -learning_rate_finder->cost : 0;
-  for (const PhaseUse& use : phases) cost += use.cost - static_cast<double>(use.steps);
-  return cost;
-}
-
-void RunSummary::add_late_step(const StepRecord& record) {
-  if (!speculation) speculation.emplace();
-  if (*record.lag > 0) ++speculation->steps;
-  if (record.prediction_error) {
-    ++speculation->errors;
-    speculation->error_sum += *record.prediction_error;
-  }
-  if (record.phase != Phase::kPredict) return;
-  std::size_t bytes = 0;
-  for (const MemoryKind kind :
-       {MemoryKind::kOptimizerState, MemoryKind::kMasterWeights, MemoryKind::kPredictor})
-    bytes += record.device_memory.peak[static_cast<std::size_t>(kind)];
-  speculation->device_bytes = std::max(speculation->device_bytes, bytes);
-}
-
-void RunSummary::add_probe(const StepRecord& record) {
-  if (!learning_rate_finder) learning_rate_finder.emplace();
-  RateFinder& finder = *learning_rate_finder;
-  finder.factor = *record.rate_factor;
-  finder.learning_rate = std::max(finder.learning_rate, record.learning_rate);
-  if (!record.probe_position) return;
-  ++finder.probes;
-  finder.cost += record.probe_cost.value_or(0);
-}
-
-namespace json = boost::json;
-namespace {
-
 json::array savings_json(const std::vector<MemorySaving>& savings) {
   json::array list;
   for (const MemorySaving& saving : savings) {
@@ -152,16 +95,13 @@ json::object predictions_json(const RunSummary& summary) {
 }
 
 json::object distributed_json(const RunSummary::Distributed& distributed) {
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? json::value() : json::value(text);
-  };
   json::object object{{"ranks", distributed.ranks},
                       {"zero", distributed.zero},
                       {"backend", distributed.backend},
                       {"bytes_sent", distributed.bytes_sent},
                       {"exposed_seconds", json_or_null(distributed.exposed_seconds)},
-                      {"imitated_link", text_or_null(distributed.imitated_link)},
-                      {"lost_rank", text_or_null(distributed.lost_rank)}};
+                      {"imitated_link", json_or_null(distributed.imitated_link)},
+                      {"lost_rank", json_or_null(distributed.lost_rank)}};
   if (distributed.slowest_rank_ratio) {
     object["slowest_rank"] = distributed.slowest_rank;
     object["slowest_rank_ratio"] = *distributed.slowest_rank_ratio;
@@ -184,6 +124,58 @@ json::object memory_json(const RunSummary& summary) {
 }
 
 }  // namespace
+
+void RunSummary::add(const StepRecord& record) {
+  steps = std::max(steps + 1, record.step);  // records may be lost, steps are not
+  const Phase last_phase = sum.phase;
+  StepRecord::visit_fields(FoldedField(), sum, record);
+  counts_examples = record.counts_examples();
+  final_train_loss = record.loss;
+  if (record.validation_loss) final_validation_loss = record.validation_loss;
+  if (record.average_validation_loss)
+    final_average_validation_loss = record.average_validation_loss;
+  if (record.lag) add_late_step(record);
+  if (record.rate_factor) add_probe(record);
+  ++count(record.recovery);
+  PhaseUse& left = phase(last_phase);
+  if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
+  PhaseUse& use = phase(record.phase);
+  ++use.steps;
+  StepRecord::visit_fields(FoldedField(), use.sum, record);
+  use.cost += record.cost;
+  use.peak_bytes = std::max(use.peak_bytes, record.device_memory.peak_total);
+}
+
+double RunSummary::prediction_cost() const {
+  double cost = learning_rate_finder ? -learning_rate_finder->cost : 0;
+  for (const PhaseUse& use : phases) cost += use.cost - static_cast<double>(use.steps);
+  return cost;
+}
+
+void RunSummary::add_late_step(const StepRecord& record) {
+  if (!speculation) speculation.emplace();
+  if (*record.lag > 0) ++speculation->steps;
+  if (record.prediction_error) {
+    ++speculation->errors;
+    speculation->error_sum += *record.prediction_error;
+  }
+  if (record.phase != Phase::kPredict) return;
+  std::size_t bytes = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kOptimizerState, MemoryKind::kMasterWeights, MemoryKind::kPredictor})
+    bytes += record.device_memory.peak[static_cast<std::size_t>(kind)];
+  speculation->device_bytes = std::max(speculation->device_bytes, bytes);
+}
+
+void RunSummary::add_probe(const StepRecord& record) {
+  if (!learning_rate_finder) learning_rate_finder.emplace();
+  RateFinder& finder = *learning_rate_finder;
+  finder.factor = *record.rate_factor;
+  finder.learning_rate = std::max(finder.learning_rate, record.learning_rate);
+  if (!record.probe_position) return;
+  ++finder.probes;
+  finder.cost += record.probe_cost.value_or(0);
+}
 
 std::string to_json(const RunSummary& summary) {
   json::object object{{"final_train_loss", json_or_null(summary.final_train_loss)},

@@ -15,8 +15,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
-
 /// The first of decisions and recoveries stands for none and is null.
 template <class Named>
 constexpr bool kFirstIsNull = !std::is_same_v<Named, Phase>;
@@ -151,6 +149,10 @@ class LostNumbers {
   std::string& text_;
 };
 
+std::string right(const std::string& text, std::size_t width) {
+  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
+}
+
 }  // namespace
 
 json::object json_of(const BytesByKind& bytes) {
@@ -209,14 +211,6 @@ std::optional<StepRecord> parse_json_line(std::string_view line) {
     return std::nullopt;
   }
 }
-
-namespace {
-
-std::string right(const std::string& text, std::size_t width) {
-  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
-}
-
-}  // namespace
 
 void RoutingFlips::add(double share) {
   ++steps;

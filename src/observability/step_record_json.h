@@ -1,8 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <optional>
-#include <string>
 #include <string_view>
 
 #include "hybrid_trainer/observability/step_record.h"

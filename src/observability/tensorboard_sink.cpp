@@ -10,14 +10,8 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/step_record.h"
@@ -56,12 +50,29 @@ std::uint32_t crc32c(std::string_view bytes) {
 
 namespace {
 
+/// Appends the lowest `count` bytes of a number, the least significant first.
+void append_little_endian(std::string& text, std::uint64_t value, int count) {
+  for (int i = 0; i < count; ++i) text += static_cast<char>((value >> (8 * i)) & 0xFF);
+}
+
 /// A message in the wire format of Protocol Buffers, built field by field.
 class ProtobufMessage {
  public:
-  ProtobufMessage& integer(int field, std::int64_t value);
-  ProtobufMessage& real(int field, double value);
-  ProtobufMessage& short_real(int field, float value);
+  ProtobufMessage& integer(int field, std::int64_t value) {
+    key(field, Wire::kVarint);
+    varint(static_cast<std::uint64_t>(value));
+    return *this;
+  }
+  ProtobufMessage& real(int field, double value) {
+    key(field, Wire::kFixed64);
+    append_little_endian(text_, std::bit_cast<std::uint64_t>(value), 8);
+    return *this;
+  }
+  ProtobufMessage& short_real(int field, float value) {
+    key(field, Wire::kFixed32);
+    append_little_endian(text_, std::bit_cast<std::uint32_t>(value), 4);
+    return *this;
+  }
   /// A text, bytes, or a message within this one.
   ProtobufMessage& bytes(int field, std::string_view value);
   ProtobufMessage& message(int field, const ProtobufMessage& value) {
@@ -71,42 +82,15 @@ class ProtobufMessage {
 
  private:
   enum class Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-  void key(int field, Wire wire);
-  void varint(std::uint64_t value);
+  void key(int field, Wire wire) {
+    varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
+  }
+  void varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) text_ += static_cast<char>((value & 0x7F) | 0x80);
+    text_ += static_cast<char>(value);
+  }
   std::string text_;
 };
-
-/// Appends the lowest `count` bytes of a number, the least significant first.
-void append_little_endian(std::string& text, std::uint64_t value, int count) {
-  for (int i = 0; i < count; ++i) text += static_cast<char>((value >> (8 * i)) & 0xFF);
-}
-
-void ProtobufMessage::varint(std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) text_ += static_cast<char>((value & 0x7F) | 0x80);
-  text_ += static_cast<char>(value);
-}
-
-void ProtobufMessage::key(int field, Wire wire) {
-  varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
-}
-
-ProtobufMessage& ProtobufMessage::integer(int field, std::int64_t value) {
-  key(field, Wire::kVarint);
-  varint(static_cast<std::uint64_t>(value));
-  return *this;
-}
-
-ProtobufMessage& ProtobufMessage::real(int field, double value) {
-  key(field, Wire::kFixed64);
-  append_little_endian(text_, std::bit_cast<std::uint64_t>(value), 8);
-  return *this;
-}
-
-ProtobufMessage& ProtobufMessage::short_real(int field, float value) {
-  key(field, Wire::kFixed32);
-  append_little_endian(text_, std::bit_cast<std::uint32_t>(value), 4);
-  return *this;
-}
 
 ProtobufMessage& ProtobufMessage::bytes(int field, std::string_view value) {
   key(field, Wire::kBytes);

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <string_view>
-
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/observability/step_record.h"
 

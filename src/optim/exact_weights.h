@@ -1,11 +1,6 @@
 #pragma once
 
-#include <deque>
-#include <memory>
-#include <span>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/core/stream.h"

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"
@@ -22,6 +21,30 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
   return kernels::wait_for_sum_of_squares(x, stream);
 }
 
+/// Calls visit(forecast, key) for all but the newest, which follows from the exact state.
+template <class Weights, class Visitor>
+void visit_kept_forecasts(Weights& weights, std::size_t newest, const Visitor& visit) {
+  for (auto& weight : weights) {
+    for (std::size_t at = 0; at < weight.forecasts.size(); ++at) {
+      if (at == newest) continue;
+      visit(weight.forecasts[at], concat("speculation.forecast.", at, ".", weight.exact->name()));
+    }
+  }
+}
+
+/// In f32 on the stream's device, wherever it lies.
+Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
+               Prefetcher* prefetcher = nullptr) {
+  const bool elsewhere = rounded.pool() != stream.pool();
+  const Tensor wide = Tensor::empty(rounded.shape(), DType::kF32, kind, stream);
+  kernels::cast(wide, StagedTensor(rounded, Use::kRead, stream, elsewhere, prefetcher), stream);
+  return wide;
+}
+
+Copies copies_of(const Stream& device) {
+  return device.device().type == DeviceType::kCpu ? Copies::kBeside : Copies::kInStream;
+}
+
 }  // namespace
 
 void PredictionMiss::wait_and_add(const ExactWeight& weight, const Tensor& predicted,
@@ -40,21 +63,6 @@ double PredictionMiss::error() const {
   const bool known = moved > 0 && std::isfinite(missed);
   return known ? std::sqrt(missed / moved) : kInfinity;
 }
-
-namespace {
-
-/// Calls visit(forecast, key) for all but the newest, which follows from the exact state.
-template <class Weights, class Visitor>
-void visit_kept_forecasts(Weights& weights, std::size_t newest, const Visitor& visit) {
-  for (auto& weight : weights) {
-    for (std::size_t at = 0; at < weight.forecasts.size(); ++at) {
-      if (at == newest) continue;
-      visit(weight.forecasts[at], concat("speculation.forecast.", at, ".", weight.exact->name()));
-    }
-  }
-}
-
-}  // namespace
 
 ForecastUpdates::ForecastUpdates(const OptimizerConfig& config,
                                  const std::vector<Parameter*>& parameters,
@@ -225,23 +233,6 @@ void ForecastUpdates::load(const State& state, const std::vector<float>& rates,
                        });
   LateUpdates::load(state, rates, stream);
 }
-
-namespace {
-
-/// In f32 on the stream's device, wherever it lies.
-Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
-               Prefetcher* prefetcher = nullptr) {
-  const bool elsewhere = rounded.pool() != stream.pool();
-  const Tensor wide = Tensor::empty(rounded.shape(), DType::kF32, kind, stream);
-  kernels::cast(wide, StagedTensor(rounded, Use::kRead, stream, elsewhere, prefetcher), stream);
-  return wide;
-}
-
-Copies copies_of(const Stream& device) {
-  return device.device().type == DeviceType::kCpu ? Copies::kBeside : Copies::kInStream;
-}
-
-}  // namespace
 
 RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
                                const std::vector<Parameter*>& parameters,

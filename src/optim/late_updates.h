@@ -1,10 +1,5 @@
 #pragma once
 
-#include <deque>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "src/core/threads.h"

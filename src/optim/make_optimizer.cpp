@@ -61,6 +61,28 @@ void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, boo
   to.push_back(std::move(rest));
 }
 
+template <class T>
+std::unique_ptr<Optimizer> wrap(std::unique_ptr<Optimizer> other,
+                                std::vector<Parameter*> parameters, const OptimizerConfig& config,
+                                const Stream& home) {
+  return std::make_unique<T>(std::move(other), std::move(parameters), config, home);
+}
+
+/// What is put around an optimizer.
+struct WrapperRow {
+  bool (*is_wanted)(const OptimizerConfig& config);
+  std::unique_ptr<Optimizer> (*wrap)(std::unique_ptr<Optimizer> other,
+                                     std::vector<Parameter*> parameters,
+                                     const OptimizerConfig& config, const Stream& home);
+};
+
+constexpr WrapperRow kWrappers[] = {
+    {[](const OptimizerConfig& config) { return config.slow_momentum > 0; }, wrap<SlowNesterov>},
+};
+
+/// Of a device budget that pages fill at most: no profile of the memory monitor calls that much.
+constexpr std::size_t kPagesPercent = 85;
+
 }  // namespace
 
 std::vector<OptimizerGroup> optimizer_groups(const OptimizerConfig& config,
@@ -159,32 +181,6 @@ void GroupedOptimizer::set_steps_taken(std::int64_t steps) {
   steps_ = steps;
   for (const Part& part : parts_) part.optimizer->set_steps_taken(steps);
 }
-
-namespace {
-
-template <class T>
-std::unique_ptr<Optimizer> wrap(std::unique_ptr<Optimizer> other,
-                                std::vector<Parameter*> parameters, const OptimizerConfig& config,
-                                const Stream& home) {
-  return std::make_unique<T>(std::move(other), std::move(parameters), config, home);
-}
-
-/// What is put around an optimizer.
-struct WrapperRow {
-  bool (*is_wanted)(const OptimizerConfig& config);
-  std::unique_ptr<Optimizer> (*wrap)(std::unique_ptr<Optimizer> other,
-                                     std::vector<Parameter*> parameters,
-                                     const OptimizerConfig& config, const Stream& home);
-};
-
-constexpr WrapperRow kWrappers[] = {
-    {[](const OptimizerConfig& config) { return config.slow_momentum > 0; }, wrap<SlowNesterov>},
-};
-
-/// Of a device budget that pages fill at most: no profile of the memory monitor calls that much.
-constexpr std::size_t kPagesPercent = 85;
-
-}  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,

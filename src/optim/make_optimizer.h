@@ -1,9 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <optional>
-#include <vector>
 
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer.h"

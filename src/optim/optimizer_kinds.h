@@ -1,10 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/nn/parameter.h"
 #include "src/optim/optimizer_state.h"
 #include "src/optim/update_predictor.h"

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/nn/parameter.h"

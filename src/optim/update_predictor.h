@@ -1,10 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -1,6 +1,5 @@
 #include "src/run/run_records.h"
 
-#include <unistd.h>
 #include <filesystem>
 
 #include "hybrid_trainer/core/error.h"
@@ -9,20 +8,10 @@
 
 namespace hybrid_trainer {
 
-namespace {
-
-ConsoleStyle style_of(bool quiet) {
-  ConsoleStyle style = ConsoleStyle::from_terminal(STDERR_FILENO);
-  style.quiet = quiet;
-  return style;
-}
-
-}  // namespace
-
 RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet)
     : paths_(std::move(paths)),
       metrics_(paths_.metrics()),
-      console_(console, total_steps, style_of(quiet)) {}
+      console_(console, total_steps, ConsoleStyle::of_errors(quiet)) {}
 
 std::int64_t RunRecords::add_written_steps() {
   std::int64_t count = 0;

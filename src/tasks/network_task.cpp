@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/batch.h"
@@ -84,70 +83,6 @@ std::vector<Measure> with_explained_variance(const std::vector<Measure>& sums) {
   }
   return measures;
 }
-
-}  // namespace
-
-ShareInterval interval_of_share(const Measure& measure) {
-  constexpr double kDeviations = 1.959963985;  // of the normal distribution, 95 % within
-  const double n = std::max(1.0, measure.count), share = measure.sum / n;
-  const double square = kDeviations * kDeviations, whole = 1 + square / n;
-  const double middle = (share + square / (2 * n)) / whole;
-  const double half =
-      kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
-  const bool is_none = measure.sum <= 0, is_all = measure.sum >= n;  // not as rounding has it
-  return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
-}
-
-bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
-
-std::string NetworkScore::text(const std::string& between) const {
-  std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
-  if (best_loss) text += concat(", the best that can be reached is ", brief(*best_loss));
-  const auto is_loss = [](const Measure& measure) { return measure.name.ends_with(".loss"); };
-  const bool has_one_loss = std::ranges::count_if(measures, is_loss) == 1;
-  for (const Measure& measure : measures) {
-    if (has_one_loss && is_loss(measure)) continue;  // said already
-    text += concat(between, measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
-    if (!is_share(measure)) continue;
-    const ShareInterval interval = interval_of_share(measure);
-    text += concat(" (95 % within ", units::fixed(interval.low, 3), " to ",
-                   units::fixed(interval.high, 3), ")");
-  }
-  return text;
-}
-
-NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
-                   DType dtype, const Stream& stream) {
-  const Stream host(make_host_pool(stream.device()));  // not the run's, whose peak is told
-  const auto batches = data.evaluation(config, host);
-  const EvaluationResult result = evaluate(network, *batches, dtype, stream);
-  const Pass pass{.training = false, .dtype = dtype};
-  return {.loss = result.loss,
-          .examples = result.tokens,
-          .best_loss = data.best_loss(config),
-          .measures = data.in_own_units(
-              with_explained_variance(measures_of(network, *batches, pass, stream)), config)};
-}
-
-NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
-                   const Stream& stream, const NetworkDataKinds& kinds) {
-  const bool is_own = data.empty() && !run.data.empty();
-  const bool is_of_run = is_own && RunPaths{run.folder.string()}.hold_a_run();
-  const RunData own = is_of_run ? data_of_run(RunPaths{run.folder.string()}) : RunData{};
-  const auto opened = opened_data({.config = run.config,
-                                   .data = data.empty() ? run.data : data,
-                                   .validation = own.validation,
-                                   .model = run.folder,
-                                   .is_trained = true,
-                                   .is_measured = !data.empty()},
-                                  kinds);
-  if (is_of_run && opened->checksum() != own.checksum)
-    throw DataError(run.data.string() + " is not what the run was trained on: it has changed");
-  for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
-  return score(*run.network, *opened, run.config, dtype, stream);
-}
-
-namespace {
 
 /// "trident: 1.20 M parameters, of which 0.30 M are trained".
 std::string network_line(const ModelFamily& family, LossModel& network) {
@@ -291,6 +226,66 @@ class NetworkTask final : public Task {
 };
 
 }  // namespace
+
+ShareInterval interval_of_share(const Measure& measure) {
+  constexpr double kDeviations = 1.959963985;  // of the normal distribution, 95 % within
+  const double n = std::max(1.0, measure.count), share = measure.sum / n;
+  const double square = kDeviations * kDeviations, whole = 1 + square / n;
+  const double middle = (share + square / (2 * n)) / whole;
+  const double half =
+      kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
+  const bool is_none = measure.sum <= 0, is_all = measure.sum >= n;  // not as rounding has it
+  return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
+}
+
+bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
+
+std::string NetworkScore::text(const std::string& between) const {
+  std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
+  if (best_loss) text += concat(", the best that can be reached is ", brief(*best_loss));
+  const auto is_loss = [](const Measure& measure) { return measure.name.ends_with(".loss"); };
+  const bool has_one_loss = std::ranges::count_if(measures, is_loss) == 1;
+  for (const Measure& measure : measures) {
+    if (has_one_loss && is_loss(measure)) continue;  // said already
+    text += concat(between, measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
+    if (!is_share(measure)) continue;
+    const ShareInterval interval = interval_of_share(measure);
+    text += concat(" (95 % within ", units::fixed(interval.low, 3), " to ",
+                   units::fixed(interval.high, 3), ")");
+  }
+  return text;
+}
+
+NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
+                   DType dtype, const Stream& stream) {
+  const Stream host(make_host_pool(stream.device()));  // not the run's, whose peak is told
+  const auto batches = data.evaluation(config, host);
+  const EvaluationResult result = evaluate(network, *batches, dtype, stream);
+  const Pass pass{.training = false, .dtype = dtype};
+  return {.loss = result.loss,
+          .examples = result.tokens,
+          .best_loss = data.best_loss(config),
+          .measures = data.in_own_units(
+              with_explained_variance(measures_of(network, *batches, pass, stream)), config)};
+}
+
+NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
+                   const Stream& stream, const NetworkDataKinds& kinds) {
+  const bool is_own = data.empty() && !run.data.empty();
+  const bool is_of_run = is_own && RunPaths{run.folder.string()}.hold_a_run();
+  const RunData own = is_of_run ? data_of_run(RunPaths{run.folder.string()}) : RunData{};
+  const auto opened = opened_data({.config = run.config,
+                                   .data = data.empty() ? run.data : data,
+                                   .validation = own.validation,
+                                   .model = run.folder,
+                                   .is_trained = true,
+                                   .is_measured = !data.empty()},
+                                  kinds);
+  if (is_of_run && opened->checksum() != own.checksum)
+    throw DataError(run.data.string() + " is not what the run was trained on: it has changed");
+  for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
+  return score(*run.network, *opened, run.config, dtype, stream);
+}
 
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds) {

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/run/run_files.h"

@@ -1,7 +1,4 @@
-#include <algorithm>
 #include <cmath>
-#include <memory>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
@@ -21,6 +18,13 @@ namespace hybrid_trainer {
 
 namespace {
 
+Batch empty_picture_batch(std::int64_t size, const PictureProcessor& processor,
+                          const Stream& stream) {
+  return Batch({{"pixels", Tensor::empty({size, processor.height(), processor.width(), kColors},
+                                         DType::kF32, MemoryKind::kData, stream)},
+                {"label", Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream)}});
+}
+
 /// Batches of pictures: "pixels" (B, H, W, 3) f32 and "label" (B) i32, whose order is drawn anew in each
 /// epoch.
 class PictureBatches final : public BatchSource {
@@ -34,7 +38,9 @@ class PictureBatches final : public BatchSource {
   PictureBatches(std::vector<PictureRow> rows, const PictureProcessor& processor,
                  const Settings& settings)
       : rows_(std::move(rows)), processor_(processor), settings_(settings) {}
-  Batch empty_batch(const Stream& stream) const override;
+  Batch empty_batch(const Stream& stream) const override {
+    return empty_picture_batch(settings_.batch_size, processor_, stream);
+  }
   std::int64_t epochs_in(std::int64_t batches) const override {
     return batches * settings_.batch_size / std::ssize(rows_);
   }
@@ -53,8 +59,13 @@ class EvaluationPictures final : public EvaluationBatches {
  public:
   /// Takes one batch from the stream's pool.
   EvaluationPictures(std::vector<PictureRow> rows, const PictureProcessor& processor,
-                     std::int64_t batch_size, const Stream& stream);
-  std::int64_t batches() const override;
+                     std::int64_t batch_size, const Stream& stream)
+      : rows_(std::move(rows)),
+        processor_(processor),
+        memory_(empty_picture_batch(std::min(batch_size, std::ssize(rows_)), processor, stream)) {}
+  std::int64_t batches() const override {
+    return (std::ssize(rows_) + memory_.size() - 1) / memory_.size();
+  }
   Batch batch(std::int64_t index) override;
 
  private:
@@ -65,13 +76,6 @@ class EvaluationPictures final : public EvaluationBatches {
 
 constexpr std::uint64_t kPictureKey = 0x706963747572;  // "pictur"
 constexpr std::uint64_t kMirrorKey = 0x6D6972726F72;   // "mirror"
-
-Batch empty_picture_batch(std::int64_t size, const PictureProcessor& processor,
-                          const Stream& stream) {
-  return Batch({{"pixels", Tensor::empty({size, processor.height(), processor.width(), kColors},
-                                         DType::kF32, MemoryKind::kData, stream)},
-                {"label", Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream)}});
-}
 
 void write_picture(const Batch& batch, std::int64_t at, const PictureRow& row,
                    const PictureProcessor& processor, bool mirrors) {
@@ -98,10 +102,6 @@ void write_readable(const Batch& batch, std::int64_t at, const std::vector<Pictu
   throw DataError("no picture can be read any longer");
 }
 
-Batch PictureBatches::empty_batch(const Stream& stream) const {
-  return empty_picture_batch(settings_.batch_size, processor_, stream);
-}
-
 Batch PictureBatches::read(std::int64_t index, const Batch& memory) const {
   const auto count = static_cast<std::uint64_t>(rows_.size());
   for (std::int64_t at = 0; at < memory.size(); ++at) {
@@ -116,17 +116,6 @@ Batch PictureBatches::read(std::int64_t index, const Batch& memory) const {
     write_readable(memory, at, rows_, row, processor_, mirrors);
   }
   return memory;
-}
-
-EvaluationPictures::EvaluationPictures(std::vector<PictureRow> rows,
-                                       const PictureProcessor& processor, std::int64_t batch_size,
-                                       const Stream& stream)
-    : rows_(std::move(rows)),
-      processor_(processor),
-      memory_(empty_picture_batch(std::min(batch_size, std::ssize(rows_)), processor, stream)) {}
-
-std::int64_t EvaluationPictures::batches() const {
-  return (std::ssize(rows_) + memory_.size() - 1) / memory_.size();
 }
 
 Batch EvaluationPictures::batch(std::int64_t index) {

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -17,8 +16,6 @@
 #include "src/tasks/network_data.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 
@@ -190,6 +187,27 @@ class PictureReader {
   std::set<std::string> unread_;
 };
 
+/// Some of the names, for a message.
+std::string names_of_classes(const std::vector<ClassLabel>& classes) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> names;
+  for (const ClassLabel& one : classes) {
+    if (names.size() == kShown) break;
+    names.push_back(one.name);
+  }
+  return concat(join(names),
+                classes.size() > kShown ? concat(" and ", classes.size() - kShown, " more") : "");
+}
+
+/// The number that a text is, as tables hold it: "7", and not "07", which is another label.
+std::optional<std::int64_t> number_in(const std::string& text) {
+  std::int64_t number = 0;
+  if (text.size() > 1 && text.front() == '0') return {};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || number < 0) return {};
+  return number;
+}
+
 }  // namespace
 
 std::string PictureRows::place(std::size_t file, std::int64_t line) const {
@@ -217,31 +235,6 @@ PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNam
     throw DataError(path.string() + ": holds no pictures");
   return read;
 }
-
-namespace {
-
-/// Some of the names, for a message.
-std::string names_of_classes(const std::vector<ClassLabel>& classes) {
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> names;
-  for (const ClassLabel& one : classes) {
-    if (names.size() == kShown) break;
-    names.push_back(one.name);
-  }
-  return concat(join(names),
-                classes.size() > kShown ? concat(" and ", classes.size() - kShown, " more") : "");
-}
-
-/// The number that a text is, as tables hold it: "7", and not "07", which is another label.
-std::optional<std::int64_t> number_in(const std::string& text) {
-  std::int64_t number = 0;
-  if (text.size() > 1 && text.front() == '0') return {};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || number < 0) return {};
-  return number;
-}
-
-}  // namespace
 
 std::optional<std::int64_t> number_of(const PictureLabel& label) {
   return label.number ? label.number : number_in(label.text);

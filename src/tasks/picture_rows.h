@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/network_config.h"
 #include "src/data/tables/table_reader.h"

@@ -52,26 +52,6 @@ class HeldOutBatches final : public EvaluationBatches {
   std::int64_t examples_;
 };
 
-}  // namespace
-
-std::unique_ptr<const BatchSource> SyntheticData::batches(const HybridTrainerConfig& config) const {
-  return std::make_unique<DrawnBatches>(set_, config.effective_batch());
-}
-
-std::unique_ptr<EvaluationBatches> SyntheticData::evaluation(const HybridTrainerConfig& config,
-                                                             const Stream& stream) const {
-  return std::make_unique<HeldOutBatches>(set_, config.data.batch_size, held_out_, stream);
-}
-
-std::optional<double> SyntheticData::best_loss(const HybridTrainerConfig&) const {
-  const std::vector<BestLoss> best = set_->best_losses();
-  double sum = 0;
-  for (std::size_t i = 0; i < best.size(); ++i) sum += weights_[i] * best[i].value;
-  return sum;
-}
-
-namespace {
-
 static_assert(TridentConfig::kEventKinds == TridentSet::kEventKinds);
 static_assert(TridentConfig::kPlumeKinds == kPlumeKinds);
 
@@ -100,6 +80,22 @@ std::string best_text(const SyntheticSet& set) {
 }
 
 }  // namespace
+
+std::unique_ptr<const BatchSource> SyntheticData::batches(const HybridTrainerConfig& config) const {
+  return std::make_unique<DrawnBatches>(set_, config.effective_batch());
+}
+
+std::unique_ptr<EvaluationBatches> SyntheticData::evaluation(const HybridTrainerConfig& config,
+                                                             const Stream& stream) const {
+  return std::make_unique<HeldOutBatches>(set_, config.data.batch_size, held_out_, stream);
+}
+
+std::optional<double> SyntheticData::best_loss(const HybridTrainerConfig&) const {
+  const std::vector<BestLoss> best = set_->best_losses();
+  double sum = 0;
+  for (std::size_t i = 0; i < best.size(); ++i) sum += weights_[i] * best[i].value;
+  return sum;
+}
 
 std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
   const HybridTrainerConfig& config = source.config;

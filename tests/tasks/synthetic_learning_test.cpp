@@ -4,7 +4,7 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "src/data/synthetic/simple_sets.h"
+#include "tests/support/simple_sets.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/data/batch_loader.h"

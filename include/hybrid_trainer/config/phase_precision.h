@@ -1,8 +1,5 @@
 #pragma once
 
-#include <array>
-#include <string>
-
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/dtype.h"

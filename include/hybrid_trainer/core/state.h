@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "hybrid_trainer/core/tensor.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "hybrid_trainer/core/memory_pool.h"
 
 struct CUstream_st;

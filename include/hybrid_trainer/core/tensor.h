@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/stream.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/data/batch_order.h"
 #include "hybrid_trainer/data/token_dataset.h"

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/data/tokenizer.h"
 

@@ -1,11 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "hybrid_trainer/files/input_file.h"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/fields.h"

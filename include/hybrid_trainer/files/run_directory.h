@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {

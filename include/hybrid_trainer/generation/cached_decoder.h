@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
-
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/models/language_model.h"
 

@@ -1,11 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/generation/cached_decoder.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/matmul.h"
 

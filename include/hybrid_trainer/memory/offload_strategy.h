@@ -1,9 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/memory/memory_config.h"

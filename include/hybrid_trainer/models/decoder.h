@@ -1,11 +1,5 @@
 #pragma once
 
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/nn/attention.h"

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/nn/network.h"

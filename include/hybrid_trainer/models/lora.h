@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/models/model_family.h"
 

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/nn/activation_tape.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "hybrid_trainer/core/tensor.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
 

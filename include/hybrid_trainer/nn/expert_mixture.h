@@ -1,11 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/experts.h"
 #include "hybrid_trainer/nn/dropout.h"

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/nn/linear.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/nn/residual_branch.h"

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/gradient_sink.h"

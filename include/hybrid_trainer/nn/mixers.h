@@ -95,7 +95,7 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
 /// The mixer of Mamba-2: y = residual + c_proj(norm(scan(conv(x B C), dt) ⊙ silu(z))). The rows of
 /// c_in are z, x, B, C and dt, in this order. Its vectors: "<name>.conv.weight" (channels, taps)
 /// and "conv.bias", "A_log", "D", "dt_bias" (heads), "norm.weight". Source: Dao & Gu 2024, figure 6.
-class StateSpaceMixer final : public RecurrentMixer {
+class StateSpaceMixer : public RecurrentMixer {
  public:
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
@@ -112,6 +112,13 @@ class StateSpaceMixer final : public RecurrentMixer {
                   const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
+ protected:
+  StateSpaceMixer(const ModuleName& name, const Spec& spec, std::int64_t rows_of_c_in,
+                  const TokenConvolution::Spec& convolution, const kernels::GatedNormSpec& norm,
+                  const Stream& stream);
+  kernels::StateSpaceSpec scan_;
+  Parameter log_rate_, skip_, step_bias_;
+
  private:
   Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
               const Pass& pass, const Stream& stream) override;
@@ -122,8 +129,6 @@ class StateSpaceMixer final : public RecurrentMixer {
                    const Tensor& texts, const Stream& stream) override;
   Shape scan_state(std::int64_t texts) const override;
   double scan_flops() const override;
-  kernels::StateSpaceSpec scan_;
-  Parameter log_rate_, skip_, step_bias_;
 };
 
 /// Mamba-2 both ways, for encoders. The mixer's matrix has a decaying lower and upper triangle, and D
@@ -132,23 +137,12 @@ class StateSpaceMixer final : public RecurrentMixer {
 /// dt′ and dt, in this order. The convolution reads a token, taps/2 after it and the others before it. It cannot generate. Its vectors are
 /// those of StateSpaceMixer, "A_log" and "dt_bias" for both ways. Source: Hwang et al. 2024, "Hydra",
 /// whose D also depends on the token.
-class HydraMixer final : public RecurrentMixer {
+class HydraMixer final : public StateSpaceMixer {
  public:
-  struct Spec {
-    std::int64_t width = 0;  // C of the residual stream
-    kernels::StateSpaceSpec scan{};
-    std::int64_t taps = 7;
-    bool biases = false;  // of both products
-    bool convolution_bias = true;
-    float norm_epsilon = 1e-5f;
-    ProductFiles files{};
-  };
-
   HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
   bool goes_in_segments() const override { return false; }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
   /// What one of the scans reads.
@@ -165,11 +159,8 @@ class HydraMixer final : public RecurrentMixer {
                        const Stream& stream) override;
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
-  Shape scan_state(std::int64_t texts) const override;
   double scan_flops() const override;
   std::int64_t keys() const { return scan_.columns() - scan_.values(); }  // of B and C
-  kernels::StateSpaceSpec scan_;
-  Parameter log_rate_, skip_, step_bias_;
 };
 
 /// The mixer of Gated DeltaNet: y = residual + c_proj(norm(scan(conv(q k v), b, a)) ⊙ silu(z)). The

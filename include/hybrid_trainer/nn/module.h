@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/parameter.h"
 

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/kernels/convolution.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/cross_attention.h"

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/error.h"

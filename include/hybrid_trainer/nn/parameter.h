@@ -1,13 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/nn/gradient_sink.h"

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/attention.h"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <unordered_map>
-#include <vector>
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/state.h"

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <array>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/module.h"
 #include "hybrid_trainer/nn/norm.h"

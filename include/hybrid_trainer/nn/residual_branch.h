@@ -1,13 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/experts.h"

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/core/tensor.h"

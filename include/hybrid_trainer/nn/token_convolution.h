@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "hybrid_trainer/kernels/convolution.h"
 #include "hybrid_trainer/nn/residual_branch.h"
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/core/phase.h"
 

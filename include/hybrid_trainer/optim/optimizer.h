@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {

@@ -1,9 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/optim/optimizer.h"

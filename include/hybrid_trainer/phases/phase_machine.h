@@ -1,12 +1,6 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"

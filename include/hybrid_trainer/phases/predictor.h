@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_config.h"

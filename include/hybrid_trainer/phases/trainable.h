@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"

@@ -1,12 +1,6 @@
 #pragma once
 
-#include <filesystem>
-#include <functional>
 #include <iosfwd>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/interruption.h"

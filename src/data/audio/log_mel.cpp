@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <numbers>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 
@@ -22,7 +19,11 @@ class FramePowers {
   static constexpr std::int64_t kPairs = 4, kFrames = 2 * kPairs;  // at once
   FramePowers();
   /// Takes the samples of a window, 0 … kFrames - 1, and puts them under a Hann window.
-  void load(std::int64_t frame, const float* samples);
+  void load(std::int64_t frame, const float* samples) {
+    const auto pair = static_cast<std::size_t>(frame % kPairs);
+    const auto part = frame < kPairs ? &Values::real : &Values::imaginary;
+    for (std::size_t i = 0; i < kWindow; ++i) (values_[i].*part)[pair] = window_[i] * samples[i];
+  }
   /// Transforms what was loaded: power(k, frame) of each bin.
   void transform();
   double power(std::int64_t bin, std::int64_t frame) const {
@@ -66,12 +67,6 @@ FramePowers::FramePowers()
       }
     length = parts;
   }
-}
-
-void FramePowers::load(std::int64_t frame, const float* samples) {
-  const auto pair = static_cast<std::size_t>(frame % kPairs);
-  const auto part = frame < kPairs ? &Values::real : &Values::imaginary;
-  for (std::size_t i = 0; i < kWindow; ++i) (values_[i].*part)[pair] = window_[i] * samples[i];
 }
 
 void FramePowers::butterfly(std::array<Values, 4>& x) {
@@ -164,31 +159,6 @@ double frequency_of(double mels) {
   return kLinearUpTo * std::exp((mels - kMelsUpToThere) / kMelsOfLogarithm);
 }
 
-}  // namespace
-
-std::vector<double> mel_filters(std::int64_t mels) {
-  require(mels > 0, "features have at least one band");
-  constexpr std::int64_t bins = FramePowers::kBins;
-  const double highest = mels_of(kHighestFrequency);
-  const auto corner = [&](std::int64_t i) {
-    return frequency_of(highest * static_cast<double>(i) / static_cast<double>(mels + 1));
-  };
-  std::vector<double> filters(static_cast<std::size_t>(mels * bins));
-  for (std::int64_t m = 0; m < mels; ++m) {
-    const double low = corner(m), middle = corner(m + 1), high = corner(m + 2);
-    for (std::int64_t k = 0; k < bins; ++k) {
-      const double frequency = kHighestFrequency * static_cast<double>(k) / (bins - 1);
-      const double rising = (frequency - low) / (middle - low);
-      const double falling = (high - frequency) / (high - middle);
-      filters[static_cast<std::size_t>(m * bins + k)] =
-          std::max(0.0, std::min(rising, falling)) * 2 / (high - low);
-    }
-  }
-  return filters;
-}
-
-namespace {
-
 constexpr double kLeastPower = 1e-10;
 constexpr float kSpan = 8;  // powers of ten below the largest
 
@@ -227,7 +197,32 @@ class MirroredSound {
   std::int64_t length_;
 };
 
+/// A number of the key's sequence that random_permuted does not draw.
+constexpr std::uint64_t kRoundingNumber = std::uint64_t{1} << 62;
+constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
+
 }  // namespace
+
+std::vector<double> mel_filters(std::int64_t mels) {
+  require(mels > 0, "features have at least one band");
+  constexpr std::int64_t bins = FramePowers::kBins;
+  const double highest = mels_of(kHighestFrequency);
+  const auto corner = [&](std::int64_t i) {
+    return frequency_of(highest * static_cast<double>(i) / static_cast<double>(mels + 1));
+  };
+  std::vector<double> filters(static_cast<std::size_t>(mels * bins));
+  for (std::int64_t m = 0; m < mels; ++m) {
+    const double low = corner(m), middle = corner(m + 1), high = corner(m + 2);
+    for (std::int64_t k = 0; k < bins; ++k) {
+      const double frequency = kHighestFrequency * static_cast<double>(k) / (bins - 1);
+      const double rising = (frequency - low) / (middle - low);
+      const double falling = (high - frequency) / (high - middle);
+      filters[static_cast<std::size_t>(m * bins + k)] =
+          std::max(0.0, std::min(rising, falling)) * 2 / (high - low);
+    }
+  }
+  return filters;
+}
 
 LogMel::LogMel(std::int64_t mels) : mels_(mels) {
   const std::vector<double> weights = mel_filters(mels);
@@ -281,14 +276,6 @@ std::vector<float> LogMel::features(std::span<const float> samples, std::int64_t
   for (float& value : features) value = (std::max(value, least) + 4) / 4;
   return features;
 }
-
-namespace {
-
-/// A number of the key's sequence that random_permuted does not draw.
-constexpr std::uint64_t kRoundingNumber = std::uint64_t{1} << 62;
-constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
-
-}  // namespace
 
 std::vector<std::int64_t> mask_starts(std::int64_t axis_length, const AxisMasks& masks,
                                       const RandomKey& key) {

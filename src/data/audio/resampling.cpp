@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/audio/sound.h"

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <span>
 #include <vector>
@@ -46,11 +44,6 @@ WavForm read_wav_form(const FilePart& path);
 /// Reads a WAV file as the mean of its channels. Throws what read_wav_form throws, and DataError
 /// where a sample is not finite.
 Sound read_wav(const FilePart& path);
-
-/// Writes a new WAV file of one channel, with 16-bit samples, which are rounded and cut at full
-/// scale, or 32-bit floats. Throws IoError, also where something stands at the path.
-void write_wav(const std::filesystem::path& path, const Sound& sound,
-               WavSamples samples = WavSamples::kInteger16);
 
 /// Changes the rate of sound by a sinc filter under a Kaiser window, 64 zero crossings to each side.
 /// Frequencies up to 0.9 of half the lower rate stay as they are, those above half of it are at least

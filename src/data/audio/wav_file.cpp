@@ -2,21 +2,14 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "src/core/messages.h"
 #include "src/core/narrow.h"
 #include "src/data/audio/sound.h"
-#include "src/files/output_file.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
@@ -318,29 +311,6 @@ Mixer mixer_of(WavSamples samples) {
   return mix<float_64>;
 }
 
-void append_number(std::string& bytes, std::uint32_t value, int count) {
-  for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
-}
-
-std::string wav_header(const Sound& sound, WavSamples samples) {
-  const auto width = narrow<std::uint32_t>(bytes_of(samples));
-  const auto rate = narrow<std::uint32_t>(sound.rate);
-  const auto data = narrow<std::uint32_t>(sound.samples.size() * width);
-  std::string header = "RIFF";
-  append_number(header, 36 + data + data % 2, 4);
-  header += "WAVEfmt ";
-  append_number(header, 16, 4);
-  append_number(header, samples == WavSamples::kFloat32 ? 3 : 1, 2);
-  append_number(header, 1, 2);
-  append_number(header, rate, 4);
-  append_number(header, rate * width, 4);
-  append_number(header, width, 2);
-  append_number(header, 8 * width, 2);
-  header += "data";
-  append_number(header, data, 4);
-  return header;
-}
-
 }  // namespace
 
 std::size_t bytes_of(WavSamples samples) {
@@ -385,25 +355,6 @@ Sound read_wav(const FilePart& path) {
     throw DataError(concat(path.native(), ": sample ", bad - sound.samples.begin() + 1, " is ",
                            *bad, "; want finite numbers"));
   return sound;
-}
-
-void write_wav(const std::filesystem::path& path, const Sound& sound, WavSamples samples) {
-  require(samples == WavSamples::kInteger16 || samples == WavSamples::kFloat32,
-          "WAV files are written with 16-bit integers or 32-bit floats");
-  require(sound.samples.size() < (std::size_t{1} << 30), "a WAV file holds less than 4 GiB");
-  OutputFile file(path, OutputFile::Existing::kRefuse);
-  file.write(wav_header(sound, samples));
-  if (samples == WavSamples::kFloat32) {
-    file.write(sound.samples.data(), sound.samples.size() * sizeof(float));
-  } else {
-    std::vector<std::int16_t> rounded;
-    rounded.reserve(sound.samples.size());
-    for (const float sample : sound.samples)
-      rounded.push_back(
-          narrow<std::int16_t>(std::lrint(std::clamp(sample * 0x1p15f, -0x1p15f, 32767.0f))));
-    file.write(rounded.data(), rounded.size() * sizeof(std::int16_t));
-  }
-  file.close();
 }
 
 }  // namespace hybrid_trainer

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ctime>
-#include <optional>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/value.h"
@@ -100,42 +97,6 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   return list->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
 }
 
-}  // namespace
-
-Value calculate(const Value& left, const std::string& operation, const Value& right) {
-  want_defined(left);
-  want_defined(right);
-  if (left.is_safe || right.is_safe)
-    throw Problem(concat("a text marked safe with \"", operation, "\" is not supported"));
-  if (const auto operands = numbers_in(left, right)) return of_numbers(*operands, operation);
-  const auto *first = left.if_is<std::string>(), *second = right.if_is<std::string>();
-  if (operation == "+" && first != nullptr && second != nullptr) {
-    want_room(first->size() + second->size(), "\"+\" makes a text");
-    return {*first + *second};
-  }
-  const auto *a = left.if_is<Sequence>(), *b = right.if_is<Sequence>();
-  if (operation == "+" && a != nullptr && b != nullptr && a->is_tuple == b->is_tuple) {
-    want_room(a->extent.bytes + b->extent.bytes, "\"+\" makes a list");
-    List items = *a->items;
-    items.insert(items.end(), b->items->begin(), b->items->end());
-    return a->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
-  }
-  if (operation == "*") {
-    if (auto result = repeated(left, right)) return *std::move(result);
-    if (auto result = repeated(right, left)) return *std::move(result);
-  }
-  if (operation == "%" && left.is<std::string>())
-    throw Problem("formatting a text with \"%\" is not supported");
-  throw Problem(concat("\"", operation, "\" of ", type_of(left), " and ", type_of(right)));
-}
-
-Value negative_of(const Value& value) {
-  if (const auto* held = value.if_is<double>()) return {-*held};
-  return calculate({std::int64_t{0}}, "-", value);
-}
-
-namespace {
-
 /// Names that Python's dict, list and str have, and templates do not.
 constexpr std::string_view kRefusedOfDicts[] = {"clear",   "copy",       "fromkeys", "pop",
                                                 "popitem", "setdefault", "update"};
@@ -191,59 +152,6 @@ Value of_loop(const Loop& loop, const std::string& name) {
   return {Undefined{name}};
 }
 
-}  // namespace
-
-bool is_name_of_python(std::string_view name) {
-  return among(kRefusedOfDicts, name) || find_signature(methods(), name) != nullptr;
-}
-
-const Dict* entries_of(const Value& value) {
-  if (const auto* held = value.if_is<Mapping>()) return held->entries.get();
-  if (const auto* held = value.if_is<Namespace>()) return held->entries;
-  return nullptr;
-}
-
-const Value* item_in(const Value& owner, const Value& key) {
-  const auto* name = key.if_is<std::string>();
-  const auto* dict = owner.if_is<Mapping>();
-  if (name != nullptr) return dict == nullptr ? nullptr : find(*dict->entries, *name);
-  const auto* place = key.if_is<std::int64_t>();
-  const auto* list = owner.if_is<Sequence>();
-  if (place == nullptr || list == nullptr) return nullptr;
-  const std::int64_t size = std::ssize(*list->items), index = *place < 0 ? *place + size : *place;
-  return index < 0 || index >= size ? nullptr : &(*list->items)[static_cast<std::size_t>(index)];
-}
-
-Value attribute_of(const Value& value, const std::string& name) {
-  want_defined(value);
-  if (value.is<Function>())
-    throw Problem(concat("\"", shortened(name), "\" of a function is not supported"));
-  if (among(refused_attributes(value), name))
-    throw Problem(concat("\"", name, "\" of a ", type_of(value), " is not supported"));
-  const bool is_dict = value.is<Mapping>(), is_text = value.is<std::string>();
-  const bool is_method = (is_dict || is_text) && find_signature(methods(), name) != nullptr;
-  if (is_method && is_of_dicts(name) == is_dict)
-    return {Function{name, std::make_shared<Value>(value)}};
-  if (const auto* held = value.if_is<Loop>()) return of_loop(*held, name);
-  const Dict* entries = entries_of(value);
-  const Value* found = entries == nullptr ? nullptr : find(*entries, name);
-  return found != nullptr ? *found : Value{Undefined{name}};
-}
-
-Value item_of(const Value& value, const Value& key) {
-  want_defined(value);
-  if (const Value* found = item_in(value, key)) return *found;
-  if (const auto* name = key.if_is<std::string>()) return attribute_of(value, *name);
-  const auto* text = value.if_is<std::string>();
-  const auto* place = key.if_is<std::int64_t>();
-  const std::int64_t size = text == nullptr ? 0 : length_of(value);
-  const std::int64_t index = place == nullptr ? -1 : *place < 0 ? *place + size : *place;
-  if (index < 0 || index >= size) return {Undefined{shortened(text_of(key))}};
-  return {std::string(character_at(*text, moved(*text, 0, index)))};
-}
-
-namespace {
-
 /// Python's start:stop:step of so many items.
 struct Steps {
   std::int64_t first, end, by;
@@ -268,31 +176,6 @@ void take_steps(const Steps& steps, const Take& take) {
     if (__builtin_add_overflow(i, steps.by, &i)) break;
   }
 }
-
-}  // namespace
-
-Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step) {
-  want_defined(value);
-  if (const auto* list = value.if_is<Sequence>()) {
-    List part;
-    take_steps(steps_of(std::ssize(*list->items), start, stop, step), [&](std::int64_t i) {
-      part.push_back((*list->items)[static_cast<std::size_t>(i)]);
-    });
-    return list->is_tuple ? tuple_of(std::move(part)) : list_of(std::move(part));
-  }
-  const auto* text = value.if_is<std::string>();
-  if (text == nullptr) throw Problem(concat("a value of type ", type_of(value), " has no parts"));
-  std::string part;
-  std::int64_t at = 0;
-  std::size_t byte = 0;
-  take_steps(steps_of(count_characters(*text), start, stop, step), [&](std::int64_t i) {
-    byte = moved(*text, byte, i - std::exchange(at, i));
-    part += character_at(*text, byte);
-  });
-  return {std::move(part)};
-}
-
-namespace {
 
 const Signature kFunctions[] = {{"namespace", {}},
                                 {"dict", {}},
@@ -433,6 +316,108 @@ std::string date_text(const std::string& format, std::time_t now) {
 }
 
 }  // namespace
+
+Value calculate(const Value& left, const std::string& operation, const Value& right) {
+  want_defined(left);
+  want_defined(right);
+  if (left.is_safe || right.is_safe)
+    throw Problem(concat("a text marked safe with \"", operation, "\" is not supported"));
+  if (const auto operands = numbers_in(left, right)) return of_numbers(*operands, operation);
+  const auto *first = left.if_is<std::string>(), *second = right.if_is<std::string>();
+  if (operation == "+" && first != nullptr && second != nullptr) {
+    want_room(first->size() + second->size(), "\"+\" makes a text");
+    return {*first + *second};
+  }
+  const auto *a = left.if_is<Sequence>(), *b = right.if_is<Sequence>();
+  if (operation == "+" && a != nullptr && b != nullptr && a->is_tuple == b->is_tuple) {
+    want_room(a->extent.bytes + b->extent.bytes, "\"+\" makes a list");
+    List items = *a->items;
+    items.insert(items.end(), b->items->begin(), b->items->end());
+    return a->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
+  }
+  if (operation == "*") {
+    if (auto result = repeated(left, right)) return *std::move(result);
+    if (auto result = repeated(right, left)) return *std::move(result);
+  }
+  if (operation == "%" && left.is<std::string>())
+    throw Problem("formatting a text with \"%\" is not supported");
+  throw Problem(concat("\"", operation, "\" of ", type_of(left), " and ", type_of(right)));
+}
+
+Value negative_of(const Value& value) {
+  if (const auto* held = value.if_is<double>()) return {-*held};
+  return calculate({std::int64_t{0}}, "-", value);
+}
+
+bool is_name_of_python(std::string_view name) {
+  return among(kRefusedOfDicts, name) || find_signature(methods(), name) != nullptr;
+}
+
+const Dict* entries_of(const Value& value) {
+  if (const auto* held = value.if_is<Mapping>()) return held->entries.get();
+  if (const auto* held = value.if_is<Namespace>()) return held->entries;
+  return nullptr;
+}
+
+const Value* item_in(const Value& owner, const Value& key) {
+  const auto* name = key.if_is<std::string>();
+  const auto* dict = owner.if_is<Mapping>();
+  if (name != nullptr) return dict == nullptr ? nullptr : find(*dict->entries, *name);
+  const auto* place = key.if_is<std::int64_t>();
+  const auto* list = owner.if_is<Sequence>();
+  if (place == nullptr || list == nullptr) return nullptr;
+  const std::int64_t size = std::ssize(*list->items), index = *place < 0 ? *place + size : *place;
+  return index < 0 || index >= size ? nullptr : &(*list->items)[static_cast<std::size_t>(index)];
+}
+
+Value attribute_of(const Value& value, const std::string& name) {
+  want_defined(value);
+  if (value.is<Function>())
+    throw Problem(concat("\"", shortened(name), "\" of a function is not supported"));
+  if (among(refused_attributes(value), name))
+    throw Problem(concat("\"", name, "\" of a ", type_of(value), " is not supported"));
+  const bool is_dict = value.is<Mapping>(), is_text = value.is<std::string>();
+  const bool is_method = (is_dict || is_text) && find_signature(methods(), name) != nullptr;
+  if (is_method && is_of_dicts(name) == is_dict)
+    return {Function{name, std::make_shared<Value>(value)}};
+  if (const auto* held = value.if_is<Loop>()) return of_loop(*held, name);
+  const Dict* entries = entries_of(value);
+  const Value* found = entries == nullptr ? nullptr : find(*entries, name);
+  return found != nullptr ? *found : Value{Undefined{name}};
+}
+
+Value item_of(const Value& value, const Value& key) {
+  want_defined(value);
+  if (const Value* found = item_in(value, key)) return *found;
+  if (const auto* name = key.if_is<std::string>()) return attribute_of(value, *name);
+  const auto* text = value.if_is<std::string>();
+  const auto* place = key.if_is<std::int64_t>();
+  const std::int64_t size = text == nullptr ? 0 : length_of(value);
+  const std::int64_t index = place == nullptr ? -1 : *place < 0 ? *place + size : *place;
+  if (index < 0 || index >= size) return {Undefined{shortened(text_of(key))}};
+  return {std::string(character_at(*text, moved(*text, 0, index)))};
+}
+
+Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step) {
+  want_defined(value);
+  if (const auto* list = value.if_is<Sequence>()) {
+    List part;
+    take_steps(steps_of(std::ssize(*list->items), start, stop, step), [&](std::int64_t i) {
+      part.push_back((*list->items)[static_cast<std::size_t>(i)]);
+    });
+    return list->is_tuple ? tuple_of(std::move(part)) : list_of(std::move(part));
+  }
+  const auto* text = value.if_is<std::string>();
+  if (text == nullptr) throw Problem(concat("a value of type ", type_of(value), " has no parts"));
+  std::string part;
+  std::int64_t at = 0;
+  std::size_t byte = 0;
+  take_steps(steps_of(count_characters(*text), start, stop, step), [&](std::int64_t i) {
+    byte = moved(*text, byte, i - std::exchange(at, i));
+    part += character_at(*text, byte);
+  });
+  return {std::move(part)};
+}
 
 const Signature* find_signature(std::span<const Signature> table, std::string_view name) {
   const auto found = std::ranges::find(table, name, &Signature::name);

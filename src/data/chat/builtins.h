@@ -2,9 +2,6 @@
 
 #include <ctime>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "src/data/chat/value.h"
 

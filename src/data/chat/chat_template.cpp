@@ -1,10 +1,8 @@
 #include "src/data/chat/chat_template.h"
 
-#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <cctype>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/evaluation.h"
@@ -17,7 +15,7 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -50,6 +48,82 @@ jinja::Value value_of_json(const json::value& value) {
       break;
   }
   return {jinja::None{}};
+}
+
+constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
+
+/// The text of a string, or the content of an added token's object.
+const json::string* token_text(const json::value& value) {
+  if (value.is_object()) {
+    const json::value* content = value.get_object().if_contains("content");
+    return content == nullptr ? nullptr : content->if_string();
+  }
+  return value.if_string();
+}
+
+void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& files) {
+  const NamedTemplate* of_chats = find_template(templates, "default");
+  if (of_chats == nullptr) return;
+  files.chat_template.emplace(of_chats->text, of_chats->place);
+  const NamedTemplate* of_tools = find_template(templates, "tool_use");
+  try {
+    if (of_tools != nullptr) files.tool_template.emplace(of_tools->text, of_tools->place);
+  } catch (const DataError& error) {  // chats without tools do not need it
+    files.tool_template_problem = error.what();
+  }
+}
+
+/// The object in a file; an empty one where there is no file.
+json::object chat_settings_in(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  json::value config = read_json(file, {.max_bytes = kLargestConfig});
+  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+  return std::move(config.get_object());
+}
+
+std::vector<std::pair<std::string, std::string>> special_tokens_of(const GgufFile& file) {
+  std::vector<std::pair<std::string, std::string>> tokens;
+  for (const auto& token : read_gguf_special_tokens(file).tokens)
+    tokens.emplace_back(token.role + "_token", token.text);
+  return tokens;
+}
+
+ChatFiles chat_files_of(const GgufFile& file) {
+  ChatFiles files;
+  files.special_tokens = special_tokens_of(file);
+  std::vector<NamedTemplate> templates;
+  for (const auto& [name, text] : gguf_chat_templates(file)) {
+    templates.push_back({name, text, concat(file.path().string(), ": chat_template")});
+    if (text.size() > kLargestTemplate)
+      throw DataError(concat(file.path().string(), ": its chat template has ", text.size(),
+                             " bytes; want at most ", kLargestTemplate));
+  }
+  take_templates(templates, files);
+  const bool is_ollamas = file.path().filename().string().starts_with("sha256");
+  files.missing_template = concat(
+      file.path().string(), " has no chat template",
+      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
+      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
+      "--output FOLDER) and put a chat_template.jinja into it");
+  return files;
+}
+
+constexpr const char* kQuestion = "What is this?";
+
+/// Whether the template writes the question if a message of the user has it so, and no list as
+/// Python prints it.
+bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
+  json::object variables{{"tools", nullptr}, {"documents", nullptr}};
+  for (const auto& [name, token] : chat.special_tokens) variables[name] = token;
+  variables["messages"] =
+      json::array{json::object{{"role", "user"}, {"content", std::move(content)}}};
+  variables["add_generation_prompt"] = false;
+  try {
+    const std::string text = chat.chat_template->render(variables, now).text;
+    return text.find(kQuestion) != text.npos && text.find("'type': 'text'") == text.npos;
+  } catch (const DataError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -90,43 +164,6 @@ RenderedChat ChatTemplate::render(const json::object& variables, std::time_t now
   }
 }
 
-namespace fs = std::filesystem;
-
-namespace {
-
-constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
-
-/// The text of a string, or the content of an added token's object.
-const json::string* token_text(const json::value& value) {
-  if (value.is_object()) {
-    const json::value* content = value.get_object().if_contains("content");
-    return content == nullptr ? nullptr : content->if_string();
-  }
-  return value.if_string();
-}
-
-void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& files) {
-  const NamedTemplate* of_chats = find_template(templates, "default");
-  if (of_chats == nullptr) return;
-  files.chat_template.emplace(of_chats->text, of_chats->place);
-  const NamedTemplate* of_tools = find_template(templates, "tool_use");
-  try {
-    if (of_tools != nullptr) files.tool_template.emplace(of_tools->text, of_tools->place);
-  } catch (const DataError& error) {  // chats without tools do not need it
-    files.tool_template_problem = error.what();
-  }
-}
-
-/// The object in a file; an empty one where there is no file.
-json::object chat_settings_in(const fs::path& file) {
-  if (!fs::exists(file)) return {};
-  json::value config = read_json(file, {.max_bytes = kLargestConfig});
-  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
-  return std::move(config.get_object());
-}
-
-}  // namespace
-
 const ChatTemplate& ChatFiles::template_for(bool has_tools) const {
   if (has_tools && !tool_template_problem.empty()) throw DataError(tool_template_problem);
   if (has_tools && tool_template) return *tool_template;
@@ -140,37 +177,6 @@ std::string ChatFiles::special_token(const std::string& name) const {
     if (key == name) return text;
   return "";
 }
-
-namespace {
-
-std::vector<std::pair<std::string, std::string>> special_tokens_of(const GgufFile& file) {
-  std::vector<std::pair<std::string, std::string>> tokens;
-  for (const auto& token : read_gguf_special_tokens(file).tokens)
-    tokens.emplace_back(token.role + "_token", token.text);
-  return tokens;
-}
-
-ChatFiles chat_files_of(const GgufFile& file) {
-  ChatFiles files;
-  files.special_tokens = special_tokens_of(file);
-  std::vector<NamedTemplate> templates;
-  for (const auto& [name, text] : gguf_chat_templates(file)) {
-    templates.push_back({name, text, concat(file.path().string(), ": chat_template")});
-    if (text.size() > kLargestTemplate)
-      throw DataError(concat(file.path().string(), ": its chat template has ", text.size(),
-                             " bytes; want at most ", kLargestTemplate));
-  }
-  take_templates(templates, files);
-  const bool is_ollamas = file.path().filename().string().starts_with("sha256");
-  files.missing_template = concat(
-      file.path().string(), " has no chat template",
-      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
-      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
-      "--output FOLDER) and put a chat_template.jinja into it");
-  return files;
-}
-
-}  // namespace
 
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::path& folder) {
   if (GgufFile::is_one(folder)) return special_tokens_of(GgufFile(folder));
@@ -218,28 +224,6 @@ ChatFiles read_chat_files(const fs::path& folder) {
              "chats as you want them into it, or give rows of prompt and completion");
   return files;
 }
-
-namespace {
-
-constexpr const char* kQuestion = "What is this?";
-
-/// Whether the template writes the question if a message of the user has it so, and no list as
-/// Python prints it.
-bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
-  json::object variables{{"tools", nullptr}, {"documents", nullptr}};
-  for (const auto& [name, token] : chat.special_tokens) variables[name] = token;
-  variables["messages"] =
-      json::array{json::object{{"role", "user"}, {"content", std::move(content)}}};
-  variables["add_generation_prompt"] = false;
-  try {
-    const std::string text = chat.chat_template->render(variables, now).text;
-    return text.find(kQuestion) != text.npos && text.find("'type': 'text'") == text.npos;
-  } catch (const DataError&) {
-    return false;
-  }
-}
-
-}  // namespace
 
 bool takes_parts_alone(const ChatFiles& chat, std::time_t now) {
   return chat.chat_template && !writes_question(chat, kQuestion, now) &&

@@ -1,18 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <ctime>
-#include <filesystem>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-namespace boost::json {
-class object;  // whoever calls what follows includes <boost/json.hpp>
-}
+#include "src/files/json.h"
 
 namespace hybrid_trainer {
 

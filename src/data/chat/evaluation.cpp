@@ -1,8 +1,5 @@
 #include "src/data/chat/evaluation.h"
 
-#include <algorithm>
-#include <optional>
-
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer::jinja {

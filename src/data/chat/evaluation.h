@@ -1,16 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <ctime>
 #include <deque>
-#include <map>
-#include <memory>
-#include <optional>
 #include <span>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "src/data/chat/chat_template.h"
 #include "src/data/chat/syntax.h"

@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/builtins.h"
@@ -11,6 +8,8 @@
 namespace hybrid_trainer::jinja {
 
 namespace {
+
+using NodeKind = Expression::Kind;
 
 /// A template in use takes some hundreds for a message, and a quadratic one as many for each pair.
 constexpr std::size_t kOperations = 5'000'000, kOperationsPerByte = 50;
@@ -30,6 +29,36 @@ std::size_t copied_bytes(const Value& value) {
     bytes += sizeof(Value) + (is_pair || item.is<std::string>() ? copied_bytes(item) : 0);
   }
   return bytes;
+}
+
+constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;
+
+/// What other functions of jinja2 and Python are called, which a template could only read.
+bool is_unsupported_name(std::string_view name) {
+  return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
+}
+
+/// A dict as Python makes it of keys and values: a key keeps its first place and its last value.
+class Entries {
+ public:
+  void put(std::string key, Value value) {
+    const auto [place, is_new] = places_.emplace(std::move(key), entries_.size());
+    if (is_new) {
+      entries_.emplace_back(place->first, std::move(value));
+    } else {
+      entries_[place->second].second = std::move(value);
+    }
+  }
+  Dict take() { return std::move(entries_); }
+
+ private:
+  Dict entries_;
+  std::unordered_map<std::string, std::size_t> places_;
+};
+
+/// Whether all but the first are plain.
+bool has_plain_operands(const Expression& node) {
+  return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
 }
 
 }  // namespace
@@ -63,17 +92,6 @@ void Allowance::check_output(std::size_t bytes) const {
     throw Problem(concat("the template writes more than ", most >> 20, " MiB, for a chat of ",
                          input_bytes_, " bytes"));
 }
-
-namespace {
-
-constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;
-
-/// What other functions of jinja2 and Python are called, which a template could only read.
-bool is_unsupported_name(std::string_view name) {
-  return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
-}
-
-}  // namespace
 
 Variables::Variables(const NameNumbers& numbers, Dict values, Allowance& allowance)
     : allowance_(allowance) {
@@ -143,35 +161,6 @@ const Value& PlainValues::searched(const Value& value) {
   allowance_.spend(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
   return value;
 }
-
-namespace {
-
-/// A dict as Python makes it of keys and values: a key keeps its first place and its last value.
-class Entries {
- public:
-  void put(std::string key, Value value) {
-    const auto [place, is_new] = places_.emplace(std::move(key), entries_.size());
-    if (is_new) {
-      entries_.emplace_back(place->first, std::move(value));
-    } else {
-      entries_[place->second].second = std::move(value);
-    }
-  }
-  Dict take() { return std::move(entries_); }
-
- private:
-  Dict entries_;
-  std::unordered_map<std::string, std::size_t> places_;
-};
-
-using NodeKind = Expression::Kind;
-
-/// Whether all but the first are plain.
-bool has_plain_operands(const Expression& node) {
-  return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
-}
-
-}  // namespace
 
 ExpressionEvaluation::ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line,
                                            Dict variables)

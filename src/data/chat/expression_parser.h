@@ -3,10 +3,6 @@
 #include <initializer_list>
 #include <set>
 #include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <optional>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"
 #include "src/data/chat/value.h"
+#include "src/files/text.h"
 
 namespace hybrid_trainer {
 
@@ -15,6 +14,8 @@ namespace {
 
 using Place = GoTemplate::Place;
 using SegmentKind = GoTemplate::Segment::Kind;
+using Segments = GoTemplate::Segments;
+using Messages = std::vector<GoMessage>;
 
 const char* condition_of(Place place) {
   switch (place) {
@@ -111,42 +112,6 @@ std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const
   return text;
 }
 
-}  // namespace
-
-std::string text_of(const GoTemplate& source) {
-  std::string text =
-      "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}";
-  const char* begin = "{{ if eq .Role \"";
-  for (const GoTemplate::Turn& turn : source.turns) {
-    text += begin + turn.role + "\" }}" + text_of(turn);
-    begin = "{{ else if eq .Role \"";
-  }
-  if (!source.turns.empty()) text += "{{ end }}";
-  if (!source.generation_prompt.empty())
-    text += "{{ if and $last (ne .Role \"assistant\") }}" + literal(source.generation_prompt) +
-            "{{ end }}";
-  return text + "{{ end }}";
-}
-
-std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages) {
-  const std::string system = system_in(messages);
-  std::string text;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const Seen seen{i, i + 1 == messages.size(), system};
-    for (const GoTemplate::Turn& turn : source.turns)
-      if (turn.role == messages[i].role) text += render(turn, messages[i], seen);
-    if (seen.is_last && messages[i].role != "assistant") text += source.generation_prompt;
-  }
-  return text;
-}
-
-namespace {
-
-namespace json = boost::json;
-using Place = GoTemplate::Place;
-using Segments = GoTemplate::Segments;
-using Messages = std::vector<GoMessage>;
-
 // Two days that no part of a date has in common.
 constexpr std::time_t kSomeDay = 86400 * 400, kOtherDay = 86400 * 12000;
 
@@ -156,13 +121,6 @@ constexpr const char *kSystem = "Qsystemq", *kUser = "Quserq", *kAnswer = "Qansw
 
 std::string common_start(const std::string& a, const std::string& b) {
   return {a.begin(), std::ranges::mismatch(a, b).in1};
-}
-
-std::string without_blanks_around(const std::string& text) {
-  constexpr const char* kBlanks = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 /// `text` without `end` at its end, where it stands there.
@@ -269,8 +227,8 @@ class Derivation {
   bool takes_system() const { return takes_system_; }
   /// What ends an assistant's turn; by the user's next one, if by nothing else.
   std::string stop() const {
-    const std::string end = without_blanks_around(after_assistant_);
-    return end.empty() ? without_blanks_around(before_user_) : end;
+    const std::string_view end = trimmed(after_assistant_);
+    return std::string(end.empty() ? trimmed(before_user_) : end);
   }
 
  private:
@@ -428,6 +386,33 @@ bool knows_tools(const ChatFiles& chat, const FolderTemplate& folder) {
 }
 
 }  // namespace
+
+std::string text_of(const GoTemplate& source) {
+  std::string text =
+      "{{ range $i, $_ := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}";
+  const char* begin = "{{ if eq .Role \"";
+  for (const GoTemplate::Turn& turn : source.turns) {
+    text += begin + turn.role + "\" }}" + text_of(turn);
+    begin = "{{ else if eq .Role \"";
+  }
+  if (!source.turns.empty()) text += "{{ end }}";
+  if (!source.generation_prompt.empty())
+    text += "{{ if and $last (ne .Role \"assistant\") }}" + literal(source.generation_prompt) +
+            "{{ end }}";
+  return text + "{{ end }}";
+}
+
+std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages) {
+  const std::string system = system_in(messages);
+  std::string text;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Seen seen{i, i + 1 == messages.size(), system};
+    for (const GoTemplate::Turn& turn : source.turns)
+      if (turn.role == messages[i].role) text += render(turn, messages[i], seen);
+    if (seen.is_last && messages[i].role != "assistant") text += source.generation_prompt;
+  }
+  return text;
+}
 
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos) {
   const FolderTemplate folder(chat, runner_bos);

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "src/data/chat/chat_template.h"
 
 namespace hybrid_trainer {

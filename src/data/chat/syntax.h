@@ -2,9 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "src/data/chat/builtins.h"
 #include "src/data/chat/value.h"

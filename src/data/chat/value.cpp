@@ -40,6 +40,144 @@ std::string escape(const char* format, unsigned value) {
   return buffer.data();
 }
 
+/// A number, as which Python takes True and False too; none for other values.
+struct Number {
+  bool is_number = false, is_float = false;
+  std::int64_t whole = 0;
+  double real = 0;
+};
+Number number_of(const Value& value) {
+  if (const auto* held = value.if_is<bool>()) return {true, false, *held, *held ? 1.0 : 0.0};
+  if (const auto* held = value.if_is<std::int64_t>())
+    return {true, false, *held, static_cast<double>(*held)};
+  if (const auto* held = value.if_is<double>()) return {true, true, 0, *held};
+  return {};
+}
+
+void grow(Extent& extent, const Value& item) {
+  const Extent part = extent_of(item);
+  extent.bytes += sizeof(Value) + part.bytes;
+  extent.depth = std::max(extent.depth, 1 + part.depth);
+}
+
+void check(const Extent& extent, const char* what) {
+  want_room(extent.bytes, what);
+  if (extent.depth > kDeepestValue)
+    throw Problem(concat(what, " that is nested in others more than ", kDeepestValue, " deep"));
+}
+
+Sequence sequence_of(List items, bool is_tuple) {
+  Extent extent{.depth = 1};
+  for (const Value& item : items) grow(extent, item);
+  check(extent, is_tuple ? "a tuple" : "a list");
+  return {std::make_shared<List>(std::move(items)), is_tuple, extent};
+}
+
+bool equal_dicts(const Dict& left, const Dict& right) {
+  if (left.size() != right.size()) return false;
+  std::map<std::string_view, const Value*> others;
+  for (const auto& [key, value] : right) others[key] = &value;
+  return std::ranges::all_of(left, [&](const auto& entry) {
+    const auto found = others.find(entry.first);
+    return found != others.end() && equal(entry.second, *found->second);
+  });
+}
+
+/// A text that grows up to what is allowed.
+class Written {
+ public:
+  Written& operator<<(std::string_view part) {
+    want_room(text_.size() + part.size(), "a value that is written out");
+    text_ += part;
+    return *this;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void write_repr(const Value& value, Written& out);
+
+template <class Items, class Write>
+void write_joined(const Items& items, std::string_view separator, Written& out, Write&& write) {
+  bool is_first = true;
+  for (const auto& item : items) {
+    if (!std::exchange(is_first, false)) out << separator;
+    write(item);
+  }
+}
+
+void write_repr(const Sequence& sequence, Written& out) {
+  out << (sequence.is_tuple ? "(" : "[");
+  write_joined(*sequence.items, ", ", out, [&](const Value& item) { write_repr(item, out); });
+  out << (!sequence.is_tuple ? "]" : sequence.items->size() == 1 ? ",)" : ")");
+}
+
+void write_repr(const Value& value, Written& out) {
+  if (const auto* held = value.if_is<std::string>()) {
+    out << (value.is_safe ? "Markup(" : "") << quoted_text(*held) << (value.is_safe ? ")" : "");
+  } else if (const auto* held = value.if_is<bool>()) {
+    out << (*held ? "True" : "False");
+  } else if (const auto* held = value.if_is<std::int64_t>()) {
+    out << std::to_string(*held);
+  } else if (const auto* held = value.if_is<double>()) {
+    out << float_text(*held);
+  } else if (const auto* held = value.if_is<Sequence>()) {
+    write_repr(*held, out);
+  } else if (const auto* held = value.if_is<Mapping>()) {
+    out << "{";
+    write_joined(*held->entries, ", ", out, [&](const auto& entry) {
+      out << quoted_text(entry.first) << ": ";
+      write_repr(entry.second, out);
+    });
+    out << "}";
+  } else if (value.is<None>() || value.is<Undefined>()) {
+    out << (value.is<None>() ? "None" : "Undefined");
+  } else {
+    throw Problem(concat("a value of type ", type_of(value), " has no text"));
+  }
+}
+
+void write_json(const Value& value, const JsonStyle& style, const std::string& margin,
+                Written& out) {
+  const std::string inner = margin + style.indent;
+  const std::string separator = style.one_line ? ", " : ",\n" + inner;
+  const auto enclosed = [&](const char* open, const auto& items, const char* close,
+                            const auto& write) {
+    const bool has_lines = !style.one_line && !items.empty();
+    out << open << (has_lines ? "\n" + inner : "");
+    write_joined(items, separator, out, write);
+    out << (has_lines ? "\n" + margin : "") << close;
+  };
+  if (value.is<None>()) {
+    out << "null";
+  } else if (const auto* held = value.if_is<bool>()) {
+    out << (*held ? "true" : "false");
+  } else if (const auto* held = value.if_is<std::string>()) {
+    out << json_quoted(*held, style.ascii);
+  } else if (const auto* held = value.if_is<double>(); held != nullptr && !std::isfinite(*held)) {
+    out << (std::isnan(*held) ? "NaN" : *held < 0 ? "-Infinity" : "Infinity");
+  } else if (value.is<std::int64_t>() || value.is<double>()) {
+    write_repr(value, out);
+  } else if (const auto* held = value.if_is<Sequence>()) {
+    enclosed("[", *held->items, "]",
+             [&](const Value& item) { write_json(item, style, inner, out); });
+  } else if (const auto* held = value.if_is<Mapping>()) {
+    std::vector<const Dict::value_type*> entries;
+    for (const auto& entry : *held->entries) entries.push_back(&entry);
+    if (style.sorted)
+      std::ranges::sort(entries, {},
+                        [](const auto* entry) { return std::string_view(entry->first); });
+    enclosed("{", entries, "}", [&](const auto* entry) {
+      out << json_quoted(entry->first, style.ascii) << ": ";
+      write_json(entry->second, style, inner, out);
+    });
+  } else {
+    throw Problem(concat("tojson: a value of type ", type_of(value), " is no JSON"));
+  }
+}
+
 }  // namespace
 
 bool is_python_space(char32_t value) {
@@ -222,43 +360,6 @@ std::string json_quoted(std::string_view text, bool ascii) {
   return result + "\"";
 }
 
-namespace {
-
-/// A number, as which Python takes True and False too; none for other values.
-struct Number {
-  bool is_number = false, is_float = false;
-  std::int64_t whole = 0;
-  double real = 0;
-};
-Number number_of(const Value& value) {
-  if (const auto* held = value.if_is<bool>()) return {true, false, *held, *held ? 1.0 : 0.0};
-  if (const auto* held = value.if_is<std::int64_t>())
-    return {true, false, *held, static_cast<double>(*held)};
-  if (const auto* held = value.if_is<double>()) return {true, true, 0, *held};
-  return {};
-}
-
-void grow(Extent& extent, const Value& item) {
-  const Extent part = extent_of(item);
-  extent.bytes += sizeof(Value) + part.bytes;
-  extent.depth = std::max(extent.depth, 1 + part.depth);
-}
-
-void check(const Extent& extent, const char* what) {
-  want_room(extent.bytes, what);
-  if (extent.depth > kDeepestValue)
-    throw Problem(concat(what, " that is nested in others more than ", kDeepestValue, " deep"));
-}
-
-Sequence sequence_of(List items, bool is_tuple) {
-  Extent extent{.depth = 1};
-  for (const Value& item : items) grow(extent, item);
-  check(extent, is_tuple ? "a tuple" : "a list");
-  return {std::make_shared<List>(std::move(items)), is_tuple, extent};
-}
-
-}  // namespace
-
 Value list_of(List items) { return {sequence_of(std::move(items), false)}; }
 Value tuple_of(List items) { return {sequence_of(std::move(items), true)}; }
 Value dict_of(Dict entries) {
@@ -315,20 +416,6 @@ bool truth(const Value& value) {
   if (const auto* held = value.if_is<Mapping>()) return !held->entries->empty();
   return !value.is<None>() && !value.is<Undefined>();
 }
-
-namespace {
-
-bool equal_dicts(const Dict& left, const Dict& right) {
-  if (left.size() != right.size()) return false;
-  std::map<std::string_view, const Value*> others;
-  for (const auto& [key, value] : right) others[key] = &value;
-  return std::ranges::all_of(left, [&](const auto& entry) {
-    const auto found = others.find(entry.first);
-    return found != others.end() && equal(entry.second, *found->second);
-  });
-}
-
-}  // namespace
 
 bool equal(const Value& left, const Value& right) {
   const Number a = number_of(left), b = number_of(right);
@@ -411,105 +498,6 @@ bool holds(const Value& left, const std::string& operation, const Value& right) 
   if (operation == ">") return less(right, left);
   return operation == "<=" ? !less(right, left) : !less(left, right);
 }
-
-namespace {
-
-/// A text that grows up to what is allowed.
-class Written {
- public:
-  Written& operator<<(std::string_view part) {
-    want_room(text_.size() + part.size(), "a value that is written out");
-    text_ += part;
-    return *this;
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
-void write_repr(const Value& value, Written& out);
-
-template <class Items, class Write>
-void write_joined(const Items& items, std::string_view separator, Written& out, Write&& write) {
-  bool is_first = true;
-  for (const auto& item : items) {
-    if (!std::exchange(is_first, false)) out << separator;
-    write(item);
-  }
-}
-
-void write_repr(const Sequence& sequence, Written& out) {
-  out << (sequence.is_tuple ? "(" : "[");
-  write_joined(*sequence.items, ", ", out, [&](const Value& item) { write_repr(item, out); });
-  out << (!sequence.is_tuple ? "]" : sequence.items->size() == 1 ? ",)" : ")");
-}
-
-void write_repr(const Value& value, Written& out) {
-  if (const auto* held = value.if_is<std::string>()) {
-    out << (value.is_safe ? "Markup(" : "") << quoted_text(*held) << (value.is_safe ? ")" : "");
-  } else if (const auto* held = value.if_is<bool>()) {
-    out << (*held ? "True" : "False");
-  } else if (const auto* held = value.if_is<std::int64_t>()) {
-    out << std::to_string(*held);
-  } else if (const auto* held = value.if_is<double>()) {
-    out << float_text(*held);
-  } else if (const auto* held = value.if_is<Sequence>()) {
-    write_repr(*held, out);
-  } else if (const auto* held = value.if_is<Mapping>()) {
-    out << "{";
-    write_joined(*held->entries, ", ", out, [&](const auto& entry) {
-      out << quoted_text(entry.first) << ": ";
-      write_repr(entry.second, out);
-    });
-    out << "}";
-  } else if (value.is<None>() || value.is<Undefined>()) {
-    out << (value.is<None>() ? "None" : "Undefined");
-  } else {
-    throw Problem(concat("a value of type ", type_of(value), " has no text"));
-  }
-}
-
-void write_json(const Value& value, const JsonStyle& style, const std::string& margin,
-                Written& out) {
-  const std::string inner = margin + style.indent;
-  const std::string separator = style.one_line ? ", " : ",\n" + inner;
-  const auto enclosed = [&](const char* open, const auto& items, const char* close,
-                            const auto& write) {
-    const bool has_lines = !style.one_line && !items.empty();
-    out << open << (has_lines ? "\n" + inner : "");
-    write_joined(items, separator, out, write);
-    out << (has_lines ? "\n" + margin : "") << close;
-  };
-  if (value.is<None>()) {
-    out << "null";
-  } else if (const auto* held = value.if_is<bool>()) {
-    out << (*held ? "true" : "false");
-  } else if (const auto* held = value.if_is<std::string>()) {
-    out << json_quoted(*held, style.ascii);
-  } else if (const auto* held = value.if_is<double>(); held != nullptr && !std::isfinite(*held)) {
-    out << (std::isnan(*held) ? "NaN" : *held < 0 ? "-Infinity" : "Infinity");
-  } else if (value.is<std::int64_t>() || value.is<double>()) {
-    write_repr(value, out);
-  } else if (const auto* held = value.if_is<Sequence>()) {
-    enclosed("[", *held->items, "]",
-             [&](const Value& item) { write_json(item, style, inner, out); });
-  } else if (const auto* held = value.if_is<Mapping>()) {
-    std::vector<const Dict::value_type*> entries;
-    for (const auto& entry : *held->entries) entries.push_back(&entry);
-    if (style.sorted)
-      std::ranges::sort(entries, {},
-                        [](const auto* entry) { return std::string_view(entry->first); });
-    enclosed("{", entries, "}", [&](const auto* entry) {
-      out << json_quoted(entry->first, style.ascii) << ": ";
-      write_json(entry->second, style, inner, out);
-    });
-  } else {
-    throw Problem(concat("tojson: a value of type ", type_of(value), " is no JSON"));
-  }
-}
-
-}  // namespace
 
 std::string text_of(const Value& value) {
   if (const auto* held = value.if_is<std::string>()) return *held;

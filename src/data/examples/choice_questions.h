@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <ctime>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/chat/chat_template.h"
 

@@ -11,8 +11,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 constexpr const char* kWantedClip = R"(want {"audio": "a.wav", "text": "…", "language": "en"})";

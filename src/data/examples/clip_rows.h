@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/files/input_file.h"
 #include "src/data/tables/row_files.h"
 #include "src/data/tables/table_reader.h"

@@ -1,10 +1,7 @@
 #include "src/data/examples/example_rows.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
-#include <map>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/examples/row_tokens.h"
@@ -48,51 +45,6 @@ class EndTokens {
   std::set<std::int32_t> found_;
   std::map<std::int32_t, bool> ends_;
 };
-
-}  // namespace
-
-bool is_special_token(const Tokenizer& tokenizer, std::int32_t id) {
-  const std::string_view spelling = tokenizer.token_bytes(id);
-  const std::vector<std::int32_t> alone{id};
-  return tokenizer.encode(spelling, ControlText::kAsTokens) == alone &&
-         tokenizer.encode(spelling, ControlText::kAsText) != alone;
-}
-
-bool is_blank_token(const Tokenizer& tokenizer, std::int32_t id) {
-  return tokenizer.token_bytes(id).find_first_not_of(" \t\r\n") == std::string_view::npos;
-}
-
-std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
-                                        const Tokenizer& tokenizer) {
-  EndTokens ends(tokenizer);
-  for (const ExampleRow& row : rows) ends.add(row);
-  for (const ExampleRow& row : rows) ends.check(row);
-  return ends.tokens();
-}
-
-ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format) {
-  if (chosen.tokens == rejected.tokens && chosen.learnt == rejected.learnt)
-    throw DataError(
-        "\"chosen\" and \"rejected\" have the same tokens, so nothing is to be preferred");
-  const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
-                           std::ssize(rejected.tokens) + rejected.left_out - 2;
-  if (all > format.longest - 1)
-    throw DataError(concat("its two answers with their prompts take ", all,
-                           " tokens, and a sequence holds ", format.longest - 1, "; ",
-                           format.context == 0 || format.longest <= format.context
-                               ? "raise data.sequence_length"
-                               : kContextIsFull));
-  ExampleRow row = std::move(chosen);
-  row.rejected_at = std::ssize(row.tokens);
-  row.tokens.insert(row.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
-  row.learnt.insert(row.learnt.end(), rejected.learnt.begin(), rejected.learnt.end());
-  row.answers_left_out += rejected.answers_left_out;
-  return row;
-}
-
-namespace json = boost::json;
-
-namespace {
 
 /// A file that is something else is not read to its end.
 void check_is_data(const ExampleRows& examples, const std::filesystem::path& path) {
@@ -254,6 +206,45 @@ std::string told_of_loose_ends(const std::map<std::string, std::int64_t>& loose_
 }
 
 }  // namespace
+
+bool is_special_token(const Tokenizer& tokenizer, std::int32_t id) {
+  const std::string_view spelling = tokenizer.token_bytes(id);
+  const std::vector<std::int32_t> alone{id};
+  return tokenizer.encode(spelling, ControlText::kAsTokens) == alone &&
+         tokenizer.encode(spelling, ControlText::kAsText) != alone;
+}
+
+bool is_blank_token(const Tokenizer& tokenizer, std::int32_t id) {
+  return tokenizer.token_bytes(id).find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
+                                        const Tokenizer& tokenizer) {
+  EndTokens ends(tokenizer);
+  for (const ExampleRow& row : rows) ends.add(row);
+  for (const ExampleRow& row : rows) ends.check(row);
+  return ends.tokens();
+}
+
+ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format) {
+  if (chosen.tokens == rejected.tokens && chosen.learnt == rejected.learnt)
+    throw DataError(
+        "\"chosen\" and \"rejected\" have the same tokens, so nothing is to be preferred");
+  const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
+                           std::ssize(rejected.tokens) + rejected.left_out - 2;
+  if (all > format.longest - 1)
+    throw DataError(concat("its two answers with their prompts take ", all,
+                           " tokens, and a sequence holds ", format.longest - 1, "; ",
+                           format.context == 0 || format.longest <= format.context
+                               ? "raise data.sequence_length"
+                               : kContextIsFull));
+  ExampleRow row = std::move(chosen);
+  row.rejected_at = std::ssize(row.tokens);
+  row.tokens.insert(row.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
+  row.learnt.insert(row.learnt.end(), rejected.learnt.begin(), rejected.learnt.end());
+  row.answers_left_out += rejected.answers_left_out;
+  return row;
+}
 
 std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), learnt.end(), true); }
 

@@ -1,17 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <ctime>
-#include <filesystem>
-#include <initializer_list>
-#include <map>
-#include <memory>
-#include <optional>
 #include <set>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/input_file.h"

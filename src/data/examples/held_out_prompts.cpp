@@ -3,36 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
-#include <set>
-#include <span>
 
 #include "src/data/examples/example_rows.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
-
-namespace {
-
-constexpr const char* kBlanks = " \t\r\n";
-
-}  // namespace
-
-std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
-  std::vector<std::int32_t> kept;
-  std::ranges::copy_if(tokens, std::back_inserter(kept),
-                       [&](std::int32_t id) { return !is_special_token(tokenizer, id); });
-  const std::string bytes = tokenizer.decode(kept);
-  std::string text;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t valid = valid_utf8_bytes(bytes, at);
-    text.append(bytes, at, valid);
-    at += valid;
-    if (at < bytes.size()) at += std::max<std::size_t>(1, invalid_utf8_bytes(bytes, at));
-  }
-  const std::size_t first = text.find_first_not_of(kBlanks);
-  if (first == text.npos) return "";
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 namespace {
 
@@ -79,6 +54,21 @@ HeldOutPrompt prompt_of(const ExampleRow& row, const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
+  std::vector<std::int32_t> kept;
+  std::ranges::copy_if(tokens, std::back_inserter(kept),
+                       [&](std::int32_t id) { return !is_special_token(tokenizer, id); });
+  const std::string bytes = tokenizer.decode(kept);
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t valid = valid_utf8_bytes(bytes, at);
+    text.append(bytes, at, valid);
+    at += valid;
+    if (at < bytes.size()) at += std::max<std::size_t>(1, invalid_utf8_bytes(bytes, at));
+  }
+  return std::string(trimmed(text));
+}
 
 std::vector<HeldOutPrompt> held_out_prompts(const std::vector<ExampleRow>& rows,
                                             const Tokenizer& tokenizer, std::int64_t most,

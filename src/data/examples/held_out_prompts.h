@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/examples/example_rows.h"
 

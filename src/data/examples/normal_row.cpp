@@ -1,9 +1,7 @@
 #include "src/data/examples/normal_row.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"
@@ -11,8 +9,6 @@
 #include "src/files/json.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 
@@ -242,110 +238,6 @@ std::vector<std::pair<std::string, std::string>> notable_texts(const json::objec
   return texts;
 }
 
-}  // namespace
-
-std::string speaker_of(const json::value& message) {
-  const json::object* const object = message.if_object();
-  if (object == nullptr) return "";
-  for (const char* key : {"role", "from"}) {
-    const json::value* const speaker = object->if_contains(key);
-    if (speaker == nullptr || !speaker->is_string()) continue;
-    const std::string role = role_of(speaker->get_string());
-    return role == "function_call" ? "assistant" : role;
-  }
-  return "";
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
-  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
-}
-
-bool is_of_messages(std::string_view key) {
-  static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
-                                    "thinking",     "reasoning", "tool_plan",  "refusal",
-                                    "tool_call_id", "id"};
-  return std::ranges::find(kKeys, key) != kKeys.end();
-}
-
-std::string json_text(const json::value& value) {
-  static const ChatTemplate writer("{{ value | tojson }}", "tojson");
-  return writer.render({{"value", value}}, 0).text;
-}
-
-std::string text_in_row(const json::value& value, std::string_view key) {
-  if (value.is_string()) return std::string(value.get_string());
-  if (value.is_number() || value.is_bool()) return json_text(value);
-  throw DataError(concat("\"", key, "\" is ", json::serialize(value).substr(0, 60),
-                         "; want a text, or a number"));
-}
-
-void check_integers(const json::value& value, const WideIntegers& wide) {
-  if (const json::object* object = value.if_object()) {
-    for (const auto& [key, member] : *object) check_integers(member, wide);
-  } else if (const json::array* items = value.if_array()) {
-    for (const json::value& item : *items) check_integers(item, wide);
-  }
-  const auto found = value.is_double() ? wide.find(value.get_double()) : wide.end();
-  if (found == wide.end() && !value.is_uint64()) return;
-  throw DataError(concat("it has the integer ",
-                         found == wide.end() ? json::serialize(value) : found->second,
-                         ", which does not fit 64 bits; write it as a text"));
-}
-
-json::object& function_of(json::object& call) {
-  json::value* const inner = call.if_contains("function");
-  return inner != nullptr && inner->is_object() ? inner->get_object() : call;
-}
-
-NormalMessage normal_message(const json::value& given, const MessageForm& form,
-                             std::set<std::string>& unused) {
-  const json::object* object = given.if_object();
-  if (object == nullptr) throw DataError(concat("a message is no object: ", shown(given)));
-  NormalMessage normal{*object};
-  json::object& message = normal.message;
-  erase_nulls(message);
-  rename(message, "from", "role");
-  rename(message, "value", "content");
-  json::value* role = message.if_contains("role");
-  if (role == nullptr || !role->is_string())
-    throw DataError(concat("a message has no \"role\": ", shown(given)));
-  const json::value said = *role;
-  *role = role_of(said.get_string());
-  if (object->contains("role") && *role != said) normal.said_role = said.get_string();
-  for (const char* key : kUnused)
-    if (message.contains(key)) unused.insert(key);
-  normal.trains = takes_trains(message);
-  name_content(message);
-  name_calls(message);
-  normalize_calls(message, form);
-  normalize_content(message, form);
-  normal.notable = notable_texts(message);
-  name_reasoning(message);
-  return normal;
-}
-
-json::value normal_tools(const json::value* given) {
-  json::value tools = given == nullptr ? json::value() : *given;
-  if (tools.is_string() && tools.get_string().empty()) return nullptr;
-  if (tools.is_string()) tools = parsed(tools.get_string()).value_or(tools);
-  if (tools.is_null() || (tools.is_array() && tools.get_array().empty())) return nullptr;
-  if (!tools.is_array())
-    throw DataError(concat("\"tools\": got ", shown(tools), ", want a list, or its JSON text"));
-  for (json::value& tool : tools.get_array()) {
-    if (tool.is_string()) tool = parsed(tool.get_string()).value_or(tool);
-    if (!tool.is_object())
-      throw DataError(concat("\"tools\" holds ", shown(tool), ", want objects"));
-    json::value* const parameters = function_of(tool.get_object()).if_contains("parameters");
-    if (parameters != nullptr && parameters->is_string())
-      *parameters = parsed(parameters->get_string()).value_or(*parameters);
-  }
-  return tools;
-}
-
-namespace {
-
 class RowReader {
  public:
   RowReader(const json::object& example, const MessageForm& form, std::set<std::string>& unused)
@@ -461,6 +353,100 @@ class RowReader {
 };
 
 }  // namespace
+
+std::string speaker_of(const json::value& message) {
+  const json::object* const object = message.if_object();
+  if (object == nullptr) return "";
+  for (const char* key : {"role", "from"}) {
+    const json::value* const speaker = object->if_contains(key);
+    if (speaker == nullptr || !speaker->is_string()) continue;
+    const std::string role = role_of(speaker->get_string());
+    return role == "function_call" ? "assistant" : role;
+  }
+  return "";
+}
+
+bool is_of_messages(std::string_view key) {
+  static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
+                                    "thinking",     "reasoning", "tool_plan",  "refusal",
+                                    "tool_call_id", "id"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+std::string json_text(const json::value& value) {
+  static const ChatTemplate writer("{{ value | tojson }}", "tojson");
+  return writer.render({{"value", value}}, 0).text;
+}
+
+std::string text_in_row(const json::value& value, std::string_view key) {
+  if (value.is_string()) return std::string(value.get_string());
+  if (value.is_number() || value.is_bool()) return json_text(value);
+  throw DataError(concat("\"", key, "\" is ", json::serialize(value).substr(0, 60),
+                         "; want a text, or a number"));
+}
+
+void check_integers(const json::value& value, const WideIntegers& wide) {
+  if (const json::object* object = value.if_object()) {
+    for (const auto& [key, member] : *object) check_integers(member, wide);
+  } else if (const json::array* items = value.if_array()) {
+    for (const json::value& item : *items) check_integers(item, wide);
+  }
+  const auto found = value.is_double() ? wide.find(value.get_double()) : wide.end();
+  if (found == wide.end() && !value.is_uint64()) return;
+  throw DataError(concat("it has the integer ",
+                         found == wide.end() ? json::serialize(value) : found->second,
+                         ", which does not fit 64 bits; write it as a text"));
+}
+
+json::object& function_of(json::object& call) {
+  json::value* const inner = call.if_contains("function");
+  return inner != nullptr && inner->is_object() ? inner->get_object() : call;
+}
+
+NormalMessage normal_message(const json::value& given, const MessageForm& form,
+                             std::set<std::string>& unused) {
+  const json::object* object = given.if_object();
+  if (object == nullptr) throw DataError(concat("a message is no object: ", shown(given)));
+  NormalMessage normal{*object};
+  json::object& message = normal.message;
+  erase_nulls(message);
+  rename(message, "from", "role");
+  rename(message, "value", "content");
+  json::value* role = message.if_contains("role");
+  if (role == nullptr || !role->is_string())
+    throw DataError(concat("a message has no \"role\": ", shown(given)));
+  const json::value said = *role;
+  *role = role_of(said.get_string());
+  if (object->contains("role") && *role != said) normal.said_role = said.get_string();
+  for (const char* key : kUnused)
+    if (message.contains(key)) unused.insert(key);
+  normal.trains = takes_trains(message);
+  name_content(message);
+  name_calls(message);
+  normalize_calls(message, form);
+  normalize_content(message, form);
+  normal.notable = notable_texts(message);
+  name_reasoning(message);
+  return normal;
+}
+
+json::value normal_tools(const json::value* given) {
+  json::value tools = given == nullptr ? json::value() : *given;
+  if (tools.is_string() && tools.get_string().empty()) return nullptr;
+  if (tools.is_string()) tools = parsed(tools.get_string()).value_or(tools);
+  if (tools.is_null() || (tools.is_array() && tools.get_array().empty())) return nullptr;
+  if (!tools.is_array())
+    throw DataError(concat("\"tools\": got ", shown(tools), ", want a list, or its JSON text"));
+  for (json::value& tool : tools.get_array()) {
+    if (tool.is_string()) tool = parsed(tool.get_string()).value_or(tool);
+    if (!tool.is_object())
+      throw DataError(concat("\"tools\" holds ", shown(tool), ", want objects"));
+    json::value* const parameters = function_of(tool.get_object()).if_contains("parameters");
+    if (parameters != nullptr && parameters->is_string())
+      *parameters = parsed(parameters->get_string()).value_or(*parameters);
+  }
+  return tools;
+}
 
 bool NormalRow::has_calls() const {
   return std::ranges::any_of(messages, [](const json::value& message) {

@@ -2,10 +2,7 @@
 
 #include <boost/json.hpp>
 #include <set>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "src/files/json.h"
 
@@ -41,9 +38,6 @@ std::string speaker_of(const boost::json::value& message);
 
 /// Whether a key of a message is read everywhere, or its text is told if a template leaves it out.
 bool is_of_messages(std::string_view key);
-
-/// A text without the white space around it.
-std::string_view trimmed(std::string_view text);
 
 /// As Python's json.dumps.
 std::string json_text(const boost::json::value& value);

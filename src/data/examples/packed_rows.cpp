@@ -1,6 +1,5 @@
 #include "src/data/examples/packed_rows.h"
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -13,69 +12,6 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::uint64_t kSequenceKey = 0x726F77730000u;  // "rows"
-
-}  // namespace
-
-std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
-                                                          std::int64_t capacity) {
-  std::vector<std::size_t> order(lengths.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return lengths[i]; });
-  std::vector<std::vector<std::size_t>> bins;
-  std::multimap<std::int64_t, std::size_t> room;  // bins by what they have left
-  for (const std::size_t i : order) {
-    require(lengths[i] <= capacity, "what is packed fits into a bin");
-    const auto found = room.lower_bound(lengths[i]);
-    const bool is_new = found == room.end();
-    const std::int64_t left = (is_new ? capacity : found->first) - lengths[i];
-    const std::size_t bin = is_new ? bins.size() : found->second;
-    if (is_new) {
-      bins.emplace_back();
-    } else {
-      room.erase(found);
-    }
-    bins[bin].push_back(i);
-    room.emplace(left, bin);
-  }
-  return bins;
-}
-
-PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
-    : rows_(std::move(rows)), settings_(settings) {
-  if (rows_.empty()) throw DataError("there are no rows of examples to train on");
-  require(!has_sources() || (!settings.packs && settings.source_length > 0),
-          "rows with sources have sequences of their own, and their sources a length");
-  for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
-  if (!settings.packs) return;
-  std::vector<std::int64_t> lengths;
-  for (const ExampleRow& row : rows_) lengths.push_back(row.places());
-  bins_ = best_fit_decreasing(lengths, settings.sequence_length);
-}
-
-double PackedRows::fill() const {
-  std::int64_t places = 0;
-  for (const ExampleRow& row : rows_) places += row.places();
-  return static_cast<double>(places) / static_cast<double>(sequences() * settings_.sequence_length);
-}
-
-std::int64_t PackedRows::epoch_of(std::int64_t index, std::int64_t row) const {
-  const bool is_epoch = settings_.batch_size >= sequences();
-  return is_epoch ? index : (index * settings_.batch_size + row) / sequences();
-}
-
-const std::vector<std::size_t>& PackedRows::rows_of(std::int64_t index, std::int64_t row) const {
-  static const std::vector<std::size_t> kPadding;
-  const std::int64_t count = sequences(), epoch = epoch_of(index, row);
-  const bool is_epoch = settings_.batch_size >= count;
-  const std::int64_t place = is_epoch ? row : (index * settings_.batch_size + row) % count;
-  if (place >= count) return kPadding;
-  if (!settings_.shuffle) return bins_[static_cast<std::size_t>(place)];
-  return bins_[random_permuted({settings_.seed, static_cast<std::uint64_t>(epoch), kSequenceKey},
-                               static_cast<std::uint64_t>(place),
-                               static_cast<std::uint64_t>(count))];
-}
-
-namespace {
 
 /// One sequence of a batch that texts are written into, one behind the other.
 class SequenceOfTexts {
@@ -152,6 +88,65 @@ void write_source(const std::vector<std::int32_t>& source, const Batch& batch, s
 }
 
 }  // namespace
+
+std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
+                                                          std::int64_t capacity) {
+  std::vector<std::size_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return lengths[i]; });
+  std::vector<std::vector<std::size_t>> bins;
+  std::multimap<std::int64_t, std::size_t> room;  // bins by what they have left
+  for (const std::size_t i : order) {
+    require(lengths[i] <= capacity, "what is packed fits into a bin");
+    const auto found = room.lower_bound(lengths[i]);
+    const bool is_new = found == room.end();
+    const std::int64_t left = (is_new ? capacity : found->first) - lengths[i];
+    const std::size_t bin = is_new ? bins.size() : found->second;
+    if (is_new) {
+      bins.emplace_back();
+    } else {
+      room.erase(found);
+    }
+    bins[bin].push_back(i);
+    room.emplace(left, bin);
+  }
+  return bins;
+}
+
+PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
+    : rows_(std::move(rows)), settings_(settings) {
+  if (rows_.empty()) throw DataError("there are no rows of examples to train on");
+  require(!has_sources() || (!settings.packs && settings.source_length > 0),
+          "rows with sources have sequences of their own, and their sources a length");
+  for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
+  if (!settings.packs) return;
+  std::vector<std::int64_t> lengths;
+  for (const ExampleRow& row : rows_) lengths.push_back(row.places());
+  bins_ = best_fit_decreasing(lengths, settings.sequence_length);
+}
+
+double PackedRows::fill() const {
+  std::int64_t places = 0;
+  for (const ExampleRow& row : rows_) places += row.places();
+  return static_cast<double>(places) / static_cast<double>(sequences() * settings_.sequence_length);
+}
+
+std::int64_t PackedRows::epoch_of(std::int64_t index, std::int64_t row) const {
+  const bool is_epoch = settings_.batch_size >= sequences();
+  return is_epoch ? index : (index * settings_.batch_size + row) / sequences();
+}
+
+const std::vector<std::size_t>& PackedRows::rows_of(std::int64_t index, std::int64_t row) const {
+  static const std::vector<std::size_t> kPadding;
+  const std::int64_t count = sequences(), epoch = epoch_of(index, row);
+  const bool is_epoch = settings_.batch_size >= count;
+  const std::int64_t place = is_epoch ? row : (index * settings_.batch_size + row) % count;
+  if (place >= count) return kPadding;
+  if (!settings_.shuffle) return bins_[static_cast<std::size_t>(place)];
+  return bins_[random_permuted({settings_.seed, static_cast<std::uint64_t>(epoch), kSequenceKey},
+                               static_cast<std::uint64_t>(place),
+                               static_cast<std::uint64_t>(count))];
+}
 
 Batch PackedRows::empty_batch(std::int64_t sequences, const Stream& stream) const {
   const Batch batch = empty_row_batch({sequences, settings_.sequence_length}, has_pairs(), stream);

@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
 
 #include "hybrid_trainer/data/batch_loader.h"
 #include "src/data/examples/example_rows.h"

@@ -7,8 +7,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
 /// A list of messages from a list, or from one message.

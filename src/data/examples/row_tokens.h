@@ -1,17 +1,7 @@
 #pragma once
 
-#include <array>
 #include <boost/json.hpp>
 #include <cstddef>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <set>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/examples/example_rows.h"

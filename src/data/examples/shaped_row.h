@@ -3,10 +3,6 @@
 #include <array>
 #include <boost/json.hpp>
 #include <functional>
-#include <optional>
-#include <set>
-#include <string>
-#include <string_view>
 
 #include "src/data/examples/example_rows.h"
 #include "src/files/json.h"

@@ -1,12 +1,9 @@
-// It wants FILE, which <cstdio> declares.
+#include <cstdio>  // jpeglib.h needs FILE
 
 #include <jerror.h>
 #include <jpeglib.h>
 #include <algorithm>
 #include <csetjmp>
-#include <cstdint>
-#include <cstdio>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -15,6 +12,8 @@
 namespace hybrid_trainer {
 
 namespace {
+
+using namespace std::string_view_literals;
 
 constexpr std::uint32_t kOrientationTag = 0x0112, kShort = 3;
 
@@ -38,31 +37,6 @@ class TiffBytes {
   std::string_view bytes_;
   bool is_little_endian_;
 };
-
-}  // namespace
-
-int exif_orientation(std::string_view tiff) {
-  constexpr std::size_t kEntryBytes = 12;
-  if (!tiff.starts_with("II") && !tiff.starts_with("MM")) return 1;
-  const TiffBytes bytes(tiff);
-  if (!bytes.has(0, 8)) return 1;
-  const std::size_t first = bytes.number(4, 4);
-  if (!bytes.has(first, 2)) return 1;
-  const std::size_t entries = bytes.number(first, 2);
-  for (std::size_t i = 0; i < entries; ++i) {
-    const std::size_t at = first + 2 + i * kEntryBytes;
-    if (!bytes.has(at, kEntryBytes)) return 1;
-    if (bytes.number(at, 2) != kOrientationTag) continue;
-    if (bytes.number(at + 2, 2) != kShort || bytes.number(at + 4, 4) != 1) return 1;
-    const std::uint32_t value = bytes.number(at + 8, 2);
-    return value >= 1 && value <= 8 ? narrow<int>(value) : 1;
-  }
-  return 1;
-}
-
-namespace {
-
-using namespace std::string_view_literals;
 
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr long kMostMemory = 512L << 20;  // in addition to the picture
@@ -209,6 +183,25 @@ class JpegReader {
 };
 
 }  // namespace
+
+int exif_orientation(std::string_view tiff) {
+  constexpr std::size_t kEntryBytes = 12;
+  if (!tiff.starts_with("II") && !tiff.starts_with("MM")) return 1;
+  const TiffBytes bytes(tiff);
+  if (!bytes.has(0, 8)) return 1;
+  const std::size_t first = bytes.number(4, 4);
+  if (!bytes.has(first, 2)) return 1;
+  const std::size_t entries = bytes.number(first, 2);
+  for (std::size_t i = 0; i < entries; ++i) {
+    const std::size_t at = first + 2 + i * kEntryBytes;
+    if (!bytes.has(at, kEntryBytes)) return 1;
+    if (bytes.number(at, 2) != kOrientationTag) continue;
+    if (bytes.number(at + 2, 2) != kShort || bytes.number(at + 4, 4) != 1) return 1;
+    const std::uint32_t value = bytes.number(at + 8, 2);
+    return value >= 1 && value <= 8 ? narrow<int>(value) : 1;
+  }
+  return 1;
+}
 
 bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"sv); }
 

@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/images/picture_formats.h"
@@ -16,6 +15,8 @@
 namespace hybrid_trainer {
 
 namespace {
+
+using NumberReader = float (*)(const unsigned char*);
 
 constexpr std::size_t kLongestNpyHeader = 1 << 16, kMostDimensions = 32;
 constexpr std::int64_t kMostNpyElements = std::int64_t{1} << 40;
@@ -180,50 +181,6 @@ std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
   return elements;
 }
 
-}  // namespace
-
-std::int64_t NpyForm::elements() const { return counted(shape).value_or(0); }
-
-NpyForm npy_form_of(const InputFile& file) {
-  const auto refuse = [&](const std::string& problem) {
-    throw DataError(concat(file.path().native(), ": ", problem));
-  };
-  std::string start(std::min<std::size_t>(file.bytes(), 12), '\0');
-  file.read_at(start.data(), start.size(), 0);
-  if (!start.starts_with(kNpyMagic)) refuse_other_file(file, ".npy file");
-  const auto byte = [&](std::size_t at) {
-    return static_cast<std::size_t>(static_cast<unsigned char>(start[at]));
-  };
-  if (start.size() < 12)
-    refuse("is truncated: its header ends after " + concat(start.size(), " bytes"));
-  const std::size_t version = byte(6);
-  if (version < 1 || version > 3)
-    refuse(concat("is of version ", version, " of the format; want 1, 2 or 3"));
-  const std::size_t text_at = version == 1 ? 10 : 12;
-  const std::size_t length = version == 1
-                                 ? byte(8) | byte(9) << 8
-                                 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > kLongestNpyHeader)
-    refuse(concat("its header has ", length, " bytes; want at most ", kLongestNpyHeader));
-  if (text_at + length > file.bytes())
-    refuse(concat("is truncated: its header has ", length, " bytes, and ", file.bytes() - text_at,
-                  " follow"));
-  std::string text(length, '\0');
-  file.read_at(text.data(), length, text_at);
-  NpyForm form = NpyHeaderReader(text, file.path()).read();
-  form.offset = text_at + length;
-  const std::optional<std::int64_t> elements = counted(form.shape);
-  const std::size_t room = (file.bytes() - form.offset) / bytes_of(form.number);
-  if (!elements || static_cast<std::uint64_t>(*elements) > room)
-    refuse(concat(
-        "is truncated: its shape wants ",
-        elements ? concat(*elements, " numbers") : std::string("more numbers than a file holds"),
-        ", and ", room, " follow"));
-  return form;
-}
-
-namespace {
-
 /// A number of two bytes, five of them its exponent.
 float half_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 0x1F;
@@ -247,8 +204,6 @@ float half_of(const unsigned char* bytes) {
   std::memcpy(&bits, bytes, sizeof(bits));
   return half_value(bits);
 }
-
-using NumberReader = float (*)(const unsigned char*);
 
 NumberReader reader_of(NpyNumber number) {
   switch (number) {
@@ -297,6 +252,46 @@ std::vector<float> row_major(const std::vector<float>& values,
 }
 
 }  // namespace
+
+std::int64_t NpyForm::elements() const { return counted(shape).value_or(0); }
+
+NpyForm npy_form_of(const InputFile& file) {
+  const auto refuse = [&](const std::string& problem) {
+    throw DataError(concat(file.path().native(), ": ", problem));
+  };
+  std::string start(std::min<std::size_t>(file.bytes(), 12), '\0');
+  file.read_at(start.data(), start.size(), 0);
+  if (!start.starts_with(kNpyMagic)) refuse_other_file(file, ".npy file");
+  const auto byte = [&](std::size_t at) {
+    return static_cast<std::size_t>(static_cast<unsigned char>(start[at]));
+  };
+  if (start.size() < 12)
+    refuse("is truncated: its header ends after " + concat(start.size(), " bytes"));
+  const std::size_t version = byte(6);
+  if (version < 1 || version > 3)
+    refuse(concat("is of version ", version, " of the format; want 1, 2 or 3"));
+  const std::size_t text_at = version == 1 ? 10 : 12;
+  const std::size_t length = version == 1
+                                 ? byte(8) | byte(9) << 8
+                                 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
+  if (length > kLongestNpyHeader)
+    refuse(concat("its header has ", length, " bytes; want at most ", kLongestNpyHeader));
+  if (text_at + length > file.bytes())
+    refuse(concat("is truncated: its header has ", length, " bytes, and ", file.bytes() - text_at,
+                  " follow"));
+  std::string text(length, '\0');
+  file.read_at(text.data(), length, text_at);
+  NpyForm form = NpyHeaderReader(text, file.path()).read();
+  form.offset = text_at + length;
+  const std::optional<std::int64_t> elements = counted(form.shape);
+  const std::size_t room = (file.bytes() - form.offset) / bytes_of(form.number);
+  if (!elements || static_cast<std::uint64_t>(*elements) > room)
+    refuse(concat(
+        "is truncated: its shape wants ",
+        elements ? concat(*elements, " numbers") : std::string("more numbers than a file holds"),
+        ", and ", room, " follow"));
+  return form;
+}
 
 std::size_t bytes_of(NpyNumber number) {
   switch (number) {

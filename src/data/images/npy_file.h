@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "hybrid_trainer/files/input_file.h"

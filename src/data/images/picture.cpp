@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -27,27 +25,6 @@ void flip_rows(Picture& picture) {
     std::swap_ranges(picture.at(y, 0), picture.at(y, 0) + bytes,
                      picture.at(picture.height - 1 - y, 0));
 }
-
-}  // namespace
-
-Picture upright(Picture picture, int orientation) {
-  if (orientation < 2 || orientation > 8) return picture;
-  if (orientation >= 5) picture = transposed(picture);
-  if (orientation == 3 || orientation == 4 || orientation >= 7) flip_rows(picture);
-  const bool is_mirrored =
-      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
-  return is_mirrored ? mirrored(std::move(picture)) : picture;
-}
-
-Picture mirrored(Picture picture) {
-  for (std::int64_t y = 0; y < picture.height; ++y)
-    for (std::int64_t x = 0; x < picture.width / 2; ++x)
-      std::swap_ranges(picture.at(y, x), picture.at(y, x) + kColors,
-                       picture.at(y, picture.width - 1 - x));
-  return picture;
-}
-
-namespace {
 
 constexpr int kFractionBits = 22;
 
@@ -174,6 +151,23 @@ Picture nearest(const Picture& picture, std::int64_t height, std::int64_t width)
 }
 
 }  // namespace
+
+Picture upright(Picture picture, int orientation) {
+  if (orientation < 2 || orientation > 8) return picture;
+  if (orientation >= 5) picture = transposed(picture);
+  if (orientation == 3 || orientation == 4 || orientation >= 7) flip_rows(picture);
+  const bool is_mirrored =
+      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+  return is_mirrored ? mirrored(std::move(picture)) : picture;
+}
+
+Picture mirrored(Picture picture) {
+  for (std::int64_t y = 0; y < picture.height; ++y)
+    for (std::int64_t x = 0; x < picture.width / 2; ++x)
+      std::swap_ranges(picture.at(y, x), picture.at(y, x) + kColors,
+                       picture.at(y, picture.width - 1 - x));
+  return picture;
+}
 
 Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
                 PictureFilter filter) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -66,34 +64,6 @@ std::string kind_of(std::string_view start) {
   return "";
 }
 
-}  // namespace
-
-void refuse_other_file(const InputFile& file, const std::string& wanted) {
-  std::string start(std::min<std::size_t>(file.bytes(), 64), '\0');
-  file.read_at(start.data(), start.size(), 0);
-  const std::string path = file.path().native() + ": ";
-  if (start.empty()) throw DataError(path + "is empty; want a " + wanted);
-  if (start.starts_with("version https://git-lfs"))
-    throw DataError(concat(path, "is a pointer of Git LFS, not a ", wanted,
-                           "; get the file itself with: git lfs pull"));
-  const std::filesystem::path name = file.path().filename();
-  if (start.starts_with("PK\x03\x04"))
-    throw DataError(concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
-                           "; write its arrays to files of their own: numpy.save('NAME.npy', "
-                           "numpy.load(FILE)['NAME'])"));
-  const std::string kind = kind_of(start);
-  if (kind.empty())
-    throw DataError(
-        concat(path, "is not a ", wanted, ": it begins as no PNG, JPEG or .npy file does"));
-  if (kind == "PNG" || kind == "JPEG" || wanted == ".npy file")
-    throw DataError(concat(path, "is ", kind, ", not a ", wanted));
-  throw DataError(concat(
-      path, "is ", kind, ", which is not read; convert it to PNG, as with: ", "convert '",
-      name.string(), "' '", std::filesystem::path(name).replace_extension(".png").string(), "'"));
-}
-
-namespace {
-
 constexpr std::size_t kMostFileBytes = std::size_t{1} << 30;
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -142,6 +112,30 @@ Picture picture_of_array(const FilePart& path) {
 }
 
 }  // namespace
+
+void refuse_other_file(const InputFile& file, const std::string& wanted) {
+  std::string start(std::min<std::size_t>(file.bytes(), 64), '\0');
+  file.read_at(start.data(), start.size(), 0);
+  const std::string path = file.path().native() + ": ";
+  if (start.empty()) throw DataError(path + "is empty; want a " + wanted);
+  if (start.starts_with("version https://git-lfs"))
+    throw DataError(concat(path, "is a pointer of Git LFS, not a ", wanted,
+                           "; get the file itself with: git lfs pull"));
+  const std::filesystem::path name = file.path().filename();
+  if (start.starts_with("PK\x03\x04"))
+    throw DataError(concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
+                           "; write its arrays to files of their own: numpy.save('NAME.npy', "
+                           "numpy.load(FILE)['NAME'])"));
+  const std::string kind = kind_of(start);
+  if (kind.empty())
+    throw DataError(
+        concat(path, "is not a ", wanted, ": it begins as no PNG, JPEG or .npy file does"));
+  if (kind == "PNG" || kind == "JPEG" || wanted == ".npy file")
+    throw DataError(concat(path, "is ", kind, ", not a ", wanted));
+  throw DataError(concat(
+      path, "is ", kind, ", which is not read; convert it to PNG, as with: ", "convert '",
+      name.string(), "' '", std::filesystem::path(name).replace_extension(".png").string(), "'"));
+}
 
 PictureKind read_picture_kind(const FilePart& path) {
   const InputFile file(path);

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include "hybrid_trainer/files/input_file.h"
 #include "src/data/images/picture.h"
 

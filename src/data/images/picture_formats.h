@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
 #include "hybrid_trainer/files/input_file.h"
 #include "src/data/images/picture_file.h"
 

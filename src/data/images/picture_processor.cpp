@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <string>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -15,8 +13,6 @@
 namespace hybrid_trainer {
 
 namespace {
-
-namespace json = boost::json;
 
 constexpr std::int64_t kLongestSide = 16'384;
 
@@ -153,6 +149,36 @@ class StepsReader {
   const std::filesystem::path& path_;
 };
 
+std::string size_text(std::int64_t height, std::int64_t width) {
+  return concat(height, " x ", width);
+}
+
+/// Half of the difference, rounded down.
+std::int64_t half(std::int64_t difference) {
+  return difference >= 0 ? difference / 2 : -((1 - difference) / 2);
+}
+
+Picture cropped(const Picture& picture, std::int64_t height, std::int64_t width) {
+  Picture result = Picture::of_size(height, width);
+  const std::int64_t top = half(picture.height - height), left = half(picture.width - width);
+  const std::int64_t first = std::max<std::int64_t>(0, -left);
+  const std::int64_t end = std::min(width, picture.width - left);
+  for (std::int64_t y = 0; y < height; ++y) {
+    const std::int64_t from = y + top;
+    if (from < 0 || from >= picture.height || end <= first) continue;
+    std::copy_n(picture.at(from, first + left), (end - first) * kColors, result.at(y, first));
+  }
+  return result;
+}
+
+/// Whether an array holds pixel values rather than a picture.
+bool is_ready(const NpyForm& form) {
+  return is_floating(form.number) && form.shape.size() == 3 && form.shape[0] == kColors &&
+         form.shape[2] != kColors;
+}
+
+bool is_array(const FilePart& path) { return read_picture_kind(path) == PictureKind::kNpy; }
+
 }  // namespace
 
 std::string PictureSteps::json() const {
@@ -185,40 +211,6 @@ PictureSteps read_picture_steps(const std::filesystem::path& folder) {
   if (!keys.is_object()) throw DataError(concat(path.native(), ": is no JSON object"));
   return StepsReader(keys.get_object(), path).read();
 }
-
-namespace {
-
-std::string size_text(std::int64_t height, std::int64_t width) {
-  return concat(height, " x ", width);
-}
-
-/// Half of the difference, rounded down.
-std::int64_t half(std::int64_t difference) {
-  return difference >= 0 ? difference / 2 : -((1 - difference) / 2);
-}
-
-Picture cropped(const Picture& picture, std::int64_t height, std::int64_t width) {
-  Picture result = Picture::of_size(height, width);
-  const std::int64_t top = half(picture.height - height), left = half(picture.width - width);
-  const std::int64_t first = std::max<std::int64_t>(0, -left);
-  const std::int64_t end = std::min(width, picture.width - left);
-  for (std::int64_t y = 0; y < height; ++y) {
-    const std::int64_t from = y + top;
-    if (from < 0 || from >= picture.height || end <= first) continue;
-    std::copy_n(picture.at(from, first + left), (end - first) * kColors, result.at(y, first));
-  }
-  return result;
-}
-
-/// Whether an array holds pixel values rather than a picture.
-bool is_ready(const NpyForm& form) {
-  return is_floating(form.number) && form.shape.size() == 3 && form.shape[0] == kColors &&
-         form.shape[2] != kColors;
-}
-
-bool is_array(const FilePart& path) { return read_picture_kind(path) == PictureKind::kNpy; }
-
-}  // namespace
 
 PictureProcessor::PictureProcessor(const PictureSteps& steps, std::int64_t height,
                                    std::int64_t width)

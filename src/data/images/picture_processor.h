@@ -1,10 +1,7 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <filesystem>
 #include <span>
-#include <string>
 
 #include "hybrid_trainer/files/input_file.h"
 #include "src/data/images/picture.h"

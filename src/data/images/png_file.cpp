@@ -1,6 +1,5 @@
 #include <png.h>
 #include <csetjmp>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/images/picture_formats.h"

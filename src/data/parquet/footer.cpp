@@ -1,8 +1,6 @@
 #include "src/data/parquet/footer.h"
 
 #include <array>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

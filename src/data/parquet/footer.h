@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "src/data/parquet/parquet_file.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,6 @@
 #include <zstd_errors.h>
 #include <algorithm>
 #include <array>
-#include <memory>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

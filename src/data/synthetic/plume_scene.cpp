@@ -1,6 +1,5 @@
 #include "src/data/synthetic/plume_scene.h"
 
-#include <array>
 #include <cmath>
 #include <numbers>
 

@@ -1,11 +1,7 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/random.h"

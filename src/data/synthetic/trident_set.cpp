@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -15,30 +14,6 @@ namespace {
 double time_of(std::size_t sample, std::size_t samples) {
   return static_cast<double>(sample) / static_cast<double>(samples - 1);
 }
-
-}  // namespace
-
-void write_cooling_curve(std::span<float> curve, bool fast, const RandomKey& key) {
-  RandomDraws draws(key);
-  const double height = draws.between(0.8f, 1.2f);
-  const double constant = (fast ? 1.5 : 0.5) + 0.5 * draws.unit();
-  for (std::size_t i = 0; i < curve.size(); ++i) {
-    const double noise = 1 + draws.between(-0.01f, 0.01f);
-    curve[i] = static_cast<float>(height * noise * std::exp(-constant * time_of(i, curve.size())));
-  }
-}
-
-double fitted_cooling(std::span<const float> curve) {
-  double products = 0, squares = 0;
-  for (std::size_t i = 0; i < curve.size(); ++i) {
-    const double away = time_of(i, curve.size()) - 0.5;  // from the mean time
-    products += away * std::log(static_cast<double>(curve[i]));
-    squares += away * away;
-  }
-  return -products / squares;
-}
-
-namespace {
 
 constexpr float kRadius = 0.1f, kWay = 0.4f, kNoise = 0.15f;
 
@@ -73,30 +48,6 @@ class BlobPainter {
   VideoShape shape_;
   std::vector<float> rows_, columns_;
 };
-
-}  // namespace
-
-void write_moving_blob(std::span<float> video, const VideoShape& shape, BlobMotion motion,
-                       const RandomKey& key) {
-  RandomDraws draws(key);
-  std::fill(video.begin(), video.end(), 0.0f);
-  const bool along_x = motion == BlobMotion::kRight || motion == BlobMotion::kLeft;
-  const bool ahead = motion == BlobMotion::kRight || motion == BlobMotion::kDown;
-  const float low = draws.between(0.1f, 0.5f), beside = draws.between(0.15f, 0.85f);
-  const float still_x = draws.between(0.1f, 0.9f), still_y = draws.between(0.1f, 0.9f);
-  BlobPainter painter(video, shape);
-  for (std::int64_t frame = 0; frame < shape.frames; ++frame) {
-    const float passed = static_cast<float>(frame) / static_cast<float>(shape.frames - 1);
-    const float along = low + kWay * (ahead ? passed : 1 - passed);
-    painter.add(frame, along_x ? along : beside, along_x ? beside : along);
-    painter.add(frame, still_x, still_y);
-  }
-  RandomKey noise = key;
-  noise.tensor += std::uint64_t{1} << 32;
-  add_uniform_noise(video, kNoise, noise);
-}
-
-namespace {
 
 /// What is to be found out of an example.
 struct Truth {
@@ -210,6 +161,46 @@ std::vector<std::string> problems_of(const TridentShape& shape) {
 }
 
 }  // namespace
+
+void write_cooling_curve(std::span<float> curve, bool fast, const RandomKey& key) {
+  RandomDraws draws(key);
+  const double height = draws.between(0.8f, 1.2f);
+  const double constant = (fast ? 1.5 : 0.5) + 0.5 * draws.unit();
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    const double noise = 1 + draws.between(-0.01f, 0.01f);
+    curve[i] = static_cast<float>(height * noise * std::exp(-constant * time_of(i, curve.size())));
+  }
+}
+
+double fitted_cooling(std::span<const float> curve) {
+  double products = 0, squares = 0;
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    const double away = time_of(i, curve.size()) - 0.5;  // from the mean time
+    products += away * std::log(static_cast<double>(curve[i]));
+    squares += away * away;
+  }
+  return -products / squares;
+}
+
+void write_moving_blob(std::span<float> video, const VideoShape& shape, BlobMotion motion,
+                       const RandomKey& key) {
+  RandomDraws draws(key);
+  std::fill(video.begin(), video.end(), 0.0f);
+  const bool along_x = motion == BlobMotion::kRight || motion == BlobMotion::kLeft;
+  const bool ahead = motion == BlobMotion::kRight || motion == BlobMotion::kDown;
+  const float low = draws.between(0.1f, 0.5f), beside = draws.between(0.15f, 0.85f);
+  const float still_x = draws.between(0.1f, 0.9f), still_y = draws.between(0.1f, 0.9f);
+  BlobPainter painter(video, shape);
+  for (std::int64_t frame = 0; frame < shape.frames; ++frame) {
+    const float passed = static_cast<float>(frame) / static_cast<float>(shape.frames - 1);
+    const float along = low + kWay * (ahead ? passed : 1 - passed);
+    painter.add(frame, along_x ? along : beside, along_x ? beside : along);
+    painter.add(frame, still_x, still_y);
+  }
+  RandomKey noise = key;
+  noise.tensor += std::uint64_t{1} << 32;
+  add_uniform_noise(video, kNoise, noise);
+}
 
 TridentSet::TridentSet(const TridentShape& shape, std::uint64_t seed) : shape_(shape), seed_(seed) {
   const std::vector<std::string> problems = problems_of(shape);

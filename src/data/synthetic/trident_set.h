@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-
 #include "hybrid_trainer/core/random.h"
 #include "src/data/synthetic/plume_scene.h"
 #include "src/data/synthetic/synthetic_set.h"

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/tables/row_formats.h"

@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::string_view kJsonBlanks = " \t\r\n";
 
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kJsonBlanks);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kJsonBlanks) + 1 - begin);
-}
-
 std::vector<JsonRow> lines_of(std::string_view content) {
   std::vector<JsonRow> rows;
   std::int64_t line = 0;
@@ -26,7 +20,7 @@ std::vector<JsonRow> lines_of(std::string_view content) {
     ++line;
     const bool is_marked = text.starts_with(kByteOrderMark);  // of concatenated files
     const std::string_view said = text.substr(is_marked ? kByteOrderMark.size() : 0);
-    if (!without_blanks(said).empty()) rows.push_back({line, said});
+    if (!trimmed(said).empty()) rows.push_back({line, said});
   }
   return rows;
 }
@@ -64,11 +58,11 @@ std::vector<Member> members_of(std::string_view object) {
   for (std::size_t begin = 1;;) {
     const std::size_t end = end_of_element(object, begin, '}');
     if (end == object.npos) return members;
-    const std::string_view member = without_blanks(object.substr(begin, end - begin));
+    const std::string_view member = trimmed(object.substr(begin, end - begin));
     const std::size_t quote = member.find('"', 1);
     const std::size_t colon = quote == member.npos ? quote : member.find(':', quote);
     if (colon == member.npos) return {};
-    members.push_back({member.substr(0, quote + 1), without_blanks(member.substr(colon + 1))});
+    members.push_back({member.substr(0, quote + 1), trimmed(member.substr(colon + 1))});
     if (object[end] == '}') return members;
     begin = end + 1;
   }
@@ -103,7 +97,7 @@ bool is_chat_name(std::string_view name) {
 
 /// The first element of a list, if that is an object; else nothing.
 std::vector<Member> first_object_of(std::string_view list) {
-  const std::string_view inside = without_blanks(list.substr(1));
+  const std::string_view inside = trimmed(list.substr(1));
   return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
 }
 
@@ -113,7 +107,7 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
     const std::size_t end = end_of_element(array, begin, ']');
     if (end == array.npos)
       throw DataError(concat(path, ": is a JSON array that does not end; copy the file anew"));
-    const std::string_view element = without_blanks(array.substr(begin, end - begin));
+    const std::string_view element = trimmed(array.substr(begin, end - begin));
     const bool is_last = array[end] == ']';
     if (element.empty() && !(is_last && rows.empty()))
       throw DataError(concat(path,
@@ -124,7 +118,7 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
       begin = end + 1;
       continue;
     }
-    const std::string_view behind = without_blanks(array.substr(end + 1));
+    const std::string_view behind = trimmed(array.substr(end + 1));
     if (behind.starts_with('[') && is_message(first_object_of(array)))
       throw DataError(concat(path, ": its lines are lists of messages without a name; want ",
                              R"({"messages": […]} a line)"));
@@ -177,7 +171,7 @@ std::string orientation_of(const std::vector<Member>& members) {
     const std::vector<Member> inner = is_object ? members_of(value) : std::vector<Member>();
     are_rows = are_rows && is_object && is_number(name_of(key));
     are_columns = are_columns && !inner.empty() && is_number(name_of(inner.front().key));
-    const std::string_view first = value.starts_with('[') ? without_blanks(value.substr(1)) : "]";
+    const std::string_view first = value.starts_with('[') ? trimmed(value.substr(1)) : "]";
     if (is_chat_name(name_of(key)) && !first.starts_with('[')) return "";
     are_lists = are_lists && !first.starts_with('{') && !first.starts_with(']');
   }
@@ -241,24 +235,24 @@ void check_elements(const JsonRows& found, const std::string& path, const Names&
 }  // namespace
 
 bool JsonRows::holds_objects() const {
-  return std::ranges::any_of(
-      rows, [](const JsonRow& row) { return without_blanks(row.text).starts_with('{'); });
+  return std::ranges::any_of(rows,
+                             [](const JsonRow& row) { return trimmed(row.text).starts_with('{'); });
 }
 
 bool JsonRows::begins_with_object() const {
-  return !rows.empty() && without_blanks(rows.front().text).starts_with('{');
+  return !rows.empty() && trimmed(rows.front().text).starts_with('{');
 }
 
 JsonRows json_rows(std::string_view content, const std::string& path, const Names& wanted) {
-  if (without_blanks(content).starts_with('[')) {
-    JsonRows array{elements_of(without_blanks(content), path), true, {}, {}};
+  if (trimmed(content).starts_with('[')) {
+    JsonRows array{elements_of(trimmed(content), path), true, {}, {}};
     check_elements(array, path, wanted);
     return array;
   }
   JsonRows found{objects_of(content), false, {}, {}};
   if (found.rows.empty()) found.rows = lines_of(content);
-  if (found.rows.size() == 1 && without_blanks(found.rows[0].text).starts_with('{')) {
-    JsonRows wrapped = wrapped_rows(without_blanks(found.rows[0].text), path, wanted);
+  if (found.rows.size() == 1 && trimmed(found.rows[0].text).starts_with('{')) {
+    JsonRows wrapped = wrapped_rows(trimmed(found.rows[0].text), path, wanted);
     if (wrapped.are_of_array) return wrapped;
   }
   return found;

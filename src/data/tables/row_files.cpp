@@ -6,9 +6,7 @@
 #include <cctype>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -97,6 +95,12 @@ std::string folders_with_rows(const fs::path& folder) {
   return found.empty() ? "" : "; these folders in it have some: " + join(found);
 }
 
+/// A path has no such bytes, and sound and pictures have some.
+bool is_binary(const json::string& text) {
+  const std::string_view bytes(text);
+  return bytes.find('\0') != bytes.npos || valid_utf8_bytes(bytes, 0) != bytes.size();
+}
+
 }  // namespace
 
 std::string ending_of(const fs::path& path) {
@@ -172,8 +176,6 @@ std::string told_of_mixed_splits(const std::vector<fs::path>& files) {
                 "mean");
 }
 
-namespace json = boost::json;
-
 const json::value* value_in_row(const json::object& row, std::string_view name) {
   const json::value* value = row.if_contains(name);
   return value == nullptr || value->is_null() ? nullptr : value;
@@ -185,16 +187,6 @@ std::filesystem::path folder_of_rows(const std::filesystem::path& rows) {
   return std::filesystem::exists(named) ? std::filesystem::path(read_file(named, kLongestPath))
                                         : rows.parent_path();
 }
-
-namespace {
-
-/// A path has no such bytes, and sound and pictures have some.
-bool is_binary(const json::string& text) {
-  const std::string_view bytes(text);
-  return bytes.find('\0') != bytes.npos || valid_utf8_bytes(bytes, 0) != bytes.size();
-}
-
-}  // namespace
 
 FilePart FilesInRows::file(const json::object& row, std::string_view name,
                            const RowFileWords& words, const std::filesystem::path& folder,

@@ -1,13 +1,9 @@
 #pragma once
 
-#include <filesystem>
 #include <initializer_list>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/files/input_file.h"
+#include "src/files/json.h"
 
 namespace hybrid_trainer {
 
@@ -38,17 +34,6 @@ std::string told_of_other_files(const std::filesystem::path& path,
 
 /// Names the validation and test files next to training files of the same folder; "" if there are none.
 std::string told_of_mixed_splits(const std::vector<std::filesystem::path>& files);
-
-}  // namespace hybrid_trainer
-
-namespace boost::json {
-
-class object;
-class value;
-
-}  // namespace boost::json
-
-namespace hybrid_trainer {
 
 /// What a row has under this name; null where it has nothing, or null.
 const boost::json::value* value_in_row(const boost::json::object& row, std::string_view name);

@@ -1,11 +1,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
-#include <cstdint>
 #include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "src/data/parquet/parquet_file.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <optional>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
@@ -16,8 +15,6 @@
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 ColumnNames::ColumnNames(const std::string& text, const std::string& key) {
   const auto refuse = [&](const std::string& problem) {

@@ -1,19 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
-
-namespace boost::json {
-class object;  // whoever calls what follows includes <boost/json.hpp>
-}
 
 namespace hybrid_trainer {
 

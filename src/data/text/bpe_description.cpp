@@ -1,6 +1,4 @@
 #include <boost/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"

@@ -1,15 +1,9 @@
 #include "src/data/text/bpe_tokenizer.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <set>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -48,6 +42,27 @@ std::string_view final_character(std::string_view text) {
   throw DataError(concat("the character of the bytes", bytes,
                          " has no token, and model.unk_token of tokenizer.json, \"", unknown,
                          "\", is not in model.vocab"));
+}
+
+constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than scanning all pairs
+constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbour
+
+std::uint64_t hash_of(std::string_view word) {
+  std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;
+  for (std::size_t i = 0; i < word.size(); i += sizeof(std::uint64_t)) {
+    std::uint64_t part = 0;
+    std::memcpy(&part, word.data() + i, std::min(sizeof(part), word.size() - i));
+    hash = (std::rotl(hash, 23) ^ part) * 0x9FB21C651E98DF25u;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::vector<std::string> bytes_within(const BpePipeline& pipeline) {
+  std::vector<std::string> tokens;
+  for (const std::string& token : pipeline.spelling)
+    tokens.push_back(decoded_within(token, pipeline.decoder));
+  return tokens;
 }
 
 }  // namespace
@@ -166,7 +181,8 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
 /// are looked up in a cache of fixed size. Not thread-safe.
 class WordEncoder {
  public:
-  explicit WordEncoder(const WordModel& model);
+  explicit WordEncoder(const WordModel& model)
+      : model_(&model), merges_(&model.merges()), cache_(std::size_t{1} << kCacheBits) {}
   /// Throws DataError where a character needs an unk_token that has no id.
   void append(std::string_view word, std::vector<std::int32_t>& ids);
 
@@ -190,7 +206,9 @@ class WordEncoder {
     std::int32_t position;
     std::int32_t left, right, joined;
   };
-  static bool comes_later(const Candidate& a, const Candidate& b);
+  static bool comes_later(const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+  }
   void append_cached(std::string_view part, std::vector<std::int32_t>& ids);
   void append_merged(std::string_view part, std::vector<std::int32_t>& ids);
   void append_short(std::vector<std::int32_t>& ids);
@@ -204,31 +222,6 @@ class WordEncoder {
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
 };
-
-namespace {
-
-constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than scanning all pairs
-constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbour
-
-std::uint64_t hash_of(std::string_view word) {
-  std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;
-  for (std::size_t i = 0; i < word.size(); i += sizeof(std::uint64_t)) {
-    std::uint64_t part = 0;
-    std::memcpy(&part, word.data() + i, std::min(sizeof(part), word.size() - i));
-    hash = (std::rotl(hash, 23) ^ part) * 0x9FB21C651E98DF25u;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
-}  // namespace
-
-bool WordEncoder::comes_later(const Candidate& a, const Candidate& b) {
-  return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
-}
-
-WordEncoder::WordEncoder(const WordModel& model)
-    : model_(&model), merges_(&model.merges()), cache_(std::size_t{1} << kCacheBits) {}
 
 void WordEncoder::append(std::string_view word, std::vector<std::int32_t>& ids) {
   if (const auto id = model_->whole_word(word)) return ids.push_back(*id);
@@ -331,17 +324,6 @@ void WordEncoder::append_long(std::vector<std::int32_t>& ids) {
     ids.push_back(symbols_[static_cast<std::size_t>(i)].id);
   }
 }
-
-namespace {
-
-std::vector<std::string> bytes_within(const BpePipeline& pipeline) {
-  std::vector<std::string> tokens;
-  for (const std::string& token : pipeline.spelling)
-    tokens.push_back(decoded_within(token, pipeline.decoder));
-  return tokens;
-}
-
-}  // namespace
 
 /// What one thread needs to encode.
 struct BpeTokenizer::Scratch {

@@ -1,17 +1,8 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <bit>
-#include <cstdint>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/text/added_tokens.h"

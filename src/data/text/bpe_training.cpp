@@ -1,17 +1,7 @@
 #include "src/data/text/bpe_training.h"
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstdint>
-#include <functional>
 #include <queue>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/machine.h"
@@ -124,7 +114,11 @@ class PairCounts {
   /// pair is left.
   Pair take_most_frequent();
   /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
-  void join(const Pair& pair, std::int32_t joined);
+  void join(const Pair& pair, std::int32_t joined) {
+    const auto words = std::move(pairs_.at(key_of(pair.left, pair.right)).words);
+    for (const std::int32_t index : words) join_in_word(index, pair, joined);
+    pairs_.erase(key_of(pair.left, pair.right));
+  }
 
  private:
   struct Word {
@@ -197,12 +191,6 @@ PairCounts::Pair PairCounts::take_most_frequent() {
     queue_.push(best);
   }
   return {};
-}
-
-void PairCounts::join(const Pair& pair, std::int32_t joined) {
-  const auto words = std::move(pairs_.at(key_of(pair.left, pair.right)).words);
-  for (const std::int32_t index : words) join_in_word(index, pair, joined);
-  pairs_.erase(key_of(pair.left, pair.right));
 }
 
 void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t joined) {

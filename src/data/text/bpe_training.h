@@ -1,12 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 

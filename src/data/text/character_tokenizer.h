@@ -1,10 +1,6 @@
 #pragma once
 
-#include <array>
 #include <boost/json/object.hpp>
-#include <memory>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/text/json_place.h"

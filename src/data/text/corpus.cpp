@@ -5,9 +5,7 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -19,9 +17,9 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = std::size_t{4} << 20;
 
@@ -30,77 +28,6 @@ bool may_be_text(const std::filesystem::path& path) {
   return path.extension() == ".json" || path.extension() == ".csv" || path.extension() == ".tsv";
 }
 
-}  // namespace
-
-bool TableTexts::add(const std::filesystem::path& path, std::vector<TextPiece>& documents) {
-  if (!has_name_of_rows(path)) return false;
-  const auto table = std::make_shared<const std::filesystem::path>(path);
-  const std::size_t before = documents.size();
-  LeftOut left_out = left_out_;
-  const auto leave_out = [&](std::int64_t row, const std::string& why) {
-    if (left_out.rows++ == 0)
-      left_out.first = concat("row ", row, " of ", path.string(), ": ", why);
-  };
-  const TableVisitor visitor{
-      [&](std::int64_t row, const json::object& values, const WideIntegers&) {
-        const json::value* const text = values.if_contains("text");
-        if (text == nullptr || !text->is_string())
-          return leave_out(row, concat("\"", settings_.column, "\" is no text"));
-        const json::string& held = text->get_string();
-        if (held.empty()) return leave_out(row, concat("\"", settings_.column, "\" is empty"));
-        TextPiece piece;
-        piece.table = table;
-        piece.row = row;
-        add_text({held.data(), held.size()}, std::move(piece), documents);
-      },
-      leave_out};
-  try {
-    visit_rows(path,
-               {ColumnNames(std::vector{ColumnNames::Name{"text", settings_.column}}), {"text"}},
-               visitor);
-  } catch (const MissingColumn& error) {
-    if (!settings_.is_asked && may_be_text(path)) return false;
-    throw DataError(concat(error.what(), "; --column NAME says which has the text"));
-  } catch (const DataError&) {
-    if (settings_.is_asked || !may_be_text(path) || documents.size() > before) throw;
-    return false;
-  }
-  const bool has_texts = documents.size() > before;
-  if (!has_texts && !settings_.is_asked && may_be_text(path)) return false;
-  left_out_ = left_out;
-  return true;
-}
-
-void TableTexts::add_text(std::string_view text, TextPiece piece,
-                          std::vector<TextPiece>& documents) {
-  if (!file_) {
-    place_ = std::make_shared<const std::filesystem::path>(settings_.place());
-    file_.emplace(*place_);
-  }
-  piece.path = place_;
-  piece.begin = piece.document_begin = bytes_;
-  bytes_ += static_cast<std::int64_t>(text.size());
-  piece.end = bytes_;
-  documents.push_back(std::move(piece));
-  buffer_ += text;
-  if (buffer_.size() < kBuffer) return;
-  file_->write(buffer_);
-  buffer_.clear();
-}
-
-void TableTexts::finish() {
-  if (!file_) return;
-  file_->write(buffer_);
-  file_->close();
-}
-
-void TableTexts::remove() {
-  if (file_) std::filesystem::remove(*place_);
-}
-
-namespace {
-
-namespace fs = std::filesystem;
 constexpr std::size_t kProbedBytes = 8192;
 
 /// The first bytes of a file.
@@ -257,6 +184,72 @@ CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
 }
 
 }  // namespace
+
+bool TableTexts::add(const std::filesystem::path& path, std::vector<TextPiece>& documents) {
+  if (!has_name_of_rows(path)) return false;
+  const auto table = std::make_shared<const std::filesystem::path>(path);
+  const std::size_t before = documents.size();
+  LeftOut left_out = left_out_;
+  const auto leave_out = [&](std::int64_t row, const std::string& why) {
+    if (left_out.rows++ == 0)
+      left_out.first = concat("row ", row, " of ", path.string(), ": ", why);
+  };
+  const TableVisitor visitor{
+      [&](std::int64_t row, const json::object& values, const WideIntegers&) {
+        const json::value* const text = values.if_contains("text");
+        if (text == nullptr || !text->is_string())
+          return leave_out(row, concat("\"", settings_.column, "\" is no text"));
+        const json::string& held = text->get_string();
+        if (held.empty()) return leave_out(row, concat("\"", settings_.column, "\" is empty"));
+        TextPiece piece;
+        piece.table = table;
+        piece.row = row;
+        add_text({held.data(), held.size()}, std::move(piece), documents);
+      },
+      leave_out};
+  try {
+    visit_rows(path,
+               {ColumnNames(std::vector{ColumnNames::Name{"text", settings_.column}}), {"text"}},
+               visitor);
+  } catch (const MissingColumn& error) {
+    if (!settings_.is_asked && may_be_text(path)) return false;
+    throw DataError(concat(error.what(), "; --column NAME says which has the text"));
+  } catch (const DataError&) {
+    if (settings_.is_asked || !may_be_text(path) || documents.size() > before) throw;
+    return false;
+  }
+  const bool has_texts = documents.size() > before;
+  if (!has_texts && !settings_.is_asked && may_be_text(path)) return false;
+  left_out_ = left_out;
+  return true;
+}
+
+void TableTexts::add_text(std::string_view text, TextPiece piece,
+                          std::vector<TextPiece>& documents) {
+  if (!file_) {
+    place_ = std::make_shared<const std::filesystem::path>(settings_.place());
+    file_.emplace(*place_);
+  }
+  piece.path = place_;
+  piece.begin = piece.document_begin = bytes_;
+  bytes_ += static_cast<std::int64_t>(text.size());
+  piece.end = bytes_;
+  documents.push_back(std::move(piece));
+  buffer_ += text;
+  if (buffer_.size() < kBuffer) return;
+  file_->write(buffer_);
+  buffer_.clear();
+}
+
+void TableTexts::finish() {
+  if (!file_) return;
+  file_->write(buffer_);
+  file_->close();
+}
+
+void TableTexts::remove() {
+  if (file_) std::filesystem::remove(*place_);
+}
 
 Corpus find_corpus(const std::vector<fs::path>& inputs, TableTexts* tables) {
   if (inputs.empty()) throw UsageError("no input; want at least one text file or folder");

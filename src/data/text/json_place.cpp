@@ -11,8 +11,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
+
+/// Of keys in a path, and of the path, which all places below repeat.
+constexpr std::size_t kLongestKey = 100, kLongestPath = 400, kMostUnknown = 100;
+
+std::string_view first_of(std::string_view text, std::size_t bytes) {
+  return text.substr(0, whole_characters(text, bytes));
+}
 
 }  // namespace
 
@@ -25,17 +31,6 @@ json::object read_json_object(const std::filesystem::path& path) {
 void write_json(const json::value& value, const std::filesystem::path& path) {
   write_file(path, json::serialize(value) + "\n");
 }
-
-namespace {
-
-/// Of keys in a path, and of the path, which all places below repeat.
-constexpr std::size_t kLongestKey = 100, kLongestPath = 400, kMostUnknown = 100;
-
-std::string_view first_of(std::string_view text, std::size_t bytes) {
-  return text.substr(0, whole_characters(text, bytes));
-}
-
-}  // namespace
 
 std::string shortened(const boost::json::value& value) {
   constexpr std::size_t kShown = 60;

@@ -4,13 +4,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <ranges>
 #include <set>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 

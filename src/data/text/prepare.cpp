@@ -1,8 +1,6 @@
 #include "src/data/text/prepare.h"
 
-#include <algorithm>
 #include <iterator>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"

@@ -1,14 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/data/tokenizer.h"

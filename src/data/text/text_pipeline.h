@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <limits>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -23,6 +19,8 @@ struct ShardFormat {
 };
 
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t kHeaderWords = 256;
 constexpr std::size_t kHeaderBytes = kHeaderWords * sizeof(std::int32_t);
@@ -87,6 +85,48 @@ std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t co
     return false;
   });
   return found;
+}
+
+constexpr const char* kInfoFile = "data.json";
+constexpr std::int64_t kInfoVersion = 1;
+
+/// Whether a token file belongs to the split by its name, if there is no data.json.
+bool names_split(const fs::path& path, Split split) {
+  const std::string name = path.filename().string();
+  const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
+  if (names(Split::kTrain) && names(Split::kValidation)) {
+    throw DataError(concat(path.string(), R"(: its name holds "train" and "val", want one of the )",
+                           "two; rename it, as NAME_train_000000.bin or NAME_val_000000.bin"));
+  }
+  return names(split);
+}
+
+/// Token files of a split, sorted: with data.json "train_….bin", else every .bin with "train" in
+/// its name.
+std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_info) {
+  const std::string prefix = std::string(name_of(split)) + "_";
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".bin") continue;
+    const bool belongs = has_info ? entry.path().filename().string().starts_with(prefix)
+                                  : names_split(entry.path(), split);
+    if (belongs) paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+/// The members of data.json.
+template <class Info, class Visit>
+void visit_members(Info& info, const Visit& visit) {
+  visit("tokenizer", info.tokenizer);
+  visit("vocabulary_size", info.vocabulary_size);
+  visit("train_tokens", info.train_tokens);
+  visit("validation_tokens", info.validation_tokens);
+  visit("train_bytes", info.train_bytes);
+  visit("validation_bytes", info.validation_bytes);
+  visit("documents", info.documents);
+  visit("validation_fraction", info.validation_fraction);
 }
 
 }  // namespace
@@ -201,53 +241,6 @@ void TokenShard::check_tokens(std::int64_t vocabulary_size) const {
                          " is outside the vocabulary of ", vocabulary_size,
                          "; the file is damaged or was made with another tokenizer"));
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-constexpr const char* kInfoFile = "data.json";
-constexpr std::int64_t kInfoVersion = 1;
-
-/// Whether a token file belongs to the split by its name, if there is no data.json.
-bool names_split(const fs::path& path, Split split) {
-  const std::string name = path.filename().string();
-  const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
-  if (names(Split::kTrain) && names(Split::kValidation)) {
-    throw DataError(concat(path.string(), R"(: its name holds "train" and "val", want one of the )",
-                           "two; rename it, as NAME_train_000000.bin or NAME_val_000000.bin"));
-  }
-  return names(split);
-}
-
-/// Token files of a split, sorted: with data.json "train_….bin", else every .bin with "train" in
-/// its name.
-std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_info) {
-  const std::string prefix = std::string(name_of(split)) + "_";
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".bin") continue;
-    const bool belongs = has_info ? entry.path().filename().string().starts_with(prefix)
-                                  : names_split(entry.path(), split);
-    if (belongs) paths.push_back(entry.path());
-  }
-  std::ranges::sort(paths);
-  return paths;
-}
-
-/// The members of data.json.
-template <class Info, class Visit>
-void visit_members(Info& info, const Visit& visit) {
-  visit("tokenizer", info.tokenizer);
-  visit("vocabulary_size", info.vocabulary_size);
-  visit("train_tokens", info.train_tokens);
-  visit("validation_tokens", info.validation_tokens);
-  visit("train_bytes", info.train_bytes);
-  visit("validation_bytes", info.validation_bytes);
-  visit("documents", info.documents);
-  visit("validation_fraction", info.validation_fraction);
-}
-
-}  // namespace
 
 const char* name_of(Split split) { return split == Split::kTrain ? "train" : "val"; }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
-#include <string_view>
 
 #include "src/data/text/text_pipeline.h"
 #include "src/files/text.h"

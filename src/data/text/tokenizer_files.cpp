@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -16,7 +14,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
 namespace fs = std::filesystem;
 
 bool flag_or(const JsonPlace& place, const char* key, bool otherwise) {
@@ -170,54 +167,6 @@ json::value settings_in(const fs::path& file) {
   return fs::exists(file) ? read_json_object(file) : json::object{};
 }
 
-}  // namespace
-
-ListedToken listed_token(const JsonPlace& place) {
-  place.know(
-      {"__type", "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  const bool special = flag_or(place, "special", false);
-  return {.token = AddedToken{.content = place.at("content").text(),
-                              .single_word = flag_or(place, "single_word", false),
-                              .lstrip = flag_or(place, "lstrip", false),
-                              .rstrip = flag_or(place, "rstrip", false),
-                              .special = special},
-          .normalized = flag_or(place, "normalized", !special),
-          .id = {},
-          .place = place.path()};
-}
-
-TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
-  TokenizerSettings settings;
-  const fs::path config_file = folder / "tokenizer_config.json";
-  const fs::path map_file = folder / "special_tokens_map.json";
-  const json::value config = settings_in(config_file), map = settings_in(map_file);
-  const JsonPlace config_place(config, config_file.string()), map_place(map, map_file.string());
-  std::vector<std::string> unknown = unknown_keys_of(config.get_object(), config_file.string());
-  if (const auto found = config_place.find("add_prefix_space"))
-    settings.adds_prefix_space = found->flag();
-  Places files{config_place};
-  if (const auto decoder = config_place.find("added_tokens_decoder")) {
-    settings.added_tokens = added_tokens_of(*decoder);
-    settings.named_tokens = NamedTokens(files).run();
-    files.push_back(map_place);  // for its eos_token alone
-  } else {
-    files.insert(files.begin(), map_place);
-    const auto named = NamedTokens(files).run();
-    settings.named_tokens = older_added_tokens(folder / "added_tokens.json", named);
-    settings.named_tokens.insert(settings.named_tokens.end(), named.begin(), named.end());
-  }
-  if (const auto found = first_of(files, "eos_token")) {
-    settings.end_of_text = special_token(*found).token.content;
-    settings.end_of_text_file = found->file();
-  }
-  for (std::string& path : config_place.unknown()) unknown.push_back(std::move(path));
-  warn_of_unknown_keys(config_file.string(), unknown);
-  warn_of_unknown_keys(map_file.string(), map_place.unknown());
-  return settings;
-}
-
-namespace {
-
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 
 /// tokenizer.json of a byte-level BPE within GPT-2's words. An `end_of_text` is a special token.
@@ -274,6 +223,50 @@ json::array merges_of_lines(const std::string& text) {
 }
 
 }  // namespace
+
+ListedToken listed_token(const JsonPlace& place) {
+  place.know(
+      {"__type", "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  const bool special = flag_or(place, "special", false);
+  return {.token = AddedToken{.content = place.at("content").text(),
+                              .single_word = flag_or(place, "single_word", false),
+                              .lstrip = flag_or(place, "lstrip", false),
+                              .rstrip = flag_or(place, "rstrip", false),
+                              .special = special},
+          .normalized = flag_or(place, "normalized", !special),
+          .id = {},
+          .place = place.path()};
+}
+
+TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
+  TokenizerSettings settings;
+  const fs::path config_file = folder / "tokenizer_config.json";
+  const fs::path map_file = folder / "special_tokens_map.json";
+  const json::value config = settings_in(config_file), map = settings_in(map_file);
+  const JsonPlace config_place(config, config_file.string()), map_place(map, map_file.string());
+  std::vector<std::string> unknown = unknown_keys_of(config.get_object(), config_file.string());
+  if (const auto found = config_place.find("add_prefix_space"))
+    settings.adds_prefix_space = found->flag();
+  Places files{config_place};
+  if (const auto decoder = config_place.find("added_tokens_decoder")) {
+    settings.added_tokens = added_tokens_of(*decoder);
+    settings.named_tokens = NamedTokens(files).run();
+    files.push_back(map_place);  // for its eos_token alone
+  } else {
+    files.insert(files.begin(), map_place);
+    const auto named = NamedTokens(files).run();
+    settings.named_tokens = older_added_tokens(folder / "added_tokens.json", named);
+    settings.named_tokens.insert(settings.named_tokens.end(), named.begin(), named.end());
+  }
+  if (const auto found = first_of(files, "eos_token")) {
+    settings.end_of_text = special_token(*found).token.content;
+    settings.end_of_text_file = found->file();
+  }
+  for (std::string& path : config_place.unknown()) unknown.push_back(std::move(path));
+  warn_of_unknown_keys(config_file.string(), unknown);
+  warn_of_unknown_keys(map_file.string(), map_place.unknown());
+  return settings;
+}
 
 TokenizerFiles read_companions(const fs::path& folder) {
   TokenizerFiles files;

@@ -2,12 +2,6 @@
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
-#include <cstdint>
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/text/added_tokens.h"

@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <unordered_map>
-#include <utility>
 
 #include "src/core/messages.h"
 #include "src/core/narrow.h"

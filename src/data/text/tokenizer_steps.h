@@ -1,10 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/text/json_place.h"
 #include "src/data/text/text_pipeline.h"

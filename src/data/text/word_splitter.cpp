@@ -1,9 +1,6 @@
 #include "src/data/text/word_splitter.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/unicode.h"

@@ -1,8 +1,4 @@
-#include <algorithm>
-#include <memory>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/embedding.h"
@@ -23,17 +19,27 @@ class TextEncoder final : public BlockEncoder {
   TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream);
 
   Tensor lengths(const Batch& batch) const override { return batch.at("source_lengths"); }
-  bool trains() override;
+  bool trains() override { return embedding_.tokens().trainable() || SourceEncoder::trains(); }
   std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override;
 
  private:
-  void set_positions(const Batch& batch, ActivationTape& tape) const override;
+  void set_positions(const Batch& batch, ActivationTape& tape) const override {
+    tape.set_positions(batch.at("source_positions"));
+  }
   Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
-                      const Stream& stream) override;
+                      const Stream& stream) override {
+    embedding_.backward(embedding_norm_->backward(dx, tape, stream), batch.at("source_tokens"),
+                        tape.pass(), stream);
+  }
   void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
-                        const Stream& stream) override;
-  void visit_parameters_of_begin(const ParameterVisitor& visit) override;
+                        const Stream& stream) override {
+    initialize_normal(embedding_.positions(), deviations.embedding, seed, stream);
+  }
+  void visit_parameters_of_begin(const ParameterVisitor& visit) override {
+    embedding_.visit_parameters(visit);
+    embedding_norm_->visit_parameters(visit);
+  }
   std::vector<std::string> parts_of_begin() const override { return {"encoder.wpe.*"}; }
   Embedding embedding_;
   std::unique_ptr<Norm> embedding_norm_;
@@ -48,10 +54,6 @@ TextEncoder::TextEncoder(const Spec& spec, const Embedding::Spec& embedding, con
   positions.set_in_files({{"encoder.embed_positions.weight", positions.shape()}});
 }
 
-void TextEncoder::set_positions(const Batch& batch, ActivationTape& tape) const {
-  tape.set_positions(batch.at("source_positions"));
-}
-
 Tensor TextEncoder::begin(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   const Tensor& tokens = batch.at("source_tokens");
   if (tokens.size(1) > sizes().context)
@@ -59,14 +61,6 @@ Tensor TextEncoder::begin(const Batch& batch, ActivationTape& tape, const Stream
                                " tokens, the encoder's context is ", sizes().context));
   return embedding_norm_->forward(embedding_.forward(tokens, tape.pass(), stream), tape, stream);
 }
-
-void TextEncoder::begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
-                                 const Stream& stream) {
-  embedding_.backward(embedding_norm_->backward(dx, tape, stream), batch.at("source_tokens"),
-                      tape.pass(), stream);
-}
-
-bool TextEncoder::trains() { return embedding_.tokens().trainable() || SourceEncoder::trains(); }
 
 /// Without padding, so that they cost what the longest ones do.
 std::vector<NamedTensor> TextEncoder::empty_sources(std::int64_t count,
@@ -92,16 +86,6 @@ std::vector<NamedTensor> TextEncoder::empty_sources(std::int64_t count,
   wait_for_copy(sources[1].tensor, positions, stream);
   wait_for_copy(sources[2].tensor, lengths, stream);
   return sources;
-}
-
-void TextEncoder::initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
-                                   const Stream& stream) {
-  initialize_normal(embedding_.positions(), deviations.embedding, seed, stream);
-}
-
-void TextEncoder::visit_parameters_of_begin(const ParameterVisitor& visit) {
-  embedding_.visit_parameters(visit);
-  embedding_norm_->visit_parameters(visit);
 }
 
 constexpr std::int64_t kBartVocabulary = 50265;

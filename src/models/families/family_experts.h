@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
 

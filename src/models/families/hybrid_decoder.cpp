@@ -105,17 +105,6 @@ DeltaRuleMixer::Spec delta_rule_of(const HybridDecoder& kind, const ModelConfig&
           .files = kind.files.mixer_products(config)};
 }
 
-HydraMixer::Spec hydra_of(const HybridDecoder& kind, const ModelConfig& config) {
-  const StateSpaceMixer::Spec one_way = state_space_of(kind, config);
-  return {.width = config.width,
-          .scan = one_way.scan,
-          .taps = one_way.taps,
-          .biases = one_way.biases,
-          .convolution_bias = one_way.convolution_bias,
-          .norm_epsilon = one_way.norm_epsilon,
-          .files = one_way.files};
-}
-
 SemiseparableMixer::Spec semiseparable_of(const HybridDecoder& kind, const ModelConfig& config,
                                           std::int64_t positions) {
   return {.width = config.width,
@@ -177,7 +166,7 @@ BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& 
     case 'd':
       return branch_of<DeltaRuleMixer>(delta_rule_of(kind, config));
     case 'h':
-      return branch_of<HydraMixer>(hydra_of(kind, config));
+      return branch_of<HydraMixer>(state_space_of(kind, config));
     case 't':
       return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, 0));
     case 'p':

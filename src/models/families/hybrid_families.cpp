@@ -22,25 +22,6 @@ std::vector<ModelPreset> mamba_presets() {
            50288}};
 }
 
-}  // namespace
-
-ModelFamily mamba2_family() {
-  return hybrid_decoder_family({.name = "mamba2",
-                                .title = "Mamba-2",
-                                .letters = "m",
-                                .pattern = "m",
-                                .has_feed_forward = false,
-                                .files = {.tokens = "embeddings",
-                                          .final_norm = "norm_f",
-                                          .mixer = "mixer",
-                                          .mixer_norm = "norm",
-                                          .mixer_products = state_space_files},
-                                .layout = mamba2_layout(),
-                                .presets = mamba_presets()});
-}
-
-namespace {
-
 /// Mixers of Mamba-2 beside attention at some layers, without rotation.
 ModelConfig granite(std::int64_t layers, std::int64_t width, std::int64_t heads,
                     std::int64_t key_heads, std::int64_t inner_width) {
@@ -83,50 +64,6 @@ std::vector<ModelPreset> granite_presets() {
           {"granite-4.0-h-350m", small, 4, 1024, "adamw", 3e-4, 100352},
           {"granite-4.0-h-1b", large, 4, 1024, "adamw", 3e-4, 100352}};
 }
-
-}  // namespace
-
-ModelFamily granite_hybrid_family() {
-  return hybrid_decoder_family(
-      {.name = "granitemoehybrid",
-       .title = "Granite 4",
-       .letters = "ma",
-       .pattern = "mmma",
-       .attention_bias = true,
-       .scales = true,
-       .has_experts = true,
-       .files = {.mixer = "mamba",
-                 .mixer_products = state_space_files,
-                 .mlp = "shared_mlp",
-                 .mlp_products = {.first = {"input_linear"}, .last = "output_linear"},
-                 .mixture = "block_sparse_moe",
-                 .mixture_products = {.router = "router.layer",
-                                      .first = {"input_linear"},
-                                      .last = "output_linear",
-                                      .shared_first = {"../shared_mlp.input_linear"},
-                                      .shared_last = "../shared_mlp.output_linear"}},
-       .layout = granite_hybrid_layout(),
-       .presets = granite_presets()});
-}
-
-ModelFamily bamba_family() {
-  return hybrid_decoder_family(
-      {.name = "bamba",
-       .title = "Bamba",
-       .letters = "ma",
-       .pattern = "mmma",
-       .attention_bias = true,
-       .mlp_bias = true,
-       .files = {.final_norm = "final_layernorm",
-                 .mixer = "mamba",
-                 .mixer_products = state_space_files,
-                 .mlp = "feed_forward",
-                 .mlp_norm = "pre_ff_layernorm",
-                 .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}},
-       .layout = bamba_layout()});
-}
-
-namespace {
 
 /// A head's queries and its gates side by side in the files.
 ProductFiles gated_attention_files(const ModelConfig& config) {
@@ -191,25 +128,6 @@ std::vector<ModelPreset> qwen3_5_presets() {
           {"qwen3.5-0.8b", small, 4, 1024, "adamw", 3e-4, 248320}};
 }
 
-}  // namespace
-
-ModelFamily qwen3_next_family() {
-  HybridDecoder kind = qwen("qwen3_next", "Qwen3-Next");
-  kind.files.mixer_products = qwen3_next_mixer_files;
-  kind.layout = qwen3_next_layout();
-  return hybrid_decoder_family(kind);
-}
-
-ModelFamily qwen3_5_family() {
-  HybridDecoder kind = qwen("qwen3_5", "Qwen3.5");
-  kind.files.mixer_products = qwen3_5_mixer_files;
-  kind.layout = qwen3_5_layout();
-  kind.presets = qwen3_5_presets();
-  return hybrid_decoder_family(kind);
-}
-
-namespace {
-
 ProductFiles own_files(const ModelConfig&) { return {}; }
 
 ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool two_way) {
@@ -229,6 +147,76 @@ ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool two_wa
 }
 
 }  // namespace
+
+ModelFamily mamba2_family() {
+  return hybrid_decoder_family({.name = "mamba2",
+                                .title = "Mamba-2",
+                                .letters = "m",
+                                .pattern = "m",
+                                .has_feed_forward = false,
+                                .files = {.tokens = "embeddings",
+                                          .final_norm = "norm_f",
+                                          .mixer = "mixer",
+                                          .mixer_norm = "norm",
+                                          .mixer_products = state_space_files},
+                                .layout = mamba2_layout(),
+                                .presets = mamba_presets()});
+}
+
+ModelFamily granite_hybrid_family() {
+  return hybrid_decoder_family(
+      {.name = "granitemoehybrid",
+       .title = "Granite 4",
+       .letters = "ma",
+       .pattern = "mmma",
+       .attention_bias = true,
+       .scales = true,
+       .has_experts = true,
+       .files = {.mixer = "mamba",
+                 .mixer_products = state_space_files,
+                 .mlp = "shared_mlp",
+                 .mlp_products = {.first = {"input_linear"}, .last = "output_linear"},
+                 .mixture = "block_sparse_moe",
+                 .mixture_products = {.router = "router.layer",
+                                      .first = {"input_linear"},
+                                      .last = "output_linear",
+                                      .shared_first = {"../shared_mlp.input_linear"},
+                                      .shared_last = "../shared_mlp.output_linear"}},
+       .layout = granite_hybrid_layout(),
+       .presets = granite_presets()});
+}
+
+ModelFamily bamba_family() {
+  return hybrid_decoder_family(
+      {.name = "bamba",
+       .title = "Bamba",
+       .letters = "ma",
+       .pattern = "mmma",
+       .attention_bias = true,
+       .mlp_bias = true,
+       .files = {.final_norm = "final_layernorm",
+                 .mixer = "mamba",
+                 .mixer_products = state_space_files,
+                 .mlp = "feed_forward",
+                 .mlp_norm = "pre_ff_layernorm",
+                 .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}},
+       .layout = bamba_layout()});
+}
+
+ModelFamily qwen3_next_family() {
+  HybridDecoder kind = qwen("qwen3_next", "Qwen3-Next");
+  kind.files.mixer_products = qwen3_next_mixer_files;
+  kind.layout = qwen3_next_layout();
+  return hybrid_decoder_family(kind);
+}
+
+ModelFamily qwen3_5_family() {
+  HybridDecoder kind = qwen("qwen3_5", "Qwen3.5");
+  kind.files.mixer_products = qwen3_5_mixer_files;
+  kind.layout = qwen3_5_layout();
+  kind.presets = qwen3_5_presets();
+  return hybrid_decoder_family(kind);
+}
 
 ModelFamily semiseparable_family() {
   return hybrid_decoder_family(

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/expert_mixture.h"

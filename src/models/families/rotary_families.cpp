@@ -24,6 +24,38 @@ std::vector<ModelPreset> llama_presets() {
           {"llama-1b", billion, 4, 1024, "adamw", 3e-4, 128256}};
 }
 
+std::vector<ModelPreset> qwen3_presets() {
+  const ModelConfig model{.family = "qwen3",
+                          .layers = 28,
+                          .heads = 16,
+                          .width = 1024,
+                          .context = 40960,
+                          .key_heads = 8,
+                          .head_size = 128,
+                          .inner_width = 3072,
+                          .norm_epsilon = 1e-6,
+                          .rope_theta = 1e6,
+                          .tied_head = true};
+  return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
+}
+
+/// What both have in common.
+RotaryDecoder gemma(const char* name, const char* title, const char* architecture) {
+  return {.name = name,
+          .title = title,
+          .architecture = architecture,
+          .norm = NormKind::kRootMeanSquareOnePlus,
+          .gate = kernels::Gate::kGelu,
+          .last_norms = true,
+          .scaled_embedding = true,
+          .caps = true,
+          .attention_bias = true,
+          .file_key_heads = 4,
+          .file_head_size = 256,
+          .file_tied_head = true,
+          .window_keys = WindowKeys::kLayerTypes};
+}
+
 }  // namespace
 
 ModelFamily llama_family() {
@@ -45,25 +77,6 @@ ModelFamily mistral_family() {
                                 .file_context = 131072,
                                 .window_keys = WindowKeys::kAll});
 }
-
-namespace {
-
-std::vector<ModelPreset> qwen3_presets() {
-  const ModelConfig model{.family = "qwen3",
-                          .layers = 28,
-                          .heads = 16,
-                          .width = 1024,
-                          .context = 40960,
-                          .key_heads = 8,
-                          .head_size = 128,
-                          .inner_width = 3072,
-                          .norm_epsilon = 1e-6,
-                          .rope_theta = 1e6,
-                          .tied_head = true};
-  return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
-}
-
-}  // namespace
 
 ModelFamily qwen2_family() {
   return rotary_decoder_family({.name = "qwen2",
@@ -89,27 +102,6 @@ ModelFamily qwen3_family() {
                                 .window_keys = WindowKeys::kFromLayer,
                                 .presets = qwen3_presets()});
 }
-
-namespace {
-
-/// What both have in common.
-RotaryDecoder gemma(const char* name, const char* title, const char* architecture) {
-  return {.name = name,
-          .title = title,
-          .architecture = architecture,
-          .norm = NormKind::kRootMeanSquareOnePlus,
-          .gate = kernels::Gate::kGelu,
-          .last_norms = true,
-          .scaled_embedding = true,
-          .caps = true,
-          .attention_bias = true,
-          .file_key_heads = 4,
-          .file_head_size = 256,
-          .file_tied_head = true,
-          .window_keys = WindowKeys::kLayerTypes};
-}
-
-}  // namespace
 
 ModelFamily gemma2_family() {
   RotaryDecoder kind = gemma("gemma2", "Gemma 2", "Gemma2ForCausalLM");

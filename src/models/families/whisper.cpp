@@ -1,5 +1,3 @@
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/nn/convolution.h"
 #include "src/models/families/families.h"
@@ -15,10 +13,15 @@ class SpeechEncoder final : public BlockEncoder {
  public:
   SpeechEncoder(const Spec& spec, const Stream& stream);
 
-  std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override;
+  std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override {
+    return {{"features", Tensor::zeros({count, 2 * sizes().context, sizes().features}, DType::kF32,
+                                       MemoryKind::kData, stream)}};
+  }
 
  private:
-  Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) override {
+    return stem_.forward(batch.at("features"), tape, stream);
+  }
   void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
                       const Stream& stream) override;
   void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
@@ -42,19 +45,9 @@ SpeechEncoder::SpeechEncoder(const Spec& spec, const Stream& stream)
                            spec.residual.norm, stream));
 }
 
-Tensor SpeechEncoder::begin(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  return stem_.forward(batch.at("features"), tape, stream);
-}
-
 void SpeechEncoder::begin_backward(const Batch&, const Tensor& dx, ActivationTape& tape,
                                    const Stream& stream) {
   stem_.backward(dx, tape, stream);
-}
-
-std::vector<NamedTensor> SpeechEncoder::empty_sources(std::int64_t count,
-                                                      const Stream& stream) const {
-  return {{"features", Tensor::zeros({count, 2 * sizes().context, sizes().features}, DType::kF32,
-                                     MemoryKind::kData, stream)}};
 }
 
 constexpr std::int64_t kWhisperVocabulary = 51865;

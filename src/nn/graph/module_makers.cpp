@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "hybrid_trainer/nn/convolution.h"
 #include "hybrid_trainer/nn/module_graph.h"

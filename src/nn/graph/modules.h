@@ -1,8 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "hybrid_trainer/nn/graph_part.h"
 #include "hybrid_trainer/nn/module.h"
 

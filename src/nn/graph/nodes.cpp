@@ -88,29 +88,6 @@ Node batch_tensor(const std::string& name, const Shape& example, DType dtype) {
   return {.name = name, .tensor = BatchTensor{name, of_one(example), dtype}};
 }
 
-}  // namespace
-
-Node input(const std::string& name, const Shape& example) {
-  return batch_tensor(name, example, DType::kF32);
-}
-Node token_input(const std::string& name, const Shape& example) {
-  return batch_tensor(name, example, DType::kI32);
-}
-
-Node part(const ModuleName& name, const std::string& reads, ModuleMaker make) {
-  return part(name, std::vector<std::string>{reads},
-              [make = std::move(make)](const ModuleName& of, std::span<const Shape> inputs,
-                                       const Stream& stream) -> std::unique_ptr<Part> {
-                return std::make_unique<ModulePart>(make(of, inputs[0], stream));
-              });
-}
-
-Node part(const ModuleName& name, std::vector<std::string> reads, PartMaker make) {
-  return {.name = name, .reads = std::move(reads), .part = std::move(make)};
-}
-
-namespace {
-
 /// Behind one another along one dimension.
 class Concatenation final : public Part {
  public:
@@ -211,6 +188,25 @@ class Sum final : public Part {
 };
 
 }  // namespace
+
+Node input(const std::string& name, const Shape& example) {
+  return batch_tensor(name, example, DType::kF32);
+}
+Node token_input(const std::string& name, const Shape& example) {
+  return batch_tensor(name, example, DType::kI32);
+}
+
+Node part(const ModuleName& name, const std::string& reads, ModuleMaker make) {
+  return part(name, std::vector<std::string>{reads},
+              [make = std::move(make)](const ModuleName& of, std::span<const Shape> inputs,
+                                       const Stream& stream) -> std::unique_ptr<Part> {
+                return std::make_unique<ModulePart>(make(of, inputs[0], stream));
+              });
+}
+
+Node part(const ModuleName& name, std::vector<std::string> reads, PartMaker make) {
+  return {.name = name, .reads = std::move(reads), .part = std::move(make)};
+}
 
 Node concatenate(const ModuleName& name, std::vector<std::string> reads, Along along) {
   return part(name, std::move(reads),

@@ -1,7 +1,6 @@
 #include "src/nn/graph/plan.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/memory_pool.h"

@@ -2,10 +2,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/nn/module_graph.h"
 

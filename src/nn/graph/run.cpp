@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"

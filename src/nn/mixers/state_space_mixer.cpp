@@ -10,24 +10,48 @@ std::int64_t product_rows(const kernels::StateSpaceSpec& scan) {
   return scan.values() + scan.columns() + scan.heads;
 }
 
+std::int64_t convolved_columns(const kernels::StateSpaceSpec& scan) {
+  return 2 * scan.columns() - scan.values();
+}
+
+std::int64_t hydra_rows(const kernels::StateSpaceSpec& scan) {
+  return scan.values() + convolved_columns(scan) + 2 * scan.heads;
+}
+
+Tensor rows_like(const Tensor& x, std::int64_t columns, const Stream& stream) {
+  return Tensor::empty({x.size(0), x.size(1), columns}, x.dtype(), MemoryKind::kActivations,
+                       stream);
+}
+
+[[noreturn]] void throw_looks_ahead() {
+  throw Error(ExitCode::kConfig,
+              "a Hydra mixer cannot generate text, because each of its tokens depends on later "
+              "ones; use it in an encoder, as with objective masked");
+}
+
 }  // namespace
 
-StateSpaceMixer::StateSpaceMixer(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : RecurrentMixer(
-          name, Linear(name / "c_in", spec.width, product_rows(spec.scan), stream, spec.biases),
-          Linear(name / "c_proj", spec.scan.values(), spec.width, stream, spec.biases),
-          {.first = spec.scan.values(),
-           .channels = spec.scan.columns(),
-           .taps = spec.taps,
-           .bias = spec.convolution_bias},
-          {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups}, 0, spec.scan.values(),
-          stream),
+StateSpaceMixer::StateSpaceMixer(const ModuleName& name, const Spec& spec,
+                                 std::int64_t rows_of_c_in,
+                                 const TokenConvolution::Spec& convolution,
+                                 const kernels::GatedNormSpec& norm, const Stream& stream)
+    : RecurrentMixer(name, Linear(name / "c_in", spec.width, rows_of_c_in, stream, spec.biases),
+                     Linear(name / "c_proj", spec.scan.values(), spec.width, stream, spec.biases),
+                     convolution, norm, 0, spec.scan.values(), stream),
       scan_(spec.scan),
       log_rate_(name / "A_log", {spec.scan.heads}, Role::kVector, stream),
       skip_(name / "D", {spec.scan.heads}, Role::kVector, stream),
       step_bias_(name / "dt_bias", {spec.scan.heads}, Role::kVector, stream) {
   set_files(name, spec.files, {});
 }
+
+StateSpaceMixer::StateSpaceMixer(const ModuleName& name, const Spec& spec, const Stream& stream)
+    : StateSpaceMixer(name, spec, product_rows(spec.scan),
+                      {.first = spec.scan.values(),
+                       .channels = spec.scan.columns(),
+                       .taps = spec.taps,
+                       .bias = spec.convolution_bias},
+                      {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups}, stream) {}
 
 Tensor StateSpaceMixer::scan(const Tensor& convolved, const Tensor& product, const States& states,
                              const Pass& pass, const Stream& stream) {
@@ -91,46 +115,16 @@ void StateSpaceMixer::visit_parameters(const ParameterVisitor& visit) {
   for (Parameter* vector : {&log_rate_, &skip_, &step_bias_}) visit(*vector);
 }
 
-namespace {
-
-std::int64_t convolved_columns(const kernels::StateSpaceSpec& scan) {
-  return 2 * scan.columns() - scan.values();
-}
-
-std::int64_t hydra_rows(const kernels::StateSpaceSpec& scan) {
-  return scan.values() + convolved_columns(scan) + 2 * scan.heads;
-}
-
-Tensor rows_like(const Tensor& x, std::int64_t columns, const Stream& stream) {
-  return Tensor::empty({x.size(0), x.size(1), columns}, x.dtype(), MemoryKind::kActivations,
-                       stream);
-}
-
-[[noreturn]] void throw_looks_ahead() {
-  throw Error(ExitCode::kConfig,
-              "a Hydra mixer cannot generate text, because each of its tokens depends on later "
-              "ones; use it in an encoder, as with objective masked");
-}
-
-}  // namespace
-
 HydraMixer::HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : RecurrentMixer(name,
-                     Linear(name / "c_in", spec.width, hydra_rows(spec.scan), stream, spec.biases),
-                     Linear(name / "c_proj", spec.scan.values(), spec.width, stream, spec.biases),
-                     {.first = spec.scan.values(),
-                      .channels = convolved_columns(spec.scan),
-                      .taps = spec.taps,
-                      .bias = spec.convolution_bias,
-                      .sum = {.ahead = spec.taps / 2}},
-                     {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups, .norm_first = true},
-                     0, spec.scan.values(), stream),
-      scan_(spec.scan),
-      log_rate_(name / "A_log", {spec.scan.heads}, Role::kVector, stream),
-      skip_(name / "D", {spec.scan.heads}, Role::kVector, stream),
-      step_bias_(name / "dt_bias", {spec.scan.heads}, Role::kVector, stream) {
+    : StateSpaceMixer(
+          name, spec, hydra_rows(spec.scan),
+          {.first = spec.scan.values(),
+           .channels = convolved_columns(spec.scan),
+           .taps = spec.taps,
+           .bias = spec.convolution_bias,
+           .sum = {.ahead = spec.taps / 2}},
+          {.epsilon = spec.norm_epsilon, .groups = spec.scan.groups, .norm_first = true}, stream) {
   scan_.shifted = true;
-  set_files(name, spec.files, {});
 }
 
 HydraMixer::Way HydraMixer::forwards(const Tensor& convolved, const Tensor& product,
@@ -213,24 +207,13 @@ Tensor HydraMixer::scan_step(const Tensor&, const Tensor&, const Tensor&, const 
   throw_looks_ahead();
 }
 
-Shape HydraMixer::scan_state(std::int64_t texts) const {
-  return {texts, scan_.heads, scan_.head_size, scan_.state_size};
-}
-
 double HydraMixer::scan_flops() const { return 2 * scan_flops_of(scan_); }
 
 /// "A_log" is 0: Hydra begins with one rate for all heads.
 void HydraMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                             const Stream& stream) {
-  RecurrentMixer::initialize(deviations, seed, stream);
+  StateSpaceMixer::initialize(deviations, seed, stream);
   initialize_constant(log_rate_, 0.0f, stream);
-  initialize_step_biases(step_bias_, seed, stream);
-  initialize_constant(skip_, 1.0f, stream);
-}
-
-void HydraMixer::visit_parameters(const ParameterVisitor& visit) {
-  RecurrentMixer::visit_parameters(visit);
-  for (Parameter* vector : {&log_rate_, &skip_, &step_bias_}) visit(*vector);
 }
 
 }  // namespace hybrid_trainer

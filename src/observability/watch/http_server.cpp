@@ -6,16 +6,18 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <set>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
 #include "src/files/escaped_text.h"
 
 namespace hybrid_trainer {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
 
 namespace {
 
@@ -42,6 +44,25 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+constexpr std::uint32_t kMostHeader = 16384;
+constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kBetweenChecks{1};  // whether the reader of a stream is still there
+
+/// Whether the other side has ended the connection.
+bool is_closed(beast::tcp_stream& stream) {
+  char byte = 0;
+  const ssize_t got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+template <class Message>
+void set_headers(Message& message, const std::string& policy = "") {
+  message.set(http::field::cache_control, "no-store");
+  message.set("X-Content-Type-Options", "nosniff");
+  message.set("Content-Security-Policy",
+              (policy.empty() ? content_policy("") : policy) + "; frame-ancestors 'none'");
+}
+
 }  // namespace
 
 HttpRequest request_of(std::string_view target, std::string_view last_event) {
@@ -66,36 +87,9 @@ bool is_local(std::string_view host) {
   const std::string_view name = host.substr(0, host.find(':'));
   return name == "localhost" || name == "127.0.0.1";
 }
-
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
 using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-namespace {
-
-constexpr std::uint32_t kMostHeader = 16384;
-constexpr std::chrono::seconds kPatience{30};
-constexpr std::chrono::seconds kBetweenChecks{1};  // whether the reader of a stream is still there
-
-/// Whether the other side has ended the connection.
-bool is_closed(beast::tcp_stream& stream) {
-  char byte = 0;
-  const ssize_t got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-template <class Message>
-void set_headers(Message& message, const std::string& policy = "") {
-  message.set(http::field::cache_control, "no-store");
-  message.set("X-Content-Type-Options", "nosniff");
-  message.set("Content-Security-Policy",
-              (policy.empty() ? content_policy("") : policy) + "; frame-ancestors 'none'");
-}
-
-}  // namespace
 
 class HttpServer::Engine {
  public:

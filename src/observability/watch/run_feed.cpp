@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -155,6 +154,16 @@ std::string data_cell(const char* label, const std::string& html, const char* ki
   return concat("<td class=\"", kind, "\" data-label=\"", label, "\">", html, "</td>");
 }
 
+/// The whole content of the page's script element.
+std::string script_of_runs() { return concat("\n", k_runs_js); }
+
+/// Differs between two servers, one after the other.
+const std::string& server_mark() {
+  static const std::string mark =
+      concat(::getpid(), "-", std::chrono::system_clock::now().time_since_epoch().count());
+  return mark;
+}
+
 }  // namespace
 
 std::string live_now(const WatchedRun& run) {
@@ -192,13 +201,6 @@ std::string live_rows(const WatchedFolder& folder) {
   return out;
 }
 
-namespace {
-
-/// The whole content of the page's script element.
-std::string script_of_runs() { return concat("\n", k_runs_js); }
-
-}  // namespace
-
 std::string runs_page(const WatchedFolder& folder) {
   return filled_page(k_runs_html, {{"style", concat(report_style(), k_live_css)},
                                    {"policy", html_escaped(runs_policy())},
@@ -208,18 +210,6 @@ std::string runs_page(const WatchedFolder& folder) {
 }
 
 std::string runs_policy() { return content_policy(script_of_runs()); }
-
-namespace json = boost::json;
-namespace {
-
-/// Differs between two servers, one after the other.
-const std::string& server_mark() {
-  static const std::string mark =
-      concat(::getpid(), "-", std::chrono::system_clock::now().time_since_epoch().count());
-  return mark;
-}
-
-}  // namespace
 
 std::string server_event(const std::string& name, const std::string& data) {
   return concat("event: ", name, "\ndata: ", data, "\n\n");

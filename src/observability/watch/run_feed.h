@@ -1,10 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
-#include <string>
 
 #include "src/observability/watch/watched_run.h"
 

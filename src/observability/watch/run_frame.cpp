@@ -1,9 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -45,6 +45,10 @@ Fitting fitting(std::string_view text, std::size_t columns) {
   return fits;
 }
 
+double mean_loss(const CurvePoint& point) {
+  return point.loss_sum / static_cast<double>(point.finite_losses);
+}
+
 }  // namespace
 
 std::size_t columns_of(std::string_view text) { return fitting(text, text.size() * 2).columns; }
@@ -130,14 +134,6 @@ void BraillePlot::mark(std::size_t column, double value, double low, double high
   if (column >= columns_) return;
   cells_[rows_ - 1 - height_of(value, low, high) / 4][column] = "◆";
 }
-
-namespace {
-
-double mean_loss(const CurvePoint& point) {
-  return point.loss_sum / static_cast<double>(point.finite_losses);
-}
-
-}  // namespace
 
 std::size_t LossCurve::column(std::int64_t step, std::size_t columns) const {
   if (last <= first || columns == 0) return 0;

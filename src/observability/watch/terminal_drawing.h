@@ -1,12 +1,6 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/phase.h"
 #include "src/observability/curves.h"

@@ -7,10 +7,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
-#include <string_view>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -62,19 +59,6 @@ std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   for (const StyledLine& line : lines) text += line.text(window.columns, window.colors) + "\n";
   return text;
 }
-
-}  // namespace
-
-void refresh_all(WatchedFolder& folder) {
-  folder.refresh();
-  for (const auto& run : folder.runs()) run->refresh();
-}
-
-std::string view_of(const WatchedFolder& folder, const WindowStyle& window) {
-  return folder.is_run() ? frame_of(*folder.runs().front(), window) : list_of(folder, window);
-}
-
-namespace {
 
 /// While it lives, the terminal shows a screen of its own and gives each key at once.
 class TerminalScreen {
@@ -139,6 +123,15 @@ class TerminalScreen {
 };
 
 }  // namespace
+
+void refresh_all(WatchedFolder& folder) {
+  folder.refresh();
+  for (const auto& run : folder.runs()) run->refresh();
+}
+
+std::string view_of(const WatchedFolder& folder, const WindowStyle& window) {
+  return folder.is_run() ? frame_of(*folder.runs().front(), window) : list_of(folder, window);
+}
 
 void watch_in_terminal(WatchedFolder& folder, double interval) {
   TerminalScreen screen;

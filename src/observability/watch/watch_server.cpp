@@ -3,9 +3,6 @@
 #include <boost/json.hpp>
 #include <charconv>
 #include <cmath>
-#include <map>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
 #include "src/observability/watch/watched_run.h"
 
 namespace hybrid_trainer {

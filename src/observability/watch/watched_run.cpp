@@ -6,7 +6,6 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
@@ -17,6 +16,8 @@
 #include "src/files/json.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -53,11 +54,6 @@ std::string command_of_holder(const std::string& lock) {
     text += (text.empty() ? "" : " ") + shell_word(words.substr(begin, end - begin));
   return text;
 }
-
-}  // namespace
-
-namespace json = boost::json;
-namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
 /// A run on another machine, whose lock is not seen here, counts as running for so long after its last
@@ -98,6 +94,21 @@ double seconds_since_change(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return 1e9;
   return std::difftime(std::time(nullptr), found.st_mtim.tv_sec);
+}
+
+constexpr int kDeepest = 3;
+constexpr double kSecondsBetweenLooks = 5;
+constexpr std::size_t kMostRuns = 500;
+
+/// The folder's own name, also of "." and of "runs/mine/".
+std::string name_of_folder(const fs::path& path) {
+  const fs::path clean = fs::absolute(path).lexically_normal();
+  return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
+}
+
+/// A run, or one that is starting: a process of this machine holds its lock.
+bool is_watchable(const RunPaths& run) {
+  return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
 }
 
 }  // namespace
@@ -234,26 +245,6 @@ std::string WatchedRun::summary_json() const {
   for (const char* unknown : {"parameters", "version"}) object.erase(unknown);
   return json_line(object) + "\n";
 }
-
-namespace fs = std::filesystem;
-namespace {
-
-constexpr int kDeepest = 3;
-constexpr double kSecondsBetweenLooks = 5;
-constexpr std::size_t kMostRuns = 500;
-
-/// The folder's own name, also of "." and of "runs/mine/".
-std::string name_of_folder(const fs::path& path) {
-  const fs::path clean = fs::absolute(path).lexically_normal();
-  return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
-}
-
-/// A run, or one that is starting: a process of this machine holds its lock.
-bool is_watchable(const RunPaths& run) {
-  return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
-}
-
-}  // namespace
 
 WatchedFolder::WatchedFolder(const fs::path& path)
     : path_(path), name_(name_of_folder(path)), is_run_(is_watchable({path.string()})) {

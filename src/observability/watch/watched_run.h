@@ -1,12 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/observability/run_summary.h"

@@ -16,6 +16,22 @@ namespace {
 
 constexpr std::int64_t kColumnsForOneSelected = 10;  // the paper's 10 %
 
+std::string column_key(const char* side, const char* part, const ExactWeight& weight) {
+  return concat("speculation.selected.", side, ".", part, ".", weight.parameter->name());
+}
+
+/// body(step, what it was given, the number of its update) for the steps of a window that make one.
+template <class Window, class Body>
+void for_updates(const Window& window, std::int64_t last, std::int64_t updates, const Body& body) {
+  std::int64_t step = last - static_cast<std::int64_t>(window.size());
+  std::int64_t update =
+      updates - std::ranges::count_if(window, [](const auto& one) { return one.finite; });
+  for (const auto& one : window) {
+    ++step;
+    if (one.finite) body(step, one, ++update);
+  }
+}
+
 }  // namespace
 
 SelectedColumns::SelectedColumns(const OptimizerConfig& config,
@@ -122,26 +138,6 @@ void SelectedColumns::write_to(std::size_t index, const Tensor& weight,
                                const Stream& stream) const {
   put(parts_[index], weight, parts_[index].values->home_master(), stream);
 }
-
-namespace {
-
-std::string column_key(const char* side, const char* part, const ExactWeight& weight) {
-  return concat("speculation.selected.", side, ".", part, ".", weight.parameter->name());
-}
-
-/// body(step, what it was given, the number of its update) for the steps of a window that make one.
-template <class Window, class Body>
-void for_updates(const Window& window, std::int64_t last, std::int64_t updates, const Body& body) {
-  std::int64_t step = last - static_cast<std::int64_t>(window.size());
-  std::int64_t update =
-      updates - std::ranges::count_if(window, [](const auto& one) { return one.finite; });
-  for (const auto& one : window) {
-    ++step;
-    if (one.finite) body(step, one, ++update);
-  }
-}
-
-}  // namespace
 
 void SelectiveUpdates::allocate(const Stream& stream) {
   LateUpdates::allocate(stream);

@@ -404,17 +404,13 @@ json::value adapter_of(const HybridTrainerConfig& config) {
                       {"base_precision", config.lora.base}};
 }
 
-json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value() : json::value(text);
-}
-
 /// Settings of a run.
 void add_training(json::object& found, const RunPaths& paths, const HybridTrainerConfig& config) {
   const RunData data = data_of_run(paths);
-  found["command"] = text_or_null(data.command);
-  found["base"] = text_or_null(data.base.string());
-  found["data"] = text_or_null(data.folder.string());
-  found["validation_data"] = text_or_null(data.validation.string());
+  found["command"] = json_or_null(data.command);
+  found["base"] = json_or_null(data.base.string());
+  found["data"] = json_or_null(data.folder.string());
+  found["validation_data"] = json_or_null(data.validation.string());
   found["method"] = method_of_run(config);
   found["adapter"] = adapter_of(config);
   found["batch"] = json::object{{"size", config.data.batch_size},

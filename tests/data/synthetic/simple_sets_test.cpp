@@ -1,4 +1,4 @@
-#include "src/data/synthetic/simple_sets.h"
+#include "tests/support/simple_sets.h"
 
 #include <gtest/gtest.h>
 
