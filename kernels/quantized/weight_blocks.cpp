@@ -99,8 +99,7 @@ ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
   const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
   const unsigned least = j < 4 ? packed(j + 4) & 63 : packed(j + 4) >> 4 | (packed(j) >> 6) << 4;
-  return {half_at(from) * static_cast<float>(scale),
-          half_at(from + 2) * static_cast<float>(least)};
+  return {half_at(from) * static_cast<float>(scale), half_at(from + 2) * static_cast<float>(least)};
 }
 
 /// With the fifth bits at `bits` where there are any.

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/kernels/structured.h"
-#include "kernels/backend/machine.h"
 #include "hybrid_trainer/kernels/hodlr.h"
 #include "hybrid_trainer/kernels/semiseparable.h"
+#include "hybrid_trainer/kernels/structured.h"
+#include "kernels/backend/machine.h"
 #include "src/core/machine.h"
 
 namespace {

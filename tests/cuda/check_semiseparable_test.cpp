@@ -1,5 +1,5 @@
-#include "hybrid_trainer/kernels/structured.h"
 #include "hybrid_trainer/kernels/semiseparable.h"
+#include "hybrid_trainer/kernels/structured.h"
 #include "tests/cuda/check_case.h"
 
 namespace hybrid_trainer::kernels {

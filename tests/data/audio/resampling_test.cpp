@@ -8,12 +8,8 @@
 #include <numbers>
 
 #include "hybrid_trainer/core/error.h"
-<<<<<<< HEAD:tests/data/audio/resampling_test.cpp
 #include "tests/support/test_files.h"
-=======
-#include "tests/data/temporary_folder.h"
 #include "tests/support/wav_writer.h"
->>>>>>> fewer:tests/audio/resampling_test.cpp
 
 namespace hybrid_trainer {
 namespace {

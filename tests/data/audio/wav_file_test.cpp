@@ -7,12 +7,8 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-<<<<<<< HEAD:tests/data/audio/wav_file_test.cpp
 #include "tests/support/test_files.h"
-=======
-#include "tests/data/temporary_folder.h"
 #include "tests/support/wav_writer.h"
->>>>>>> fewer:tests/audio/wav_file_test.cpp
 
 namespace hybrid_trainer {
 namespace {

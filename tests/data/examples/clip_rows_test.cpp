@@ -8,12 +8,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/data/audio/sound.h"
-<<<<<<< HEAD:tests/data/examples/clip_rows_test.cpp
 #include "tests/support/test_files.h"
-=======
-#include "tests/data/temporary_folder.h"
 #include "tests/support/wav_writer.h"
->>>>>>> fewer:tests/fine_tuning/clip_rows_test.cpp
 
 namespace hybrid_trainer {
 namespace {
