@@ -14,7 +14,7 @@ TEST(JsonLine, IsOfOneLineWithNumbersInTheirShortestForm) {
                                  {"empty", {boost::json::object(), boost::json::array()}},
                                  {"text", "a<b\n\"é\""},
                                  {"flag", true},
-                                 {"left", json_or_null({})},
+                                 {"left", json_or_null(std::nullopt)},
                                  {"right", json_or_null(0.1)}};
   EXPECT_EQ(json_line(line),
             "{\"a\":[1,-2.5,1e-07,3],\"none\":[null,null,null],\"empty\":[{},[]],"
