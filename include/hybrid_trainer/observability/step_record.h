@@ -43,7 +43,7 @@ enum class Fold { kLast, kSum, kMost };
 /// What files and summaries do with one field of a StepRecord.
 struct StepFieldUse {
   Fold fold = Fold::kLast;
-  bool required = true;        // else steps of other runs lack it
+  bool required = true;        // else a line may lack it
   bool written = true;         // whether this step's line has it
   const char* name = nullptr;  // in the event, where JSON cannot hold the number
   StepFieldUse folded(Fold how) const { return {how, required, written, name}; }
@@ -143,6 +143,7 @@ struct StepRecord {
   /// values...) with the field's value in each of `of`: JSON, reading and summaries follow from it.
   template <class Visit, class... Records>
   static void visit_fields(const Visit& visit, Records&... of) {
+    const StepFieldUse optional{.required = false};  // a line without it counts, too
     const auto beside = [](const auto&... values) {  // in the lines of steps that have these
       return StepFieldUse{.required = false, .written = (values.has_value() && ...)};
     };
@@ -152,20 +153,20 @@ struct StepRecord {
     visit("learning_rate", {}, of.learning_rate...);
     visit("gradient_norm", {.name = "gradient norm"}, of.gradient_norm...);
     visit("tokens", {.fold = Fold::kSum}, of.tokens...);
-    visit("effective_batch", {}, of.effective_batch...);
-    visit("micro_batches", {}, of.micro_batches...);
+    visit("effective_batch", optional, of.effective_batch...);
+    visit("micro_batches", optional, of.micro_batches...);
     visit("seconds", {.fold = Fold::kSum}, of.seconds...);
-    visit("overhead_seconds", {.fold = Fold::kSum}, of.overhead_seconds...);
+    visit("overhead_seconds", optional.folded(Fold::kSum), of.overhead_seconds...);
     visit("tokens_per_second", {}, of.tokens_per_second...);
     visit("live_bytes", {}, of.device_memory.live...);
     visit("peak_bytes", {.fold = Fold::kMost}, of.device_memory.peak...);
     visit("peak_total_bytes", {.fold = Fold::kMost}, of.device_memory.peak_total...);
-    visit("border_peak_bytes", {}, of.border_peak_bytes...);
-    visit("memory_status", {}, of.memory_status...);
-    visit("memory_share", {}, of.memory_share...);
-    visit("memory_risk", {}, of.memory_risk...);
-    visit("memory_leaks", {}, of.memory_leaks...);
-    visit("recommended_micro_batch", {}, of.recommended_micro_batch...);
+    visit("border_peak_bytes", optional, of.border_peak_bytes...);
+    visit("memory_status", optional, of.memory_status...);
+    visit("memory_share", optional, of.memory_share...);
+    visit("memory_risk", optional, of.memory_risk...);
+    visit("memory_leaks", optional, of.memory_leaks...);
+    visit("recommended_micro_batch", optional, of.recommended_micro_batch...);
     visit("host_bytes", {}, of.host_memory.live_total...);
     visit("predicted_loss", {.name = "predicted loss"}, of.predicted_loss...);
     visit("confidence", {}, of.confidence...);
@@ -189,12 +190,12 @@ struct StepRecord {
     visit("reward_rejected", beside(of.reward_chosen...), of.reward_rejected...);
     visit("reward_margin", beside(of.reward_chosen...), of.reward_margin...);
     visit("preference_accuracy", beside(of.reward_chosen...), of.preference_accuracy...);
-    visit("decision", {}, of.decision...);
-    visit("kept_fraction", {}, of.kept_fraction...);
-    visit("recovery", {}, of.recovery...);
-    visit("cost", {}, of.cost...);
+    visit("decision", optional, of.decision...);
+    visit("kept_fraction", optional, of.kept_fraction...);
+    visit("recovery", optional, of.recovery...);
+    visit("cost", optional, of.cost...);
     visit("event", {}, of.event...);
-    visit("warns", {}, of.warns...);
+    visit("warns", optional, of.warns...);
     visit("initial_validation_loss",
           beside(of.initial_validation_loss...).named("initial validation loss"),
           of.initial_validation_loss...);
