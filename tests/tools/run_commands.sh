@@ -26,7 +26,7 @@ make_pattern() { pattern=$(sed 's/[^[:alnum:]* ]/\\&/g' <<<"$1"); }
 check() {
   [ -n "$command" ] || return 0
   local code=0 text pattern next=0 lines
-  timeout 60 bash -c "$command" >"$all/out" 2>"$all/err" </dev/null || code=$?
+  timeout 120 bash -c "$command" >"$all/out" 2>"$all/err" </dev/null || code=$?
   [ "$code" -eq "$wanted_code" ] || complain "exit code $code, want $wanted_code"
   case $code in 6[4-6] | 7[348]) [[ ! -s $all/out && $(wc -l <"$all/err") -le 12 ]] || complain "a refusal is short, on standard error" ;; esac
   mapfile -t lines < <(cat "$all/out" "$all/err")
