@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <filesystem>
-#include <sstream>
 
 #include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
@@ -11,8 +9,6 @@
 namespace hybrid_trainer {
 namespace {
 
-const char* const kCommands[] = {"prepare", "train", "eval",   "sample", "inspect", "export",
-                                 "config",  "bench", "doctor", "plan",   "compare", "upcycle"};
 constexpr double kQuickSeconds = 0.05;
 
 /// The processor time of the quickest of five runs, so that a busy machine does not matter.
@@ -24,72 +20,12 @@ double quickest(const std::vector<std::string>& arguments) {
   return best;
 }
 
-TEST(Answers, EveryCommandExplainsItself) {
-  const TemporaryFolder folder;
-  const ProcessResult overview = run_hybrid(folder.path(), {"--help"});
-  EXPECT_EQ(overview.exit_code, 0);
-  for (const char* command : kCommands) {
-    EXPECT_NE(overview.output.find(std::string("\n  ") + command + " "), std::string::npos)
-        << command;
-    const ProcessResult result = run_hybrid(folder.path(), {command, "--help"});
-    EXPECT_EQ(result.exit_code, 0) << command;
-    EXPECT_EQ(result.output.rfind(std::string("usage: hybrid ") + command, 0), 0u) << result.output;
-    EXPECT_NE(result.output.find("--help"), std::string::npos);
-    EXPECT_EQ(result.errors, "");
-  }
-}
-
-TEST(Answers, VersionIsOneLine) {
-  const TemporaryFolder folder;
-  const ProcessResult result = run_hybrid(folder.path(), {"--version"});
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.output.rfind("hybrid 0.", 0), 0u);
-  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1);
-}
-
 TEST(Answers, HelpVersionAndConfigErrorsAreQuick) {
   EXPECT_LT(quickest({"--help"}), kQuickSeconds);
   EXPECT_LT(quickest({"--version"}), kQuickSeconds);
   EXPECT_LT(quickest({"train", "--preset", "gpt2-124m", "--data", "x", "--run", "r", "--set",
                       "phases.warmup_step=1"}),
             kQuickSeconds);
-}
-
-TEST(Answers, ConfigPrintsWhatItReads) {
-  const TemporaryFolder folder;
-  const ProcessResult first =
-      run_hybrid(folder.path(), {"config", "--preset", "small", "--set", "training.steps=77"});
-  ASSERT_EQ(first.exit_code, 0) << first.errors;
-  EXPECT_EQ(boost::json::parse(first.output).at("training").at("steps").as_int64(), 77);
-  write_text(folder / "printed.json", first.output);
-  const ProcessResult second = run_hybrid(folder.path(), {"config", "--config", "printed.json"});
-  EXPECT_EQ(second.output, first.output);
-
-  const ProcessResult schema = run_hybrid(folder.path(), {"config", "--schema"});
-  EXPECT_TRUE(boost::json::parse(schema.output).at("properties").as_object().contains("phases"));
-}
-
-TEST(Answers, ConfigPrintsTheEssentialKeysByQuestion) {
-  const TemporaryFolder folder;
-  const ProcessResult result = run_hybrid(
-      folder.path(), {"config", "--preset", "tiny", "--set", "training.steps=77", "--essential"});
-  ASSERT_EQ(result.exit_code, 0) << result.errors;
-  for (const char* question : {"What do I train?\n", "\nOn what?\n", "\nHow long?\n",
-                               "\nHow fast?\n", "\nIn how much memory?\n"}) {
-    EXPECT_NE(result.output.find(question), std::string::npos) << result.output;
-  }
-  int keys = 0;
-  std::istringstream lines(result.output);
-  for (std::string line; std::getline(lines, line);) keys += line.starts_with("  ");
-  EXPECT_EQ(keys, 25);
-  EXPECT_NE(result.output.find("  training.steps                       77 "), std::string::npos)
-      << result.output;
-}
-
-TEST(Answers, ConfigPrintsTheDocumentation) {
-  const TemporaryFolder folder;
-  EXPECT_EQ(run_hybrid(folder.path(), {"config", "--markdown"}).output,
-            read_text(std::filesystem::path(HT_SOURCE_DIR) / "docs/CONFIG.md"));
 }
 
 TEST(Answers, DoctorMeasuresTheMachine) {

@@ -79,23 +79,5 @@ TEST_F(Compare, EndsAsTrainingDoesWhenItIsInterrupted) {
   EXPECT_FALSE(fs::exists(folder_ / "out/result.json"));
 }
 
-TEST_F(Compare, NamesWhatIsWrong) {
-  const auto run = [&](std::vector<std::string> arguments) {
-    return run_hybrid(folder_.path(), arguments);
-  };
-  expect(run({"compare", "--output", "out"}), ExitCode::kUsage, "SPEC.json is missing");
-  expect(run({"compare", "no.json"}), ExitCode::kUsage, "--output");
-  expect(run({"compare", "no.json", "--output", "out"}), ExitCode::kNoInput, "no.json");
-  write_text(folder_ / "bad.json", "{\"data\": 3,");
-  expect(run({"compare", "bad.json", "--output", "out"}), ExitCode::kConfig, "bad.json");
-  write_text(folder_ / "gone.json",
-             R"({"data":"gone","seeds":[0],"arms":[{"name":"a","set":{}}]})");
-  expect(run({"compare", "gone.json", "--output", "out"}), ExitCode::kNoInput, "hybrid prepare");
-  expect(compare(R"([{"name":"a","st":{}}])"), ExitCode::kConfig, "did you mean set?");
-  EXPECT_FALSE(fs::exists(folder_ / "out"));
-  write_text(folder_ / "out", "a file");
-  expect(compare(kTwo), ExitCode::kCannotCreate, "out");
-}
-
 }  // namespace
 }  // namespace hybrid_trainer

@@ -59,37 +59,12 @@ TEST_F(Completion, OffersCommandsOptionsValuesAndKeys) {
   EXPECT_EQ(offered({"hybrid", "eval", "no-option"}), "") << "files are bash's own matter";
 }
 
-TEST_F(Completion, ScriptsNameEachCommandInEachShell) {
-  for (const char* shell : {"bash", "zsh", "fish"}) {
-    const std::string script = printed({"completion", shell});
-    for (const char* command : {"finetune", "watch", "export", "plan"})
-      EXPECT_TRUE(contains(script, command)) << shell;
-  }
-  const ProcessResult wrong = run_hybrid(".", {"completion", "tcsh"});
-  EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_TRUE(contains(wrong.errors, "tcsh")) << wrong.errors;
-}
-
-TEST_F(Completion, ManualPagesHaveAllOptions) {
-  const std::string page = printed({"man", "finetune"});
-  for (const char* part : {".TH HYBRID-FINETUNE 1", ".SH SYNOPSIS", "\\-\\-model", "\\-\\-help"})
-    EXPECT_TRUE(contains(page, part)) << part;
-  EXPECT_TRUE(contains(printed({"man", "hybrid"}), "finetune"));
-  EXPECT_EQ(run_hybrid(".", {"man", "finetun"}).exit_code, 64);
-}
-
 TEST_F(Completion, AProgramReadsWhatCommandsTake) {
   const boost::json::object all = only_object(printed({"--describe"}));
   EXPECT_GT(all.at("commands").as_array().size(), 12u);
   const boost::json::object one = only_object(printed({"train", "--describe"}));
   EXPECT_EQ(one.at("name").as_string(), "train");
   EXPECT_FALSE(one.at("options").as_array().empty());
-}
-
-TEST_F(Completion, WithoutArgumentsTheFirstStepsAreTold) {
-  const ProcessResult result = run_hybrid(".", {});
-  EXPECT_EQ(result.exit_code, 64);
-  EXPECT_TRUE(contains(result.errors, "hybrid finetune")) << result.errors;
 }
 
 }  // namespace

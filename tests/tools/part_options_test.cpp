@@ -17,13 +17,6 @@ class PartOptions : public ::testing::Test {
   static ProcessResult call(const std::vector<std::string>& arguments) {
     return run_hybrid(trained_folder(), arguments);
   }
-  static void expect_refusal(const std::string& setting, const std::string& told) {
-    const ProcessResult result = call({"train", "--preset", "tiny", "--data", "data", "--run",
-                                       "parts-refused", "--set", setting});
-    EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kConfig)) << result.errors;
-    EXPECT_NE(result.errors.find(told), std::string::npos) << result.errors;
-    EXPECT_FALSE(std::filesystem::exists(trained_folder() / "parts-refused"));
-  }
 };
 
 TEST_F(PartOptions, AreSetKeyByKeyAndAsAWhole) {
@@ -63,14 +56,6 @@ TEST_F(PartOptions, AreTrainedAndExportedMerged) {
   EXPECT_EQ(call({"eval", "parts-out", "--data", "data"}).exit_code, 0);
   for (const char* folder : {"parts-run", "parts-out"})
     std::filesystem::remove_all(trained_folder() / folder);
-}
-
-TEST_F(PartOptions, AreRefusedInOneLineWhereTheyMeanNothing) {
-  expect_refusal("parts.h.0.*.lorra=4", "parts.h.0.*.lorra: unknown key; did you mean lora?");
-  expect_refusal("parts.h.0.*.lora=many", "parts.h.0.*.lora: got \"many\", want a whole number");
-  expect_refusal("parts.h.9.*.lora=4", "parts: h.9.* matches none of the model's weights");
-  expect_refusal("parts.h.0.*.precision=bf16", "this model's parts compute alike");
-  expect_refusal("parts.h.0.*.lora=0", "parts.h.0.*.lora: got 0, but lora.rank is 0");
 }
 
 TEST_F(PartOptions, AMethodOfAPresetIsPlannedAndTrained) {

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
-#include <fstream>
 #include <map>
 
 #include "src/core/cuda_runtime.h"
@@ -197,36 +196,6 @@ TEST_F(Plan, TakesTheStageThatIsAskedForOrConfigured) {
   EXPECT_EQ(stage_of({"--zero", "2"}), 2);
   EXPECT_EQ(stage_of({"--set", "distributed.zero=3"}), 3);
   EXPECT_EQ(stage_of({"--set", "distributed.zero=3", "--zero", "0"}), 0);
-}
-
-TEST_F(Plan, SaysWhatIsWrong) {
-  const auto expect = [&](std::vector<std::string> arguments, const char* text) {
-    const ProcessResult result = plan(std::move(arguments));
-    EXPECT_EQ(result.exit_code, 64) << text;
-    EXPECT_NE(result.errors.find(text), std::string::npos) << result.errors;
-  };
-  expect({}, "give --preset NAME, --config FILE or --model HF_DIR");
-  expect({"--preset", "tiny", "--device-budget", "lots"},
-         "want a size with its unit, for example 16GiB");
-  expect({"--preset", "tiny", "--tokens-per-step", "100"}, "want a multiple of");
-  expect({"--preset", "tiny", "--devices", "2", "--zero", "4", "--set",
-          "gradient_accumulation.micro_batches=2"},
-         "--zero 0 to 3");
-  expect({"--preset", "tiny", "--link", "1GB"}, "--zero and --link go with --devices");
-  expect({"--preset", "tiny", "--devices", "2", "--link", "fast", "--set",
-          "gradient_accumulation.micro_batches=2"},
-         "want bytes a second, such as 125MB");
-  EXPECT_NE(plan({"--preset", "tiny", "--set", "phases.method=asynchronous_gradients"})
-                .errors.find("of a plan --devices N"),
-            std::string::npos);
-  expect({"--preset", "tiny", "--devices", "65"}, "--devices 65: want 1 to 64");
-  const ProcessResult few = plan({"--preset", "tiny", "--devices", "2"});
-  EXPECT_EQ(few.exit_code, 78);
-  EXPECT_NE(few.errors.find("gradient_accumulation.micro_batches: got 1 for 2 ranks"),
-            std::string::npos)
-      << few.errors;
-  std::ofstream(folder_ / "empty.json") << "{}";
-  expect({"--config", "empty.json"}, "model.vocabulary=N");
 }
 
 }  // namespace

@@ -44,17 +44,5 @@ TEST(PrepareNotes, ControlTokensAreTextUnlessAskedFor) {
   EXPECT_GT(as_text, 2 * as_tokens);
 }
 
-TEST(PrepareNotes, FilesGivenAgainAreSaidOnce) {
-  const TemporaryFolder folder;
-  write_text(folder / "a.txt", std::string(1000, 'a'));
-  write_text(folder / "b.txt", std::string(1000, 'b'));
-  const ProcessResult result =
-      run_hybrid(folder.path(), {"prepare", "a.txt", "./a.txt", "b.txt", "a.txt", "--output",
-                                 "data", "--tokenizer", "bytes"});
-  ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_EQ(times(result.errors, "2 files were given again"), 1) << result.errors;
-  EXPECT_NE(result.errors.find("2 documents"), std::string::npos) << result.errors;
-}
-
 }  // namespace
 }  // namespace hybrid_trainer

@@ -42,22 +42,6 @@ TEST(Watch, ListsTheRunsOfAFolder) {
   EXPECT_NE(list.find("\nrun "), std::string::npos) << list;
 }
 
-TEST(Watch, RefusesInOneLineWhatItCannotShow) {
-  const auto refused = [](const std::vector<std::string>& arguments, ExitCode code,
-                          const std::string& word) {
-    const ProcessResult result = run_hybrid(trained_folder(), arguments);
-    EXPECT_EQ(result.exit_code, static_cast<int>(code)) << result.errors;
-    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
-    EXPECT_NE(result.errors.find(word), std::string::npos) << result.errors;
-  };
-  refused({"watch", "data"}, ExitCode::kNoInput, "data: holds no run");
-  refused({"watch", "absent"}, ExitCode::kNoInput, "absent: does not exist");
-  refused({"watch", "text.txt"}, ExitCode::kNoInput, "text.txt: is no folder");
-  refused({"watch", "run", "--once", "--port", "0"}, ExitCode::kUsage, "give one");
-  refused({"watch", "run", "--port", "70000"}, ExitCode::kUsage, "want 0 to 65535");
-  refused({"watch", "run", "--interval", "0"}, ExitCode::kUsage, "want 0.1 to 60");
-}
-
 TEST(TensorBoard, HasTheStepsOfARunThatResumedOnceEach) {
   fs::remove_all(trained_folder() / "seen");
   in_trained_folder(tiny_training("seen", {"--tensorboard"}));

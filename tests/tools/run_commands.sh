@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Types the commands of text files, one file after the other in a folder of its own, and compares what they print.
+# usage: run_commands.sh HYBRID FILE.txt...
+#   $ command      goes to a shell, where `hybrid` is the program and $SOURCE the project's root
+#   ? code         its exit code, where that is not 0; a refusal prints a few lines, and none on standard output
+#   ! text         a line that it does not print
+#   text           a line that it prints, after the one above; * stands for anything
+# Exit code 0: each command does as its file says.
+set -uo pipefail
+program=$(realpath "$1")
+shift
+all=$(mktemp -d)
+trap 'rm -rf "$all"' EXIT
+mkdir "$all/bin"
+ln -s "$program" "$all/bin/hybrid"
+SOURCE=$(realpath "$(dirname "$0")/../..")
+export PATH=$all/bin:$PATH LC_ALL=C SOURCE
+
+failed=0
+complain() {
+  printf '%s:%s: %s\n  $ %s\n%s\n' "$file" "$at" "$1" "$command" "$(sed 's/^/  > /' "$all/out" "$all/err")"
+  failed=1
+}
+# Sets `pattern` to a text of which only * is special.
+make_pattern() { pattern=$(sed 's/[^[:alnum:]* ]/\\&/g' <<<"$1"); }
+check() {
+  [ -n "$command" ] || return 0
+  local code=0 text pattern next=0 lines
+  timeout 120 bash -c "$command" >"$all/out" 2>"$all/err" </dev/null || code=$?
+  [ "$code" -eq "$wanted_code" ] || complain "exit code $code, want $wanted_code"
+  case $code in 6[4-6] | 7[348]) [[ ! -s $all/out && $(wc -l <"$all/err") -le 12 ]] || complain "a refusal is short, on standard error" ;; esac
+  mapfile -t lines < <(cat "$all/out" "$all/err")
+  for text in "${wanted[@]}"; do
+    make_pattern "$text"
+    while [ $next -lt ${#lines[@]} ] && [[ ${lines[next]} != $pattern ]]; do next=$((next + 1)); done
+    [ $next -lt ${#lines[@]} ] || { complain "not printed: $text"; break; }
+    next=$((next + 1))
+  done
+  for text in "${unwanted[@]}"; do
+    make_pattern "$text"
+    for line in "${lines[@]}"; do [[ $line != $pattern ]] || complain "printed: $line"; done
+  done
+}
+for file in "$@"; do
+  exec 3<"$file"
+  work=$(mktemp -d "$all/XXXXXX")
+  cd "$work" || exit
+  number=0 command=""
+  while IFS= read -r line <&3; do
+    number=$((number + 1))
+    case $line in
+      '$ '*) check && command=${line#'$ '} at=$number wanted_code=0 wanted=() unwanted=() ;;
+      '? '*) wanted_code=${line#'? '} ;;
+      '! '*) unwanted+=("${line#'! '}") ;;
+      '#'* | '') ;;
+      *) wanted+=("$line") ;;
+    esac
+  done
+  check
+  cd "$OLDPWD" || exit
+done
+exit $failed
