@@ -25,7 +25,8 @@ constexpr float round_fraction(float x) {
   return (x + shift) - shift;
 }
 
-/// The nearest IEEE half-precision number, ties to even; beyond 65,504 infinity; a NaN stays.
+/// The nearest IEEE half-precision number, ties to even, +0 for small ones; beyond 65,504 infinity; a
+/// NaN stays.
 constexpr float nearest_half(float x) {
   const std::uint32_t size = magnitude_bits(x);
   const bool fits = size < 0x477FF000u;  // 65,520
@@ -35,11 +36,10 @@ constexpr float nearest_half(float x) {
   return fits ? rounded : beyond;
 }
 
-/// The bits of nearest_half(value).
+/// The bits of nearest_half(value), and −0 for small negative ones.
 constexpr std::uint16_t to_half_bits(float value) {
-  const float half = nearest_half(value);
-  const std::uint32_t sign = std::bit_cast<std::uint32_t>(half) >> 16 & 0x8000u,
-                      bits = magnitude_bits(half);
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(value) >> 16 & 0x8000u,
+                      bits = magnitude_bits(nearest_half(value));
   if (bits >= kInfinityBits)
     return static_cast<std::uint16_t>(sign | (bits == kInfinityBits ? 0x7C00u : 0x7E00u));
   if (bits < 113u << 23) {  // subnormal: a multiple of 2^-24

@@ -22,7 +22,7 @@ constexpr float kLeastNumber = 1e-36f;  // a block without a larger one becomes 
 
 /// As f16 holds it; one that f16 does not reach stays.
 float as_half(float value) {
-  const float half = nearest_half(value);
+  const float half = std::copysign(nearest_half(value), value);
   return std::isinf(half) ? value : half;
 }
 

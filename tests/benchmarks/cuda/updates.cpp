@@ -56,7 +56,7 @@ void time_updates(KernelTimer& timer) {
     const Tensor x = timer.random({n}, DType::kF32), y = timer.random({n}, DType::kF32),
                  result = empty_result(stream);
     return Work{bytes_of({x, y}), whole_bytes({x, y}), [=, &stream] {
-                  dot(result, std::array<Tensor, 1>{x}, std::array<Tensor, 1>{y}, stream);
+                  dot(result, std::array<Tensor, 1>{x}, std::array<Tensor, 1>{y}, Tensor(), stream);
                 }};
   });
   timer.time({"axpy", DType::kF32, Limit::kCopy, 0}, [&] {
