@@ -89,13 +89,6 @@ compare() {
 }
 
 # Keys as both revisions know them.
-for preset in tiny small llama-tiny; do
-  for optimizer in muon adamw; do
-    same "$preset, $optimizer" --preset $preset --set optimizer.name=$optimizer --set phases.skip_backward.trial_share=0.5
-  done
-done
-for preset in mamba2-tiny moe-tiny; do same "$preset" --preset $preset --set phases.skip_backward.trial_share=0.5; done
-compare "trident-tiny" train --preset trident-tiny --set phases.skip_backward.trial_share=0.5
 same "tiny, asynchronous optimizer" --preset tiny --set phases.method=asynchronous_optimizer --set optimizer.name=adamw
 same "llama-tiny, LoRA" --preset llama-tiny --set lora.rank=4 --set phases.skip_backward.trial_share=0.5
 ranks=(--preset tiny --ranks 2 --set gradient_accumulation.micro_batches=2)
