@@ -106,8 +106,9 @@ for zero in 0 1 2 3; do
 done
 
 # Fine-tuning: pairs on a language model of the old revision, and pictures.
-"$old" train --preset llama-tiny --data "$work/data" --run "$work/base" --set training.steps=20 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+"$old" train --preset llama-tiny --data "$work/data" --run "$work/base" --set training.steps=20 --set model.context=512 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 "$old" export "$work/base" --output "$work/base-model" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+printf '%s' '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' >"$work/base-model/chat_template.jinja"
 compare "llama-tiny, DPO" finetune --model "$work/base-model" --data "$root/examples/pairs.jsonl" --objective dpo
 compare "llama-tiny, DoRA on chats" finetune --model "$work/base-model" --data "$root/examples/chats.jsonl" --method dora
 compare "ViT" finetune --model "$root/tests/golden/vit_a" --data "$root/tests/golden/pictures_bytes.parquet"
