@@ -214,17 +214,10 @@ void collect_finder_problems(const HybridTrainerConfig& config, Problems& found)
                          "; want at least ", least));
 }
 
-void collect_place_problems(const HybridTrainerConfig& config, Problems& found) {
-  const auto& away = config.predict_aware_memory;
-  if (away.offload_strategy == "pinned_cpu_offload" && away.offload_target != "memory") {
-    found.push_back(concat("predict_aware_memory.offload_target: got \"", away.offload_target,
-                           "\", but pinned_cpu_offload keeps the state in memory; want memory, or "
-                           "the strategy nvme_offload"));
-  }
-  if (!names_a_device(config.device)) {
-    found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
-                           name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
-  }
+void collect_device_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (names_a_device(config.device)) return;
+  found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
+                         name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
 }
 
 /// Biases are no weights, which adapters would leave out and an exchange of weights, too.
@@ -250,7 +243,7 @@ void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::
   collect_carry_problems(config, found);
   collect_patience_problems(config, found);
   collect_finder_problems(config, found);
-  collect_place_problems(config, found);
+  collect_device_problems(config, found);
   collect_bias_problems(config, found);
 }
 

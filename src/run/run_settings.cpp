@@ -54,13 +54,6 @@ bool uses_predictor(const Config& config, std::initializer_list<const char*> nam
   return std::ranges::any_of(arms, is_named, &PredictionArm::predictor);
 }
 
-bool acts(const DivergenceConfig& divergence, std::initializer_list<Recovery> kinds) {
-  return std::ranges::any_of(kinds, [&](Recovery kind) {
-    return divergence.on_caution == kind || divergence.on_warning == kind ||
-           divergence.on_critical == kind;
-  });
-}
-
 bool uses_files(const Config& config) {
   return config.memory.plan == "auto" || config.memory.device_map == "auto" ||
          uses_place(config, "file") ||
@@ -89,10 +82,9 @@ bool has_segments(const Config& config) {
 /// The first row that holds for a key gives the reason.
 std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
   const SkipBackwardConfig& predictions = config.phases.skip_backward;
-  const std::string& strategy = config.predict_aware_memory.offload_strategy;
   return {
-      {{"phases.full_steps", "phases.correct_steps", "phases.skip_backward.",
-        "phases.asynchronous_optimizer.delay", "phases.asynchronous_optimizer.device_side",
+      {{"phases.full_steps", "phases.skip_backward.", "phases.asynchronous_optimizer.delay",
+        "phases.asynchronous_optimizer.device_side",
         "phases.asynchronous_optimizer.prediction_error_limit", "phases.asynchronous_gradients.",
         "phases.local_sgd.", "predict_aware_memory.", "mixed_precision.predict",
         "mixed_precision.correct"},
@@ -107,30 +99,12 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"phases.skip_backward.predictor"},
        !predictions.arms.empty(),
        "phases.skip_backward.arms names the predictors"},
-      {{"phases.skip_backward.residual_store", "phases.skip_backward.dream_cost"},
-       predictions.horizon != "dreamt",
-       "it is for phases.skip_backward.horizon dreamt"},
-      {{"phases.skip_backward.slow_share"},
-       !uses_predictor(config, {"two_timescale"}),
-       "it is for the predictor two_timescale"},
       {{"phases.skip_backward.slow_steps"},
        !uses_predictor(config, {"two_timescale", "merged"}),
        "it is for the predictors two_timescale and merged"},
-      {{"phases.skip_backward.history_interval"},
-       !uses_predictor(config, {"linear", "two_timescale", "merged"}),
-       "it is for the predictors linear, two_timescale and merged"},
-      {{"predict_aware_memory.async_restore", "predict_aware_memory.async_restore_lookahead"},
-       strategy == "none" || strategy == "drop_and_reinitialize",
-       "predict_aware_memory.offload_strategy brings nothing back"},
-      {{"predict_aware_memory.async_restore_lookahead"},
-       !config.predict_aware_memory.async_restore,
-       "predict_aware_memory.async_restore is false"},
-      {{"model.attention_pattern.block", "model.attention_pattern.seed"},
+      {{"model.attention_pattern.block"},
        !config.model.attention_pattern.is_on(),
        "model.attention_pattern.local_blocks is 0, which is no pattern"},
-      {{"model.attention_pattern.seed"},
-       config.model.attention_pattern.random_blocks == 0,
-       "model.attention_pattern.random_blocks is 0"},
       {{"model.state_space."},
        lacks_mixers(config, "mdhc"),
        "model.mixers has no layer that it is about: m, d, h or c"},
@@ -141,8 +115,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"model.semiseparable.rank"},
        lacks_mixers(config, "tp"),
        "model.mixers has no layer T + U·Vᵀ: t or p"},
-      {{"model.semiseparable.potentials", "model.semiseparable.imaginary",
-        "model.semiseparable.limit"},
+      {{"model.semiseparable.potentials"},
        lacks_mixers(config, "b"),
        "model.mixers has no BK core: b"},
       {{"memory.segment_length"},
@@ -151,9 +124,6 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"memory.kept_segments"},
        !has_segments(config),
        "sequences go whole: memory.segment_length says when they go in segments"},
-      {{"memory.profile"},
-       !config.device_budget(),
-       "it is about shares of memory.device_budget, which is not set"},
       {{"memory.allow_lossy"},
        config.memory.plan != "auto",
        "it is for plans: `hybrid plan`, or memory.plan auto"},
@@ -170,9 +140,6 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
        config.schedule.name == "constant",
        "schedule.name is constant, which does not decay"},
       {{"schedule.decay_share"}, config.schedule.name != "wsd", "it is for schedule.name wsd"},
-      {{"schedule.batch_rule"},
-       config.stretches.empty(),
-       "without stretches all steps have as many tokens"},
       {{"optimizer.orthogonalization_blocks"},
        config.optimizer.orthogonalization_period == 1 &&
            std::ranges::none_of(config.stretches,
@@ -183,10 +150,6 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"optimizer.slow_momentum_steps"},
        config.optimizer.slow_momentum == 0,
        "optimizer.slow_momentum is 0"},
-      {{"learning_rate_finder.interval", "learning_rate_finder.largest_factor",
-        "learning_rate_finder.batch_share", "learning_rate_finder.refusals"},
-       !config.learning_rate_finder.is_on(),
-       "learning_rate_finder.mode is off"},
       {{"lora.expert_rank", "lora.alpha", "lora.dropout", "lora.targets", "lora.variant"},
        !config.has_adapters(),
        "lora.rank is 0, which trains the weights themselves"},
@@ -227,17 +190,7 @@ std::vector<InertKeys> table(const Config& config, const RunSurroundings& run) {
       {{"distributed.imitated_latency_microseconds"},
        imitated_link_text(config.distributed).empty(),
        "distributed.imitated_link is not set"},
-      {{"divergence.horizon_factor"},
-       !acts(config.divergence, {Recovery::kReduceHorizon}),
-       "no divergence action is reduce_horizon"},
-      {{"divergence.threshold_raise"},
-       !acts(config.divergence, {Recovery::kRaiseThreshold}),
-       "no divergence action is raise_threshold"},
-      {{"divergence.recovery_steps"},
-       !acts(config.divergence, {Recovery::kReduceHorizon, Recovery::kRaiseThreshold,
-                                 Recovery::kResetPredictor, Recovery::kForceFull}),
-       "no divergence action is one that lasts, such as reduce_horizon or force_full"},
-      {{"divergence.roll_back_rate", "divergence.max_roll_backs"},
+      {{"divergence.max_roll_backs"},
        !config.divergence.rolls_back(),
        "no divergence action is roll_back"},
   };
@@ -305,9 +258,6 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
                                     std::vector<std::string>& told) {
   told = settings.notes;
   HybridTrainerConfig config = task.completed(settings.config.with_parts());
-  if (config.phases.delays_updates())
-    check_threads("phases.asynchronous_optimizer.worker_threads",
-                  config.phases.asynchronous_optimizer.worker_threads);
   const RankCount ranks{settings.ranks == nullptr ? 1 : settings.ranks->size(),
                         settings.local_ranks};
   const RunSurroundings run{find_device(config.device, settings.local_rank), ranks.all};

@@ -88,14 +88,15 @@ TEST(BadInput, TextIsPreparedFirst) {
 }
 
 TEST(BadInput, WhatWouldChangeNothingIsToldOnce) {
-  const ProcessResult result = run_hybrid(
-      trained_folder(), {"train", "--preset", "tiny", "--data", "data", "--run", "inert", "--set",
-                         "training.steps=2", "--set", "lora.alpha=3", "--set",
-                         "phases.max_predict_steps=0", "--set", "phases.skip_backward.decay=0.5"});
+  const ProcessResult result =
+      run_hybrid(trained_folder(),
+                 {"train", "--preset", "tiny", "--data", "data", "--run", "inert", "--set",
+                  "training.steps=2", "--set", "lora.alpha=3", "--set",
+                  "phases.max_predict_steps=0", "--set", "phases.skip_backward.trial_share=0.5"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   for (const char* text :
        {"warning: lora.alpha is set, but has no effect here: lora.rank is 0",
-        "warning: phases.skip_backward.decay is set, but has no effect here: "}) {
+        "warning: phases.skip_backward.trial_share is set, but has no effect here: "}) {
     const auto at = result.errors.find(text);
     ASSERT_NE(at, std::string::npos) << result.errors;
     EXPECT_EQ(result.errors.find(text, at + 1), std::string::npos) << result.errors;

@@ -21,13 +21,15 @@ struct DataConfig {
   std::int64_t sequence_length = 256;
   bool shuffle = true;
   bool carry_state = false;
-  std::int64_t prefetch_depth = 1;
   std::string layout = "windows";
   double validation_fraction = 0.1;
   std::string control_tokens = "tokens";
   std::string columns{};
   bool mask_frames = false;
   bool mirror_pictures = false;
+  /// No key: steps to load ahead in a background thread. Each prefetched batch is held in memory; 0
+  /// loads each batch when its step needs it.
+  std::int64_t prefetch_depth = 1;
 
   /// Whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }
@@ -46,10 +48,6 @@ struct DataConfig {
               "Go through the text in order, each row of a batch through a part of its own, and "
               "begin each sequence with the state that the row's last one ended with, without its "
               "gradient. For models that go in segments (memory.segment_length)."});
-    visit(Field{"prefetch_depth", self.prefetch_depth,
-                "Number of steps to load ahead in a background thread. Each prefetched batch is "
-                "held in memory; 0 loads each batch when its step needs it.",
-                Range::between(0, 1024)});
     visit(Field{"layout", self.layout,
                 "What a sequence is. windows are cut from the tokens of a data folder. For a file "
                 "of examples (`hybrid finetune`), packed puts several rows into one sequence, none "

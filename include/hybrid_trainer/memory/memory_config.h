@@ -11,9 +11,6 @@ namespace hybrid_trainer {
 /// Names of places: "device", "host", "file".
 const std::vector<std::string>& placement_names();
 
-/// Names of MemoryMonitor's profiles: "aggressive", "balanced", "conservative".
-const std::vector<std::string>& memory_profile_names();
-
 /// Memory that a run may take, and how it takes less. JSON group `memory`.
 struct MemoryConfig {
   MemorySize device_budget{};
@@ -29,7 +26,6 @@ struct MemoryConfig {
   std::string gradients = "keep";
   std::int64_t gradient_bits = 32;
   std::string plan = "off";
-  std::string profile = "balanced";
   bool allow_lossy = false;
   std::string folder{};
   std::int64_t timeline = 0;
@@ -102,11 +98,6 @@ struct MemoryConfig {
                 "Without device_budget it fits the memory that the machine has.",
                 Range{},
                 {"off", "auto"}});
-    visit(Field{"profile", self.profile,
-                "Shares of device_budget at which records and events call memory scarce. Target, "
-                "warning, critical, emergency: .92 .94 .96 .98 (aggressive), .90 .92 .95 .97 "
-                "(balanced), .85 .88 .92 .95 (conservative).",
-                Range{}, memory_profile_names()});
     visit(Field{"allow_lossy", self.allow_lossy,
                 "Allow a plan to choose options that change bits: activations in 8 bits, optimizer "
                 "state in 16 or 8, gradients of the asynchronous optimizer in 16."});
@@ -133,8 +124,10 @@ const std::vector<std::string>& offload_strategy_names();
 /// bf16 copies stand in for and the direction are on the host meanwhile. JSON group `predict_aware_memory`.
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
-  std::string offload_target = "memory";
-  bool async_restore = true;
+
+  // No keys:
+  bool async_restore = true;              // beside Correct's passes, else before its update
+  /// Predict steps before Correct at which reading from a file begins, if host memory has no budget.
   std::int64_t async_restore_lookahead = 5;
 
   /// The state stays in place.
@@ -154,17 +147,6 @@ struct PredictAwareMemoryConfig {
         "CUDA. nvme_offload uses a file. compress_in_place rounds each f32 number to one byte. "
         "drop_and_reinitialize frees it and starts again from zeros.",
         Range{}, offload_strategy_names()});
-    visit(Field{
-        "offload_target", self.offload_target,
-        "Where the state goes: `memory`, or a folder. `memory` is host memory for cpu_offload, and "
-        "a temporary file in memory.folder for nvme_offload. A folder holds that file for both."});
-    visit(Field{"async_restore", self.async_restore,
-                "Restore the state beside Correct's forward and backward, on the CPU in a "
-                "background thread; false restores it before the update."});
-    visit(Field{"async_restore_lookahead", self.async_restore_lookahead,
-                "Predict steps before Correct at which reading from a file into host memory "
-                "begins, if host memory has no budget.",
-                Range::at_least(1)});
   }
 };
 

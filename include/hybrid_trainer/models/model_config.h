@@ -102,7 +102,7 @@ struct BlockPatternConfig {
   std::int64_t local_blocks = 0;
   std::int64_t global_blocks = 0;
   std::int64_t random_blocks = 0;
-  std::int64_t seed = 0;
+  std::int64_t seed = 0;  // no key: of the random blocks
 
   bool is_on() const { return local_blocks > 0; }
 
@@ -121,7 +121,6 @@ struct BlockPatternConfig {
                 "Blocks between the first and the local ones that a block of queries sees, too: as "
                 "many, spread evenly, drawn for each layer, head and block.",
                 Range::between(0, 1024)});
-    visit(Field{"seed", self.seed, "Seed of the random blocks.", Range::between(0, 1 << 30)});
   }
 };
 
@@ -169,8 +168,9 @@ struct StateSpaceConfig {
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
+  // No keys: a BK core's z in (T − z·I)⁻¹ is i·imaginary; the smaller, the further a token reaches.
   double imaginary = 1;
-  double limit = 3;
+  double limit = 3;  // its potentials are cut to [−limit, limit]
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -180,12 +180,6 @@ struct SemiseparableConfig {
     visit(Field{"potentials", self.potentials,
                 "Matrices T of a BK core: each token gives each of them one number and gets two.",
                 Range::between(1, 4096)});
-    visit(Field{"imaginary", self.imaginary,
-                "Imaginary part of z in (T − z·I)⁻¹ of a BK core: the smaller, the further a token "
-                "reaches; with 0 the matrix may be singular.",
-                Range::between(1e-6, 1e6)});
-    visit(Field{"limit", self.limit, "A BK core's potentials are cut to [−limit, limit].",
-                Range::above(0)});
   }
 };
 
