@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
@@ -323,6 +324,38 @@ TEST(ConfigFields, EachHasAFlipOrIsTestedInItsLayer) {
   collect_leaves(field_tree(config), "", leaves);
   for (const std::string& leaf : leaves)
     EXPECT_TRUE(flips().contains(leaf) || tested_below(leaf)) << leaf;
+}
+
+void collect_needs(const FieldNode& node, std::vector<KeyTest>& tests) {
+  for (const FieldNode& field : node.fields) {
+    for (const KeyNeed& need : field.needs)
+      tests.insert(tests.end(), need.any_of.begin(), need.any_of.end());
+    if (field.is_group()) collect_needs(field, tests);
+  }
+}
+
+TEST(ConfigFields, EachNeedIsOfAKeyThatExistsAndOfValuesThatItMayHave) {
+  const HybridTrainerConfig config;
+  const FieldNode tree = field_tree(config);
+  std::vector<KeyTest> tests;
+  collect_needs(tree, tests);
+  EXPECT_GT(tests.size(), 50u);
+  for (const KeyTest& test : tests) {
+    if (test.key == "ranks") continue;
+    const std::size_t index = test.key.find("[].");
+    const FieldNode* field = field_at(tree, test.key.substr(0, index));
+    ASSERT_NE(field, nullptr) << test.key;
+    if (index != std::string::npos) {
+      const auto at =
+          std::ranges::find(field->fields, test.key.substr(index + 3), &FieldNode::name);
+      ASSERT_NE(at, field->fields.end()) << test.key;
+      field = &*at;
+    }
+    for (const std::string& value : test.values)
+      EXPECT_TRUE(field->choices.empty() || value.empty() ||
+                  std::ranges::count(field->choices, value) > 0)
+          << test.key << " " << value;
+  }
 }
 
 TEST(ConfigFields, EachFlipChangesWhatARunDoes) {

@@ -25,12 +25,16 @@ struct ScheduleConfig {
                 "constant. All begin with a linear warm-up.",
                 Range{}, schedule_names()});
     visit(Field{"warmup_steps", self.warmup_steps,
-                "Steps over which the learning rate rises from zero.", Range::at_least(0)});
+                "Steps over which the learning rate rises from zero.", Range::at_least(0)}
+              .essential(Question::kSpeed));
     visit(Field{"final_fraction", self.final_fraction,
                 "Share of the highest learning rate at which cosine and wsd end.",
-                Range::between(0, 1)});
+                Range::between(0, 1)}
+              .unless("schedule.name", {"constant"},
+                      "schedule.name is constant, which does not decay"));
     visit(Field{"decay_share", self.decay_share, "Last share of the run, over which wsd decays.",
-                Range::between(0, 1)});
+                Range::between(0, 1)}
+              .needs("schedule.name", {"wsd"}));
   }
 };
 

@@ -60,7 +60,10 @@ struct DivergenceConfig {
                 "Updates in a row with a warning after which it counts as critical; 0 is never.",
                 Range::at_least(0)});
     visit(Field{"max_roll_backs", self.max_roll_backs,
-                "Most roll backs of a run; the next one ends it.", Range::at_least(0)});
+                "Most roll backs of a run; the next one ends it.", Range::at_least(0)}
+              .needs_any(KeyNeed::of(
+                  {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
+                  {"roll_back"}, "no divergence action is roll_back")));
   }
 };
 

@@ -65,7 +65,9 @@ struct SkipBackwardConfig {
               "Source of the predicted weight change. momentum continues the optimizer's state; "
               "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
               "merged goes from one mean of the weights to the next; random and zero are controls.",
-              Range{}, predictor_names()});
+              Range{}, predictor_names()}
+            .needs("phases.skip_backward.arms", {"[]"},
+                   "phases.skip_backward.arms names the predictors"));
     visit(Field{
         "arms", self.arms,
         "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
@@ -77,10 +79,14 @@ struct SkipBackwardConfig {
                 "as it goes. They choose at most the steps that the gate allows, and also give the "
                 "confidence of a prediction.",
                 Range{}, horizon_names()});
-    visit(Field{"slow_steps", self.slow_steps,
-                "Updates that the slow predictors look back on: time constant of two_timescale's "
-                "mean of weight changes, and length of each window whose mean merged takes.",
-                Range::at_least(1)});
+    visit(
+        Field{"slow_steps", self.slow_steps,
+              "Updates that the slow predictors look back on: time constant of two_timescale's "
+              "mean of weight changes, and length of each window whose mean merged takes.",
+              Range::at_least(1)}
+            .needs_any(KeyNeed::of(
+                {"phases.skip_backward.predictor", "phases.skip_backward.arms[].predictor"},
+                {"two_timescale", "merged"}, "it is for the predictors two_timescale and merged")));
     visit(Field{"correction_interval", self.correction_interval,
                 "Predicted steps between two micro-corrections by a true gradient; 0 makes none.",
                 Range::at_least(0)});
@@ -115,7 +121,8 @@ struct AsynchronousOptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"delay", self.delay, "Delay of an exact update in steps.", Range::between(1, 8)});
+    visit(Field{"delay", self.delay, "Delay of an exact update in steps.", Range::between(1, 8)}
+              .unless("phases.max_predict_steps", {"0"}));
     visit(
         Field{"device_side", self.device_side,
               "How pending updates are predicted. anticipated: weights arrive with the momentum's "
@@ -124,14 +131,18 @@ struct AsynchronousOptimizerConfig {
               "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
               "updated at once on the device, the others by the mean of `delay` steps, `delay` "
               "steps late. none, a control: no prediction. shared and momentum are refused.",
-              Range{}, device_side_names()});
+              Range{}, device_side_names()}
+            .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"exact_state", self.exact_state,
                 "Where masters and optimizer state are: host, or file in memory.folder.", Range{},
-                exact_state_names()});
+                exact_state_names()}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, as a share of the exact ones' size, above which "
                 "Predict ends early; 0 never ends it.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange)
+              .unless("phases.max_predict_steps", {"0"}));
   }
 };
 
@@ -159,7 +170,8 @@ struct AsynchronousGradientsConfig {
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, as a share of the exact ones' size, above which "
                 "Predict ends early; 0 never ends it.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange));
   }
 };
 
@@ -249,15 +261,25 @@ struct PhaseConfig {
                 Range::at_least(0)});
     visit(Field{"full_steps", self.full_steps,
                 "Fewest Full steps between two predictions; there are always at least four.",
-                Range::at_least(1)});
+                Range::at_least(1)}
+              .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"max_predict_steps", self.max_predict_steps,
-                "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)});
-    visit(Field{"skip_backward", self.skip_backward, "Settings of the method skip_backward."});
+                "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)}
+              .on_resume(OnResume::kMayBecome0)
+              .essential(Question::kSpeed));
+    visit(Field{"skip_backward", self.skip_backward, "Settings of the method skip_backward."}
+              .needs("phases.method", {"skip_backward"})
+              .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"asynchronous_optimizer", self.asynchronous_optimizer,
-                "Settings of the method asynchronous_optimizer."});
+                "Settings of the method asynchronous_optimizer."}
+              .needs("phases.method", {"asynchronous_optimizer"}));
     visit(Field{"asynchronous_gradients", self.asynchronous_gradients,
-                "Settings of the method asynchronous_gradients."});
-    visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."});
+                "Settings of the method asynchronous_gradients."}
+              .needs("phases.method", {"asynchronous_gradients"})
+              .unless("phases.max_predict_steps", {"0"}));
+    visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."}
+              .needs("phases.method", {"local_sgd"})
+              .unless("phases.max_predict_steps", {"0"}));
   }
 };
 
