@@ -11,6 +11,19 @@ const std::vector<std::string>& placement_names() {
   return names;
 }
 
+KeyNeed any_use_of_files() {
+  KeyNeed need = KeyNeed::of(
+      {"memory.weights", "memory.optimizer_state", "memory.activations", "parts[].place",
+       "phases.asynchronous_optimizer.exact_state"},
+      {"file"},
+      "nothing of this run goes to a file; memory.weights, optimizer_state or activations can");
+  need.any_of.push_back({"memory.device_map", KeyTest::Kind::kIsNoneOf, {""}});
+  need.any_of.push_back({"memory.plan", KeyTest::Kind::kIsOneOf, {"auto"}});
+  need.any_of.push_back(
+      {"predict_aware_memory.offload_strategy", KeyTest::Kind::kIsOneOf, {"nvme_offload"}});
+  return need;
+}
+
 std::string MemoryConfig::scratch_folder() const {
   if (!folder.empty()) return folder;
   std::error_code error;

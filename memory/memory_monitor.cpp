@@ -13,16 +13,8 @@ constexpr std::size_t kWindow = 16;     // steps of a phase that a trend is take
 constexpr double kStepsAhead = 100;     // of the trend
 constexpr double kLeastGrowth = 0.001;  // of what lives, over the window, to be a leak
 
-struct MemoryProfile {
-  const char* name;
-  double target, warning, critical, emergency;
-};
-
-constexpr std::array kProfiles{
-    MemoryProfile{"aggressive", 0.92, 0.94, 0.96, 0.98},
-    MemoryProfile{"balanced", 0.90, 0.92, 0.95, 0.97},
-    MemoryProfile{"conservative", 0.85, 0.88, 0.92, 0.95},
-};
+// Shares of the budget.
+constexpr double kTarget = 0.90, kWarning = 0.92, kCritical = 0.95, kEmergency = 0.97;
 
 void push(std::vector<double>& window, double value) {
   if (window.size() == kWindow) window.erase(window.begin());
@@ -37,20 +29,9 @@ double slope(const std::vector<double>& window) {
 
 }  // namespace
 
-const std::vector<std::string>& memory_profile_names() {
-  static const std::vector<std::string> names = names_of(kProfiles);
-  return names;
-}
-
 const char* name_of(MemoryStatus status) {
   constexpr std::array kNames{"normal", "target", "warning", "critical", "emergency"};
   return kNames[static_cast<std::size_t>(status)];
-}
-
-MemoryMonitor::MemoryMonitor(const std::string& profile, std::optional<std::size_t> budget_bytes)
-    : budget_bytes_(budget_bytes) {
-  const MemoryProfile& row = named_row(kProfiles, "memory.profile", profile);
-  thresholds_ = {row.target, row.warning, row.critical, row.emergency};
 }
 
 std::int64_t MemoryMonitor::recommended_micro_batch() const {
@@ -80,16 +61,15 @@ MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use, std::int
        {MemoryKind::kActivations, MemoryKind::kLogits, MemoryKind::kWorkspace})
     growing += static_cast<double>(use.peak[static_cast<std::size_t>(kind)]);
   if (growing > 0) {
-    const double room = thresholds_.target * budget - history.peaks.back();
+    const double room = kTarget * budget - history.peaks.back();
     history.most_examples =
         std::max(1.0, std::floor(static_cast<double>(micro_batch) * (1 + room / growing)));
   }
   reading.recommended_micro_batch = recommended_micro_batch();
   reading.share = history.peaks.back() / budget;
   const double ahead = reading.share + kStepsAhead * slope(history.peaks) / budget;
-  reading.risk = std::clamp((ahead - thresholds_.target) / (1 - thresholds_.target), 0.0, 1.0);
-  for (const double threshold :
-       {thresholds_.target, thresholds_.warning, thresholds_.critical, thresholds_.emergency}) {
+  reading.risk = std::clamp((ahead - kTarget) / (1 - kTarget), 0.0, 1.0);
+  for (const double threshold : {kTarget, kWarning, kCritical, kEmergency}) {
     if (reading.share < threshold) break;
     reading.status = static_cast<MemoryStatus>(static_cast<int>(reading.status) + 1);
   }

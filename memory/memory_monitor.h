@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// Level of the device's memory use, by the profile's shares of the budget.
+/// Level of the device's memory use, by shares of the budget: 0.90, 0.92, 0.95 and 0.97.
 enum class MemoryStatus { kNormal, kTarget, kWarning, kCritical, kEmergency };
 const char* name_of(MemoryStatus status);  // "normal", "target", ...
 
@@ -27,23 +27,18 @@ struct MemoryReading {
 /// never of a clock.
 class MemoryMonitor {
  public:
-  /// `budget_bytes`: none leaves every status normal, and still finds leaks. Throws ConfigError for
-  /// an unknown profile.
-  MemoryMonitor(const std::string& profile, std::optional<std::size_t> budget_bytes);
+  /// `budget_bytes`: none leaves every status normal, and still finds leaks.
+  explicit MemoryMonitor(std::optional<std::size_t> budget_bytes) : budget_bytes_(budget_bytes) {}
   /// `micro_batch`: examples that the step computed with at once.
   MemoryReading observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch);
 
  private:
   std::int64_t recommended_micro_batch() const;
-  struct Thresholds {
-    double target, warning, critical, emergency;
-  };
   struct History {
     std::vector<double> peaks, live;  // of the last steps of the phase
     double most_examples = 0;  // that the target has room for, by the last step; 0 before one
   };
 
-  Thresholds thresholds_;
   std::optional<std::size_t> budget_bytes_;
   std::array<History, kPhases> history_;
 };

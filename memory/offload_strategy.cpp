@@ -68,11 +68,6 @@ std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryC
 }
 
 Pool offload_pool(const PredictAwareMemoryConfig& config, MemoryPlaces& places) {
-  const bool may_be_file =
-      config.offload_strategy == "cpu_offload" || config.offload_strategy == "nvme_offload";
-  if (!may_be_file) return places.host().pool();
-  if (config.offload_target != "memory")
-    return places.file_in(config.offload_target, "predict_aware_memory.offload_target").pool();
   return places.at(config.offload_strategy == "nvme_offload" ? "file" : "host").pool();
 }
 

@@ -62,11 +62,10 @@ class LatentDynamics {
 ///
 /// Its confidence that the jump will be accepted in full is Φ(drop/spread) of the models, drawn to
 /// what came of jumps of such a confidence: of those in the same tenth. Step lengths are multiplied
-/// by what came of the three most similar jumps among the last phases.skip_backward.residual_store, real drop by
+/// by what came of the three most similar jumps among the last residual_store ones, real drop by
 /// dreamt one.
 ///
-/// It counts its floating-point operations, each of which costs phases.skip_backward.dream_cost operations of a
-/// Full step.
+/// It counts its floating-point operations, each of which costs dream_cost operations of a Full step.
 class JumpPlanner final : public JumpAdvisor {
  public:
   struct Plan : JumpPlan {

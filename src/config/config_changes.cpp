@@ -1,6 +1,5 @@
 #include "src/config/config_changes.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
@@ -12,77 +11,19 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Keys, and groups with a dot at the end, that affect how further steps are done but not what the
-/// saved state means.
-constexpr const char* kMayChange[] = {"data.prefetch_depth",
-                                      "training.steps",
-                                      "training.evaluate_every_steps",
-                                      "training.patience",
-                                      "training.min_improvement",
-                                      "training.threads",
-                                      "training.cuda_graphs",
-                                      "optimizer.learning_rate",
-                                      "optimizer.weight_decay",
-                                      "optimizer.clip_norm",
-                                      "optimizer.paged",
-                                      "optimizer.orthogonalization_period",
-                                      "optimizer.orthogonalization_blocks",
-                                      "optimizer.groups[].learning_rate",
-                                      "optimizer.groups[].weight_decay",
-                                      "schedule.",
-                                      "phases.asynchronous_optimizer.exact_state",
-                                      "phases.asynchronous_optimizer.prediction_error_limit",
-                                      "phases.asynchronous_optimizer.worker_threads",
-                                      "phases.asynchronous_gradients.prediction_error_limit",
-                                      "divergence.loss_sigmas",
-                                      "divergence.gradient_factor",
-                                      "divergence.vanishing_factor",
-                                      "divergence.oscillation",
-                                      "divergence.max_skipped_updates",
-                                      "divergence.on_caution",
-                                      "divergence.on_warning",
-                                      "divergence.on_critical",
-                                      "divergence.critical_after",
-                                      "divergence.recovery_steps",
-                                      "divergence.horizon_factor",
-                                      "divergence.threshold_raise",
-                                      "divergence.roll_back_rate",
-                                      "divergence.max_roll_backs",
-                                      "memory.",
-                                      "predict_aware_memory.",
-                                      "checkpoint.",
-                                      "export.",
-                                      "observability.",
-                                      "distributed.",
-                                      "device"};
-
-/// May become 0 where no prediction waits for its decision, which check_changes cannot know.
-constexpr const char* kLongestPrediction = "phases.max_predict_steps";
-
-/// Decided once: the checkpoint's choice stays.
-constexpr const char* kKept = "mixed_precision.";
-
-bool may_change(std::string path) {
-  if (const std::size_t index = path.find('['); index != std::string::npos)
-    path.erase(index + 1, path.find(']') - index - 1);
-  return std::any_of(std::begin(kMayChange), std::end(kMayChange), [&](const std::string& allowed) {
-    return allowed.ends_with('.') ? path.starts_with(allowed) : path == allowed;
-  });
-}
-
 std::string text_of(const FieldNode& field) {
   return field.left_out ? "left out" : field_text(field);
 }
 
 void compare_values(const std::string& path, const std::string& was, const std::string& is,
-                    ConfigChanges& changes) {
+                    OnResume resume, ConfigChanges& changes) {
   if (was == is) return;
-  if (path.starts_with(kKept)) {
+  if (resume == OnResume::kStays) {
     changes.told.push_back(concat(path, ": the run's choice stays (\"", was, "\" when it began, \"",
                                   is, "\" was asked for)"));
-  } else if (may_change(path)) {
+  } else if (resume == OnResume::kMayChange) {
     changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
-  } else if (path == kLongestPrediction && is == "0") {
+  } else if (resume == OnResume::kMayBecome0 && is == "0") {
     changes.told.push_back(concat(path, ": ", was, " until now, 0 from here on: plain training"));
   } else {
     changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
@@ -92,21 +33,22 @@ void compare_values(const std::string& path, const std::string& was, const std::
 /// Both are of one struct; lists of as many elements are compared element by element. Groups of other
 /// methods than `method` do not count.
 void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
-                    const std::string& method, ConfigChanges& changes) {
+                    OnResume of_group, const std::string& method, ConfigChanges& changes) {
   for (std::size_t i = 0; i < is.fields.size(); ++i) {
     const FieldNode &before = was.fields[i], &after = is.fields[i];
     const std::string at = path.empty() ? after.name : path + "." + after.name;
     if (path == "phases" && after.is_group() && after.name != method) continue;
+    const OnResume resume = after.resume == OnResume::kSame ? of_group : after.resume;
     if (after.is_group()) {
-      compare_groups(at, before, after, method, changes);
+      compare_groups(at, before, after, resume, method, changes);
     } else if (after.is_list && !after.is_named &&
                before.elements.size() == after.elements.size()) {
       for (std::size_t k = 0; k < after.elements.size(); ++k) {
-        compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], method,
-                       changes);
+        compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], resume,
+                       method, changes);
       }
     } else {
-      compare_values(at, text_of(before), text_of(after), changes);
+      compare_values(at, text_of(before), text_of(after), resume, changes);
     }
   }
 }
@@ -115,7 +57,8 @@ void compare_groups(const std::string& path, const FieldNode& was, const FieldNo
 
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now) {
   ConfigChanges changes;
-  compare_groups("", field_tree(saved), field_tree(now), now.phases.method, changes);
+  compare_groups("", field_tree(saved), field_tree(now), OnResume::kSame, now.phases.method,
+                 changes);
   if (!saved.stretches.empty() && saved.training.steps != now.training.steps) {
     changes.refused.push_back(
         concat("training.steps: the run was saved with ", saved.training.steps,

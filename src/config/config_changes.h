@@ -15,7 +15,7 @@ struct ConfigChanges {
   std::vector<std::string> refused;  // changes that would alter what the saved state means
 };
 
-/// Compares key by key. The keys that may change are listed in the source; any other is refused.
+/// Compares key by key. A key is refused unless its OnResume, or that of its group, lets it change.
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now);
 
 /// What makes the learning rate jump where a run of `steps_done` steps goes on, and which keys keep

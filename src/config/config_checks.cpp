@@ -49,6 +49,10 @@ class KeyValues {
   }
 
   bool passes(const std::string& text, Kind kind, const std::vector<std::string>& values) const {
+    if (kind == Kind::kHasOneOf) {
+      const auto is_in = [&](const std::string& part) { return text.find(part) != text.npos; };
+      return text.empty() || std::ranges::any_of(values, is_in);
+    }
     const bool is_listed = std::ranges::count(values, text) > 0;
     if (kind == Kind::kIsOneOf) return is_listed;
     if (kind == Kind::kIsNoneOf) return !is_listed;
@@ -59,9 +63,21 @@ class KeyValues {
   }
 
   bool holds(const KeyTest& test) const {
-    const std::vector<KeyValue> of_key = at(test.key);
-    return !of_key.empty() && passes(of_key.front().text, test.kind, test.values);
+    return std::ranges::any_of(at(test.key), [&](const KeyValue& value) {
+      return passes(value.text, test.kind, test.values);
+    });
   }
+
+  /// "schedule.name is cosine", of all keys that the need tests; or its own reason.
+  std::string why_not(const KeyNeed& need) const {
+    if (!need.why.empty()) return need.why;
+    std::vector<std::string> texts;
+    for (const KeyTest& test : need.any_of)
+      for (const KeyValue& value : at(test.key))
+        texts.push_back(concat(value.path, " is ", value.text));
+    return join(texts);
+  }
+  const FieldNode& tree() const { return tree_; }
 
   std::string wanted(const Refusal& row) const {
     if (!row.wanted.empty()) return row.wanted;
@@ -99,6 +115,25 @@ void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfi
       }
     }
   }
+}
+
+std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
+                      const std::map<std::string, std::string>& known) {
+  const KeyValues values(config, known);
+  const FieldNode* node = &values.tree();
+  for (std::size_t begin = 0; begin <= key.size() && !node->is_list;) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    const std::string name = key.substr(begin, end - begin);
+    const auto field = std::ranges::find(node->fields, name, &FieldNode::name);
+    if (field == node->fields.end()) return "";
+    for (const KeyNeed& need : field->needs) {
+      const auto holds = [&](const KeyTest& test) { return values.holds(test); };
+      if (std::ranges::none_of(need.any_of, holds)) return values.why_not(need);
+    }
+    node = &*field;
+    begin = end + 1;
+  }
+  return "";
 }
 
 namespace {
@@ -214,17 +249,10 @@ void collect_finder_problems(const HybridTrainerConfig& config, Problems& found)
                          "; want at least ", least));
 }
 
-void collect_place_problems(const HybridTrainerConfig& config, Problems& found) {
-  const auto& away = config.predict_aware_memory;
-  if (away.offload_strategy == "pinned_cpu_offload" && away.offload_target != "memory") {
-    found.push_back(concat("predict_aware_memory.offload_target: got \"", away.offload_target,
-                           "\", but pinned_cpu_offload keeps the state in memory; want memory, or "
-                           "the strategy nvme_offload"));
-  }
-  if (!names_a_device(config.device)) {
-    found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
-                           name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
-  }
+void collect_device_problems(const HybridTrainerConfig& config, Problems& found) {
+  if (names_a_device(config.device)) return;
+  found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
+                         name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
 }
 
 /// Biases are no weights, which adapters would leave out and an exchange of weights, too.
@@ -250,7 +278,7 @@ void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::
   collect_carry_problems(config, found);
   collect_patience_problems(config, found);
   collect_finder_problems(config, found);
-  collect_place_problems(config, found);
+  collect_device_problems(config, found);
   collect_bias_problems(config, found);
 }
 

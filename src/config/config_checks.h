@@ -16,6 +16,11 @@ void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfi
                       const std::string& context, std::vector<std::string>& found,
                       const std::map<std::string, std::string>& known = {});
 
+/// Why a key has no effect with this configuration, by what the key and its groups need; "" if it has
+/// one. Keys of elements of lists are not looked at. `known` are values beside the configuration's.
+std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
+                      const std::map<std::string, std::string>& known);
+
 /// Appends what is wrong with values that no range expresses, and with keys that do not go together.
 void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found);
 

@@ -36,7 +36,7 @@ Stretches::Stretches(const HybridTrainerConfig& config) {
                           .batch = shape,
                           .precision = stretch.precision,
                           .orthogonalization_period = stretch.orthogonalization_period,
-                          .rate_factor = batch_rate_factor(config.schedule, share)});
+                          .rate_factor = batch_rate_factor(share)});
     const std::int64_t pieces = whole.sequence_length / shape.sequence_length;
     const std::int64_t steps =
         std::llround(stretch.until * static_cast<double>(config.training.steps)) - begin;

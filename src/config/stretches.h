@@ -15,7 +15,7 @@ struct Stretch {
   BatchShape batch;                        // of a whole step
   std::optional<std::string> precision{};  // its name
   std::optional<std::int64_t> orthogonalization_period{};
-  double rate_factor = 1;  // of the learning rate, by schedule.batch_rule
+  double rate_factor = 1;  // of the learning rate, by the tokens of a step
   bool operator==(const Stretch&) const = default;
 };
 

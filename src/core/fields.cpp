@@ -66,6 +66,13 @@ std::string MemorySize::text() const {
   return std::to_string(bytes);
 }
 
+KeyNeed KeyNeed::of(const std::vector<std::string>& keys, const std::vector<std::string>& values,
+                    const std::string& why, KeyTest::Kind kind) {
+  KeyNeed need{{}, why};
+  for (const std::string& key : keys) need.any_of.push_back({key, kind, values});
+  return need;
+}
+
 bool matches_pattern(std::string_view name, std::string_view pattern) {
   std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return name == pattern;

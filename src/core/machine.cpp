@@ -271,7 +271,7 @@ int threads_of_openmp(int wanted) {
 
 int usable_threads() { return threads_of_openmp(processor_info().cores); }
 
-void check_threads(const std::string& key, std::int64_t count) {
+static void check_threads(const std::string& key, std::int64_t count) {
   const int cores = processor_info().cores, most = usable_threads();
   if (count >= 1 && count <= most) return;
   const std::string reason = most < cores ? "OpenMP gives no more" + limits_of_openmp()

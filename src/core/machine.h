@@ -78,8 +78,8 @@ std::optional<double> processor_quota(const std::filesystem::path& root = "/");
 std::string host_name();
 
 /// Sets the number of threads for the kernels and matrix products that the calling thread starts;
-/// results have the bits of that many. 0 means default_threads(processes). Throws ConfigError as
-/// check_threads does.
+/// results have the bits of that many. 0 means default_threads(processes). Throws ConfigError unless
+/// the number is between 1 and usable_threads().
 void set_threads(std::int64_t count, int processes = 1);
 /// Sets default_threads(), or fewer if OpenMP gives fewer.
 void set_default_threads();
@@ -93,7 +93,5 @@ int default_threads(int processes = 1);
 int threads_of_openmp(int wanted);
 /// The most threads that may be set: the usable cores, or less if OpenMP gives less.
 int usable_threads();
-/// Throws ConfigError, which names `key`, unless `count` is between 1 and usable_threads().
-void check_threads(const std::string& key, std::int64_t count);
 
 }  // namespace hybrid_trainer

@@ -33,6 +33,10 @@ struct FieldNode {
   /// A new element, of this name where the list is named, to be written before the next one.
   std::function<FieldNode(const std::string& name)> append;
 
+  OnResume resume = OnResume::kSame;
+  Question question = Question::kNone;
+  std::vector<KeyNeed> needs;
+
   bool is_group() const { return std::holds_alternative<std::monostate>(value) && !is_list; }
 };
 
@@ -148,6 +152,9 @@ FieldNode field_node(const Field<T>& field) {
       };
     }
   }
+  node.resume = field.resume;
+  node.question = field.question;
+  node.needs = field.all_needs;
   return node;
 }
 

@@ -90,6 +90,18 @@ class TargetModules {
 
 }  // namespace
 
+KeyNeed any_adapters() {
+  return KeyNeed::of({"lora.rank", "parts[].lora"}, {"0"},
+                     "lora.rank is 0, which trains the weights themselves",
+                     KeyTest::Kind::kIsNoneOf);
+}
+
+KeyNeed any_frozen_weights() {
+  KeyNeed need = any_adapters();
+  need.any_of.push_back({"parts[].base", KeyTest::Kind::kIsNoneOf, {""}});
+  return need;
+}
+
 const std::vector<std::string>& frozen_base_names() {
   static const std::vector<std::string> all{"fp32", "bf16",  "int8",   "fp4",
                                             "nf4",  "mxfp4", kFileBase};

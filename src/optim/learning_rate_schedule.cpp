@@ -22,15 +22,7 @@ const std::vector<std::string>& schedule_names() {
   return names;
 }
 
-const std::vector<std::string>& batch_rule_names() {
-  static const std::vector<std::string> names{"none", "square_root", "linear"};
-  return names;
-}
-
-double batch_rate_factor(const ScheduleConfig& config, double share) {
-  if (config.batch_rule == "linear") return share;
-  return config.batch_rule == "square_root" ? std::sqrt(share) : 1;
-}
+double batch_rate_factor(double share) { return std::sqrt(share); }
 
 double learning_rate(const ScheduleConfig& config, double peak, std::int64_t step,
                      std::int64_t total_steps) {

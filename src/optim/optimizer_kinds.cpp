@@ -92,24 +92,23 @@ const char* optimizer_name_help() {
   return help.c_str();
 }
 
-OptimizerReaders optimizers_that_read(const std::string& key) {
-  OptimizerReaders found;
-  std::vector<std::string> parts;
+KeyNeed optimizer_that_reads(const std::string& key) {
+  std::vector<std::string> names, parts;
   for (const OptimizerKind& kind : optimizer_kinds()) {
     if (reads(kind, key)) parts.emplace_back(kind.name);
   }
-  found.names = parts;
+  names = parts;
   for (const OptimizerKind& kind : optimizer_kinds()) {
-    if (kind.rest == nullptr || std::ranges::count(found.names, kind.rest) == 0) continue;
-    found.names.emplace_back(kind.name);
+    if (kind.rest == nullptr || std::ranges::count(names, kind.rest) == 0) continue;
+    names.emplace_back(kind.name);
     parts.push_back(concat("what ", kind.name, " leaves to ", kind.rest));
   }
   if (parts.size() > 1) {
     parts[parts.size() - 2] += " and " + parts.back();
     parts.pop_back();
   }
-  found.text = join(parts);
-  return found;
+  return KeyNeed::of({"optimizer.name", "optimizer.groups[].name"}, names,
+                     "it is for " + join(parts));
 }
 
 }  // namespace hybrid_trainer

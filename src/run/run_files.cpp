@@ -266,6 +266,9 @@ RunData data_of_run(const RunPaths& paths) {
     const auto* found = value.get_object().if_contains(key);
     return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
   };
+  const std::string token_ids = text("token_ids");
+  if (!token_ids.empty() && !parse_json_text(token_ids, file + ": token_ids").is_object())
+    throw DataError(concat(file, ": token_ids: got ", token_ids, ", want a JSON object as text"));
   const fs::path place(std::string(folder->get_string()));
   return {.folder = place.is_relative() && !place.empty() ? paths.root / place : place,
           .train_tokens = number("train_tokens"),
@@ -274,7 +277,7 @@ RunData data_of_run(const RunPaths& paths) {
           .base = text("base"),
           .adapter = text("adapter"),
           .now = number("now"),
-          .token_ids = text("token_ids"),
+          .token_ids = token_ids,
           .command = text("command")};
 }
 
@@ -333,6 +336,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                             const ModelRegistry& registry, const RunWeights& weights,
                             const std::optional<std::string>& frozen_form) {
   const RunPaths paths = existing_run(root.string());
+  const RunData data = data_of_run(paths);
   TrainedRun run;
   run.folder = root;
   run.config = config_of_run(paths);
@@ -340,7 +344,6 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   const FoundCheckpoint found = find_run_checkpoint(paths, weights);
   run.warnings = found.warnings;
   run.step = found.checkpoint->step;
-  const RunData data = data_of_run(paths);
   run.data = data.folder;
   run.token_ids = data.token_ids;
   run.tokenizer = tokenizer_of_run(paths);

@@ -114,7 +114,6 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
   config.memory.device_budget = asked.device_budget;
   config.memory.host_budget = asked.host_budget;
   config.memory.folder = asked.folder;
-  config.memory.profile = asked.profile;
   config.memory.timeline = asked.timeline;
   config.data.batch_size = run.data.batch_size;
   config.gradient_accumulation = run.gradient_accumulation;

@@ -118,13 +118,10 @@ std::unique_ptr<NetworkData> series_data(const NetworkDataSource& source);
 /// trains on.
 class SyntheticData final : public NetworkData {
  public:
-  /// The mean loss of the whole is the sum of the set's losses times these weights.
+  /// The mean loss of the whole is the sum of the set's losses.
   SyntheticData(std::unique_ptr<const SyntheticSet> set, std::string description,
-                std::vector<double> weights, std::int64_t held_out)
-      : set_(std::move(set)),
-        description_(std::move(description)),
-        weights_(std::move(weights)),
-        held_out_(held_out) {}
+                std::int64_t held_out)
+      : set_(std::move(set)), description_(std::move(description)), held_out_(held_out) {}
   std::string description() const override { return description_; }
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override;
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
@@ -134,7 +131,6 @@ class SyntheticData final : public NetworkData {
  private:
   std::shared_ptr<const SyntheticSet> set_;
   std::string description_;
-  std::vector<double> weights_;
   std::int64_t held_out_;  // examples
 };
 

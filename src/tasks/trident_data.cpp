@@ -91,9 +91,8 @@ std::unique_ptr<EvaluationBatches> SyntheticData::evaluation(const HybridTrainer
 }
 
 std::optional<double> SyntheticData::best_loss(const HybridTrainerConfig&) const {
-  const std::vector<BestLoss> best = set_->best_losses();
   double sum = 0;
-  for (std::size_t i = 0; i < best.size(); ++i) sum += weights_[i] * best[i].value;
+  for (const BestLoss& best : set_->best_losses()) sum += best.value;
   return sum;
 }
 
@@ -107,13 +106,11 @@ std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
                        {"event_targets", kNoTarget, TridentConfig::kEventKinds},
                        {"plume_kinds", -1, TridentConfig::kPlumeKinds - 1}});
   }
-  const TridentConfig& sizes = config.model.trident;
   auto set = std::make_unique<TridentSet>(trident_shape(config.model),
                                           static_cast<std::uint64_t>(config.training.seed));
   std::string text = concat("scenes that the seed draws; the best losses are ", best_text(*set));
   return std::make_unique<SyntheticData>(std::move(set), std::move(text),
-                                         std::vector{1.0, sizes.plume_weight, sizes.cooling_weight},
-                                         sizes.held_out);
+                                         config.model.trident.held_out);
 }
 
 }  // namespace hybrid_trainer

@@ -127,7 +127,7 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
       has_lag_(!config.phases.skips_backward()),
       prefers_(config.prefers()),
       predicts_without_waiting_(config.phases.delays_gradients() || config.phases.trains_locally()),
-      monitor_(config.memory.profile, config.device_budget()),
+      monitor_(config.device_budget()),
       experts_(warn_) {}
 
 StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <regex>
+#include <sstream>
+
 #include "hybrid_trainer/core/error.h"
 #include "tests/support/test_files.h"
 
@@ -34,6 +38,16 @@ class ComparisonSpecTest : public ::testing::Test {
   }
   TemporaryFolder folder_;
 };
+
+TEST_F(ComparisonSpecTest, ReadsEachExample) {
+  const std::filesystem::path examples(HT_SOURCE_DIR "/examples/compare");
+  for (const auto& file : std::filesystem::directory_iterator(examples)) {
+    std::ostringstream text;
+    text << std::ifstream(file.path()).rdbuf();
+    const std::regex data(R"("data": "[^"]*")");
+    EXPECT_NO_THROW(read(std::regex_replace(text.str(), data, R"("data": "data")"))) << file.path();
+  }
+}
 
 TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
   const ComparisonSpec spec = read(R"({"data":"data","base":{"model":{"layers":3}},

@@ -37,7 +37,7 @@ TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
            {"optimizer.orthogonalization_period", "5"},
            {"optimizer.orthogonalization_blocks", "4"},
            {"schedule.name", "constant"},
-           {"divergence.loss_sigmas", "9"},
+           {"divergence.max_roll_backs", "9"},
            {"predict_aware_memory.offload_strategy", "none"}}) {
     const ConfigChanges changes = config_changes(tiny_config(), with(path, value));
     EXPECT_TRUE(changes.refused.empty()) << path;
@@ -90,8 +90,7 @@ TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
            {"data.sequence_length", "8"},
            {"data.shuffle", "false"},
            {"gradient_accumulation.micro_batches", "2"},
-           {"divergence.window", "16"},
-           {"phases.skip_backward.confidence_window", "5"},
+           {"phases.skip_backward.confidence_threshold", "0.5"},
            {"phases.skip_backward.predictor", "linear"},
            {"model.width", "32"},
            {"model.dropout", "0.1"}}) {
@@ -147,7 +146,7 @@ class ResumeWithAnotherConfig : public ::testing::Test {
 TEST_F(ResumeWithAnotherConfig, IsRefusedAndTheRunStaysSound) {
   const std::string before = newest_checkpoint_digest(scratch_ / "run");
   for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
-           {"optimizer.name", "muon"}, {"training.seed", "7"}, {"divergence.window", "16"}}) {
+           {"optimizer.name", "muon"}, {"training.seed", "7"}, {"phases.full_steps", "7"}}) {
     expect_refused(path, value);
   }
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "run"), before);

@@ -1,12 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/core/machine.h"
 #include "src/files/config_fields.h"
 #include "src/observability/jsonl_sink.h"
@@ -82,7 +82,6 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.attention_pattern.local_blocks", {{"model.attention_pattern.local_blocks", "2"}}},
       {"model.attention_pattern.global_blocks", {{"model.attention_pattern.global_blocks", "3"}}},
       {"model.attention_pattern.random_blocks", {{"model.attention_pattern.random_blocks", "3"}}},
-      {"model.attention_pattern.seed", {{"model.attention_pattern.seed", "1"}}},
       {"model.query_scalar", {{"model.query_scalar", "100"}}},
       {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
       {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
@@ -92,8 +91,6 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"mask_share", {{"mask_share", "0.5"}}},
       {"model.semiseparable.rank", {{"model.semiseparable.rank", "2"}}},
       {"model.semiseparable.potentials", {{"model.semiseparable.potentials", "2"}}},
-      {"model.semiseparable.imaginary", {{"model.semiseparable.imaginary", "0.5"}}},
-      {"model.semiseparable.limit", {{"model.semiseparable.limit", "0.1"}}},
       {"model.state_space.heads", {{"model.state_space.heads", "2"}}},
       {"model.state_space.head_size", {{"model.state_space.head_size", "4"}}},
       {"model.state_space.groups", {{"model.state_space.groups", "2"}}},
@@ -129,7 +126,6 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"data.sequence_length", {{"data.sequence_length", "8"}}},
       {"data.shuffle", {{"data.shuffle", "false"}}},
       {"data.carry_state", {{"data.carry_state", "true"}}},
-      {"data.prefetch_depth", {{"data.prefetch_depth", "3"}}},
       {"training.steps", {{"training.steps", "30"}}},
       {"training.seed", {{"training.seed", "1"}}},
       {"training.evaluate_every_steps", {{"training.evaluate_every_steps", "10"}}},
@@ -156,14 +152,9 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
       {"schedule.final_fraction", {{"schedule.final_fraction", "0.5"}}},
       {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
-      {"schedule.batch_rule", {{"schedule.batch_rule", "none"}}},
       {"stretches", {{"stretches", R"([{"until": 0.5, "sequence_length": 8}])"}}},
       {"parts", {{"parts.h.0.mlp.*.lora", "2"}}},
       {"learning_rate_finder.mode", {{"learning_rate_finder.mode", "warmup"}}},
-      {"learning_rate_finder.interval", {{"learning_rate_finder.interval", "2"}}},
-      {"learning_rate_finder.largest_factor", {{"learning_rate_finder.largest_factor", "2"}}},
-      {"learning_rate_finder.batch_share", {{"learning_rate_finder.batch_share", "1"}}},
-      {"learning_rate_finder.refusals", {{"learning_rate_finder.refusals", "1"}}},
       {"mixed_precision.warmup", {{"mixed_precision.warmup", "bf16"}}},
       {"mixed_precision.full", {{"mixed_precision.full", "bf16"}}},
       {"mixed_precision.predict", {{"mixed_precision.predict", "bf16"}}},
@@ -184,13 +175,11 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"memory.device_map", {{"memory.device_map", "h.*=host"}}},
       {"memory.gradients", {{"memory.gradients", "consume"}}},
       {"memory.plan", {{"memory.plan", "auto"}}},
-      {"memory.profile", {{"memory.profile", "conservative"}}},
       {"memory.allow_lossy", {{"memory.allow_lossy", "true"}}},
       {"memory.folder", {{"memory.folder", "/proc"}}},
       {"memory.timeline", {{"memory.timeline", "1"}}},
       {"predict_aware_memory.offload_strategy",
        {{"predict_aware_memory.offload_strategy", "none"}}},
-      {"predict_aware_memory.offload_target", {{"predict_aware_memory.offload_target", "/proc"}}},
       {"checkpoint.every_steps", {{"checkpoint.every_steps", "7"}}},
       {"checkpoint.every_minutes", {{"checkpoint.every_minutes", "1e-9"}}},
       {"checkpoint.keep", {{"checkpoint.keep", "1"}}},
@@ -273,8 +262,6 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
     return {{"optimizer.name", "muon"}, {"optimizer.orthogonalization_period", "2"}};
   if (field == "optimizer.slow_momentum_steps") return {{"optimizer.slow_momentum", "0.5"}};
   if (field == "optimizer.state_bits") return {{"model.width", "64"}};
-  if (field == "schedule.batch_rule")
-    return {{"stretches", R"([{"until": 0.5, "effective_batch": 2}])"}};
   if (field == "training.patience")
     return {{"training.evaluate_every_steps", "1"}, {"training.min_improvement", "100"}};
   if (field == "training.min_improvement")
@@ -284,12 +271,6 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   if (field == "memory.recompute") return {{"model.layers", "4"}};
   if (field == "memory.folder") return {{"memory.activations", "file"}};
   if (field == "memory.plan") return {{"memory.device_budget", "1300kB"}, {"model.width", "64"}};
-  if (field == "memory.profile") {
-    HybridTrainerConfig config = tiny_config();
-    config.model.vocabulary = 17;
-    const std::size_t bytes = simulate_memory(config, {}).device_bytes;
-    return {{"memory.device_budget", std::to_string(bytes + bytes / 20)}};
-  }
   if (field == "memory.allow_lossy") {
     return {{"memory.plan", "auto"},
             {"memory.device_budget", "1150kB"},
@@ -297,16 +278,8 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
             {"phases.max_predict_steps", "0"},
             {"model.width", "64"}};
   }
-  if (field == "learning_rate_finder.refusals")
-    return {{"optimizer.learning_rate", "0.5"},
-            {"learning_rate_finder.mode", "warmup"},
-            {"learning_rate_finder.interval", "4"},
-            {"phases.warmup_steps", "20"}};
-  if (field.starts_with("learning_rate_finder."))
-    return {{"phases.warmup_steps", "20"},
-            {"learning_rate_finder.mode", field.ends_with(".mode") ? "off" : "warmup"},
-            {"learning_rate_finder.interval", "4"},
-            {"optimizer.learning_rate", "3e-5"}};
+  if (field == "learning_rate_finder.mode")
+    return {{"phases.warmup_steps", "30"}, {"optimizer.learning_rate", "3e-5"}};
   if (field.starts_with("mixed_precision.loss_scale"))
     return {{"mixed_precision.warmup", "fp16"}, {"mixed_precision.loss_scale", "1"}};
   if (field.starts_with("mixed_precision.")) return {{"mixed_precision.predict", "fp32"}};
@@ -316,9 +289,7 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
 /// Groups whose fields are each flipped by a test of their own layer.
 bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
-         path == "predict_aware_memory.async_restore" ||
-         path == "predict_aware_memory.async_restore_lookahead" || path == "data.control_tokens" ||
-         path == "data.columns" ||  // in example_rows_test.cpp
+         path == "data.control_tokens" || path == "data.columns" ||  // in example_rows_test.cpp
          path == "data.mask_frames" || path == "data.mirror_pictures" ||
          path.starts_with("model.vision.") ||   // both in picture_run_test.cpp
          path.starts_with("model.encoder.") ||  // in speech_run_test.cpp and source_run_test.cpp
@@ -353,6 +324,38 @@ TEST(ConfigFields, EachHasAFlipOrIsTestedInItsLayer) {
   collect_leaves(field_tree(config), "", leaves);
   for (const std::string& leaf : leaves)
     EXPECT_TRUE(flips().contains(leaf) || tested_below(leaf)) << leaf;
+}
+
+void collect_needs(const FieldNode& node, std::vector<KeyTest>& tests) {
+  for (const FieldNode& field : node.fields) {
+    for (const KeyNeed& need : field.needs)
+      tests.insert(tests.end(), need.any_of.begin(), need.any_of.end());
+    if (field.is_group()) collect_needs(field, tests);
+  }
+}
+
+TEST(ConfigFields, EachNeedIsOfAKeyThatExistsAndOfValuesThatItMayHave) {
+  const HybridTrainerConfig config;
+  const FieldNode tree = field_tree(config);
+  std::vector<KeyTest> tests;
+  collect_needs(tree, tests);
+  EXPECT_GT(tests.size(), 50u);
+  for (const KeyTest& test : tests) {
+    if (test.key == "ranks") continue;
+    const std::size_t index = test.key.find("[].");
+    const FieldNode* field = field_at(tree, test.key.substr(0, index));
+    ASSERT_NE(field, nullptr) << test.key;
+    if (index != std::string::npos) {
+      const auto at =
+          std::ranges::find(field->fields, test.key.substr(index + 3), &FieldNode::name);
+      ASSERT_NE(at, field->fields.end()) << test.key;
+      field = &*at;
+    }
+    for (const std::string& value : test.values)
+      EXPECT_TRUE(field->choices.empty() || value.empty() ||
+                  std::ranges::count(field->choices, value) > 0)
+          << test.key << " " << value;
+  }
 }
 
 TEST(ConfigFields, EachFlipChangesWhatARunDoes) {

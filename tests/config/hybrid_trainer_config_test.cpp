@@ -82,15 +82,6 @@ TEST(HybridTrainerConfig, RefusesToDropStateThatIsOnTheHost) {
   EXPECT_EQ(config.problems()[0].find("predict_aware_memory.offload_strategy: got drop"), 0u);
 }
 
-TEST(HybridTrainerConfig, RefusesToPinWhatIsInAFile) {
-  HybridTrainerConfig config;
-  config.predict_aware_memory.offload_strategy = "pinned_cpu_offload";
-  EXPECT_TRUE(config.problems().empty());
-  config.predict_aware_memory.offload_target = "/tmp";
-  ASSERT_EQ(config.problems().size(), 1u);
-  EXPECT_NE(config.problems()[0].find("nvme_offload"), std::string::npos) << config.problems()[0];
-}
-
 TEST(HybridTrainerConfig, RefusesToRecordWhatMovesActivations) {
   HybridTrainerConfig config;
   config.model.vocabulary = 100;

@@ -56,12 +56,7 @@ TEST(Stretches, AsManyTokensWhereNoBatchIsGiven) {
 }
 
 TEST(Stretches, TheLearningRateFollowsTheTokens) {
-  HybridTrainerConfig config = stretched_config();
-  for (const auto& [rule, factor] : {std::pair{"none", 1.0}, {"linear", 0.5}}) {
-    config.schedule.batch_rule = rule;
-    EXPECT_EQ(Stretches(config).at(0).rate_factor, factor);
-  }
-  config.schedule.batch_rule = "square_root";
+  const HybridTrainerConfig config = stretched_config();
   EXPECT_DOUBLE_EQ(Stretches(config).at(0).rate_factor, std::sqrt(0.5));
   EXPECT_EQ(Stretches(config).at(39).rate_factor, 1);
 }
@@ -120,7 +115,6 @@ TEST_F(StretchedRun, EachFieldActs) {
     c.optimizer.name = "muon";
     c.stretches[0].orthogonalization_period = 2;
   });
-  differs("batch_rule", [](auto& c) { c.schedule.batch_rule = "linear"; });
 }
 
 TEST_F(StretchedRun, ResumedAnywhereItIsTheSame) {

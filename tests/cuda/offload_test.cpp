@@ -54,11 +54,13 @@ class CudaOffload : public ::testing::Test {
 };
 
 TEST_F(CudaOffload, BringsTheSameBitsBackFromMemoryAndFile) {
-  for (const std::string& target : {std::string("memory"), scratch_.path().string()}) {
+  for (const std::string& strategy_name :
+       {std::string("cpu_offload"), std::string("nvme_offload")}) {
     for (const bool async : {true, false}) {
-      SCOPED_TRACE(concat(target, async ? " async" : ""));
-      const PredictAwareMemoryConfig config{.offload_target = target, .async_restore = async};
-      MemoryPlaces places({}, stream_, host_);
+      SCOPED_TRACE(concat(strategy_name, async ? " async" : ""));
+      const PredictAwareMemoryConfig config{.offload_strategy = strategy_name,
+                                            .async_restore = async};
+      MemoryPlaces places({.folder = scratch_.path().string()}, stream_, host_);
       const auto strategy = make_offload_strategy(config, offload_pool(config, places));
       for (int cycle = 0; cycle < 3; ++cycle) {
         kernels::scale(tensors_[0], tensors_[0], 2, stream_);

@@ -33,9 +33,6 @@ std::vector<Case> cases() {
       config.offload_strategy = strategy;
       cases.push_back({strategy + when, config});
     }
-    config.offload_strategy = "cpu_offload";
-    config.offload_target = std::filesystem::temp_directory_path().string();
-    cases.push_back({"file" + when, config});
   }
   return cases;
 }
@@ -200,14 +197,13 @@ TEST(MakeOffloadStrategy, NamesTheNearestStrategyAndTheFolderItCannotUse) {
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("cpu_offload"), std::string::npos) << error.what();
   }
-  config = {};
+  config.offload_strategy = "nvme_offload";
   const Stream device(MemoryPool::create("device"));
-  MemoryPlaces places({}, device, MemoryPool::create("host"));
   const auto file = std::filesystem::temp_directory_path() /
                     ("offload_strategy_test_" + std::to_string(getpid()));
   std::ofstream(file) << "not a folder";
   for (const std::string& folder : {std::string("/nonexistent/folder"), file.string()}) {
-    config.offload_target = folder;
+    MemoryPlaces places({.folder = folder}, device, MemoryPool::create("host"));
     EXPECT_THROW(offload_pool(config, places), CannotCreate) << folder;
   }
   std::filesystem::remove(file);

@@ -225,14 +225,6 @@ TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
       "at "
       "most 65536, such as data.sequence_length"};
   EXPECT_EQ(problems_in(config), tables);
-  config = model_of("b", true);
-  config.semiseparable.imaginary = 0;
-  ASSERT_EQ(problems_in(config).size(), 1u);
-  EXPECT_TRUE(problems_in(config)[0].starts_with("model.semiseparable.imaginary: got 0"));
-  for (const double imaginary : {-1.0, 1e-30}) {
-    config.semiseparable.imaginary = imaginary;
-    EXPECT_EQ(problems_in(config).size(), 1u) << imaginary;
-  }
 }
 
 }  // namespace

@@ -102,13 +102,14 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
 }
 
 TEST(OptimizerKinds, SayWhichOptimizersReadAKey) {
-  const OptimizerReaders momentum = optimizers_that_read("momentum");
-  EXPECT_EQ(momentum.text, "sgd and muon");
-  EXPECT_EQ(momentum.names, (std::vector<std::string>{"sgd", "muon"}));
-  const OptimizerReaders epsilon = optimizers_that_read("epsilon");
-  EXPECT_EQ(epsilon.text, "adamw, adam_mini and what muon leaves to adamw");
-  EXPECT_EQ(epsilon.names, (std::vector<std::string>{"adamw", "adam_mini", "muon"}));
-  EXPECT_TRUE(optimizers_that_read("weight_decay").names.empty());  // which all read
+  const KeyNeed momentum = optimizer_that_reads("momentum");
+  EXPECT_EQ(momentum.why, "it is for sgd and muon");
+  ASSERT_EQ(momentum.any_of.size(), 2u);
+  for (const KeyTest& test : momentum.any_of)
+    EXPECT_EQ(test.values, (std::vector<std::string>{"sgd", "muon"})) << test.key;
+  const KeyNeed epsilon = optimizer_that_reads("epsilon");
+  EXPECT_EQ(epsilon.why, "it is for adamw, adam_mini and what muon leaves to adamw");
+  EXPECT_EQ(epsilon.any_of[0].values, (std::vector<std::string>{"adamw", "adam_mini", "muon"}));
 }
 
 }  // namespace

@@ -34,44 +34,39 @@ const std::vector<Inert>& inert() {
       {"mixed_precision.predict", "bf16", {{"phases.max_predict_steps", "0"}}},
       {"predict_aware_memory.offload_strategy", "none", {{"phases.max_predict_steps", "0"}}},
       {"phases.skip_backward.predictor", "linear", {{"phases.method", "asynchronous_optimizer"}}},
-      {"predict_aware_memory.async_restore",
-       "false",
+      {"predict_aware_memory.offload_strategy",
+       "none",
        {{"phases.method", "asynchronous_optimizer"}}},
       {"phases.skip_backward.predictor",
        "linear",
        {{"phases.skip_backward.arms", R"([{"predictor": "merged"}])"}}},
       {"phases.asynchronous_optimizer.delay", "3", {}},
       {"phases.local_sgd.steps", "3", {}},
-      {"phases.skip_backward.decay", "0.5", {{"phases.method", "asynchronous_optimizer"}}},
-      {"phases.asynchronous_optimizer.worker_threads", "2", {}},
+      {"phases.skip_backward.trial_share", "0.5", {{"phases.method", "asynchronous_optimizer"}}},
+      {"phases.asynchronous_optimizer.exact_state", "file", {}},
       {"phases.local_sgd.outer_momentum", "0.5", {}},
-      {"phases.skip_backward.slow_share", "0.1", {}},
-      {"phases.skip_backward.residual_store", "2", {}},
+      {"phases.skip_backward.slow_steps", "2", {}},
       {"model.state_space.taps", "2", {{"model.family", "semiseparable"}, {"model.mixers", "t"}}},
       {"model.attention_pattern.block", "32", {}},
-      {"model.attention_pattern.seed", "2", {{"model.attention_pattern.local_blocks", "1"}}},
       {"model.semiseparable.rank", "2", {{"model.family", "semiseparable"}, {"model.mixers", "a"}}},
-      {"model.semiseparable.limit",
+      {"model.semiseparable.potentials",
        "2",
        {{"model.family", "semiseparable"}, {"model.mixers", "t"}}},
       {"memory.kept_segments", "2", {}},
       {"memory.segment_length",
        "128",
        {{"memory.segment_length", "64"}, {"model.family", "mistral"}, {"model.window", "8"}}},
-      {"memory.profile", "conservative", {}},
       {"memory.allow_lossy", "true", {}},
       {"memory.folder", "/nowhere", {}},
       {"training.cuda_graphs", "true", {}},
       {"schedule.final_fraction", "0.5", {{"schedule.name", "constant"}}},
       {"schedule.decay_share", "0.9", {}},
-      {"schedule.batch_rule", "none", {}},
       {"optimizer.momentum", "0.1", {}},
       {"optimizer.betas", "[0.1, 0.2]", {{"optimizer.name", "sgd"}}},
       {"optimizer.epsilon", "1", {{"optimizer.name", "lion"}}},
       {"optimizer.orthogonalization_period", "3", {}},
       {"optimizer.orthogonalization_blocks", "4", {{"optimizer.name", "muon"}}},
       {"optimizer.slow_momentum_steps", "3", {}},
-      {"learning_rate_finder.interval", "3", {}},
       {"lora.alpha", "3", {}},
       {"data.validation_fraction", "0.5", {}},
       {"checkpoint.every_epochs", "3", {}},
@@ -79,8 +74,6 @@ const std::vector<Inert>& inert() {
       {"training.min_improvement", "0.5", {}},
       {"preference_beta", "0.5", {}},
       {"distributed.zero", "2", {}},
-      {"divergence.horizon_factor", "0.1", {}},
-      {"divergence.recovery_steps", "1", {}},
       {"divergence.max_roll_backs", "0", {}}};
   return cases;
 }
@@ -120,7 +113,6 @@ TEST(InertKeys, AreNotToldWhereTheyMatter) {
   EXPECT_EQ(
       told_of("phases.asynchronous_optimizer.delay", {{"phases.method", "asynchronous_optimizer"}}),
       "");
-  EXPECT_EQ(told_of("memory.profile", {{"memory.device_budget", "1GB"}}), "");
   EXPECT_EQ(told_of("memory.kept_segments", {{"data.sequence_length", "4097"}}), "");
   EXPECT_EQ(told_of("memory.segment_length",
                     {{"memory.segment_length", "64"}, {"data.sequence_length", "65"}}),
@@ -141,11 +133,11 @@ TEST(InertKeys, OfAnotherMethodAreOneWarning) {
       inert_settings(with(settings),
                      {"phases.local_sgd.steps", "phases.local_sgd.fragments",
                       "phases.asynchronous_optimizer.delay", "phases.local_sgd.outer_momentum",
-                      "phases.skip_backward.decay"},
+                      "phases.skip_backward.trial_share"},
                      {}),
       std::vector<std::string>{
           "phases.local_sgd.steps, phases.local_sgd.fragments, phases.local_sgd.outer_momentum, "
-          "phases.skip_backward.decay are set, but have no effect here: phases.method is "
+          "phases.skip_backward.trial_share are set, but have no effect here: phases.method is "
           "asynchronous_optimizer"});
 }
 

@@ -35,7 +35,8 @@ class TrainingRunEnd : public ::testing::Test {
 TEST_F(TrainingRunEnd, TellsAFailedOffloadOnTheConsoleAndInTheMetrics) {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;
-  config.predict_aware_memory.offload_target = scratch_.path().string();
+  config.predict_aware_memory.offload_strategy = "nvme_offload";
+  config.memory.folder = scratch_.path().string();
   config.checkpoint.every_steps = 0;
   std::string console, events;
   rlimit before{};

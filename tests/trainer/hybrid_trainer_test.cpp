@@ -35,7 +35,8 @@ TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
   const std::size_t before = parts.stream.pool()->use().live_total;
   parts.config.phases.full_steps = 0;
   parts.config.optimizer.name = "adam";
-  parts.config.predict_aware_memory.offload_target = "/nowhere/at/all";
+  parts.config.predict_aware_memory.offload_strategy = "nvme_offload";
+  parts.config.memory.folder = "/nowhere/at/all";
   try {
     const HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
     FAIL() << "a bad configuration was taken";

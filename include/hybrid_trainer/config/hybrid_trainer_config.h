@@ -117,22 +117,35 @@ struct HybridTrainerConfig {
     visit(Field{"data", self.data, "How examples are cut from the data."});
     visit(Field{"training", self.training, "Length, seed and resources of the run."});
     visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
-    visit(Field{"schedule", self.schedule, "How the learning rate changes over the run."});
+    visit(Field{"schedule", self.schedule, "How the learning rate changes over the run."}.on_resume(
+        OnResume::kMayChange));
     visit(Field{"learning_rate_finder", self.learning_rate_finder,
                 "Raises a learning rate that is far too low, in Warmup."});
     visit(Field{"phases", self.phases,
                 "The phases Warmup, Full, Predict and Correct, and the method of Predict."});
-    visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."});
+    visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."}.on_resume(
+        OnResume::kStays));
     visit(Field{"gradient_accumulation", self.gradient_accumulation, "Micro-batches of one step."});
-    visit(Field{"distributed", self.distributed, "How ranks share a step."});
-    visit(Field{"memory", self.memory, "How much memory a run takes, and how it takes less."});
+    visit(Field{"distributed", self.distributed, "How ranks share a step."}
+              .on_resume(OnResume::kMayChange)
+              .needs_any({{{"ranks", KeyTest::Kind::kIsMoreThan, {"1"}}},
+                          "this run has one rank; --ranks N has more"}));
+    visit(Field{"memory", self.memory, "How much memory a run takes, and how it takes less."}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"predict_aware_memory", self.predict_aware_memory,
-                "Where the optimizer state is during Predict."});
+                "Where the optimizer state is during Predict."}
+              .on_resume(OnResume::kMayChange)
+              .needs("phases.method", {"skip_backward"})
+              .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"divergence", self.divergence,
-                "When a run counts as diverging, and what is then done."});
-    visit(Field{"checkpoint", self.checkpoint, "When the run is saved."});
-    visit(Field{"export", self.exported, "How the model is exported."});
-    visit(Field{"observability", self.observability, "What else the run writes about itself."});
+                "When a run counts as diverging, and what is then done."}
+              .on_resume(OnResume::kMayChange));
+    visit(Field{"checkpoint", self.checkpoint, "When the run is saved."}.on_resume(
+        OnResume::kMayChange));
+    visit(Field{"export", self.exported, "How the model is exported."}.on_resume(
+        OnResume::kMayChange));
+    visit(Field{"observability", self.observability, "What else the run writes about itself."}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"stretches", self.stretches,
                 "Schedule stages: short sequences or small batches at the start of a run."});
     visit(
@@ -142,7 +155,9 @@ struct HybridTrainerConfig {
               "parts.video.*.recompute=1."});
     visit(Field{"device", self.device,
                 "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
-                "takes CUDA if there is a device, else the CPU."});
+                "takes CUDA if there is a device, else the CPU."}
+              .on_resume(OnResume::kMayChange)
+              .essential(Question::kSpeed));
     visit(
         Field{"objective",
               self.objective,
@@ -156,12 +171,14 @@ struct HybridTrainerConfig {
     visit(Field{"mask_share", self.mask_share,
                 "With objective masked: share of each sequence's tokens that have a loss, at least "
                 "one token. Of them 80 % become the mask, 10 % a random token, and 10 % stay.",
-                Range{0, 1, true, true}});
+                Range{0, 1, true, true}}
+              .needs("objective", {"masked"}));
     visit(Field{
         "preference_beta", self.preference_beta,
         "With objective dpo or orpo: how much the preference weighs. In dpo a larger one keeps "
         "the model closer to what it was.",
-        Range::above(0)});
+        Range::above(0)}
+              .needs("objective", {"dpo", "orpo"}));
   }
 
   static HybridTrainerConfigBuilder builder();

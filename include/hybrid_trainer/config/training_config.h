@@ -19,32 +19,44 @@ struct TrainingConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"steps", self.steps, "Steps of all phases together.", Range::at_least(1)});
+    visit(Field{"steps", self.steps, "Steps of all phases together.", Range::at_least(1)}
+              .on_resume(OnResume::kMayChange)
+              .essential(Question::kLength));
     visit(Field{"seed", self.seed,
                 "Seed of the first weights, of the order of the data and of dropout.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .essential(Question::kData));
     visit(
         Field{"evaluate_every_steps", self.evaluate_every_steps,
               "Steps between two evaluations on the validation split; 0 evaluates only at the end.",
-              Range::at_least(0)});
+              Range::at_least(0)}
+            .on_resume(OnResume::kMayChange)
+            .essential(Question::kLength));
     visit(
         Field{"patience", self.patience,
               "Evaluations in a row without an improvement after which the run ends; 0 goes on to "
               "training.steps.",
-              Range::at_least(0)});
+              Range::at_least(0)}
+            .on_resume(OnResume::kMayChange));
     visit(Field{"min_improvement", self.min_improvement,
                 "How much lower a validation loss must be than the last improvement's to count as "
                 "one for training.patience.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange)
+              .unless("training.patience", {"0"}));
     visit(Field{"threads", self.threads,
                 "Threads for all kernels; 0 takes the usable cores, within OMP_NUM_THREADS and the "
                 "quota of a "
                 "container.",
-                Range::between(0, 4096)});
+                Range::between(0, 4096)}
+              .on_resume(OnResume::kMayChange)
+              .essential(Question::kSpeed));
     visit(
         Field{"cuda_graphs", self.cuda_graphs,
               "On CUDA, record forward and backward passes once in each phase and replay them. Use "
-              "it for steps so small that launching kernels takes longer than running them."});
+              "it for steps so small that launching kernels takes longer than running them."}
+            .on_resume(OnResume::kMayChange)
+            .unless("device", {"cpu"}, "this run is on the processor"));
     visit(Field{"average_weights", self.average_weights,
                 "Half-life, in updates, of a running mean of the weights; 0 keeps none. The mean "
                 "is kept on the host and evaluated beside the weights; eval, sample and export "
@@ -54,7 +66,9 @@ struct TrainingConfig {
                 "Share of a target's weight that all tokens or classes have alike, so that the "
                 "model learns not to be too sure: PyTorch's label_smoothing. Training losses "
                 "contain it; evaluation tells the plain loss.",
-                Range{0, 1, false, true}});
+                Range{0, 1, false, true}}
+              .unless("model.family", {"series"},
+                      "it is for tokens and classes, and a series has numbers"));
   }
 };
 
@@ -67,7 +81,8 @@ struct GradientAccumulationConfig {
     visit(Field{"micro_batches", self.micro_batches,
                 "Micro-batches of data.batch_size sequences in one step. The step applies their "
                 "mean gradient.",
-                Range::between(1, 65536)});
+                Range::between(1, 65536)}
+              .essential(Question::kMemory));
   }
 
   static GradientAccumulationConfig conservative() { return {1}; }
@@ -92,6 +107,13 @@ struct ExportConfig {
   bool operator==(const ExportConfig&) const = default;
 };
 
+/// A phase or stage that computes in fp16.
+inline KeyNeed any_phase_in_fp16() {
+  return KeyNeed::of({"mixed_precision.warmup", "mixed_precision.full", "mixed_precision.predict",
+                      "mixed_precision.correct", "stretches[].precision"},
+                     {"fp16"}, "no phase computes in fp16");
+}
+
 const std::vector<std::string>& precision_names();  // "fp32", "bf16", "fp16", "fp8", "auto"
 
 /// Precision of activations and products in each phase; weights keep their fp32 master and sums are
@@ -113,15 +135,21 @@ struct MixedPrecisionConfig {
                 "and E5M2 for gradients; or auto, which is bf16 where that is faster, else fp32.",
                 Range{}, precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
-    visit(Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()});
-    visit(Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()});
+    visit(
+        Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()}.unless(
+            "phases.max_predict_steps", {"0"}));
+    visit(
+        Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()}.unless(
+            "phases.max_predict_steps", {"0"}));
     visit(Field{"loss_scale", self.loss_scale,
                 "First factor of the loss in fp16, a power of two: small gradients would else "
                 "become 0. A step whose gradient overflows is skipped, and halves the factor.",
-                Range::between(1, 1 << 24)});
+                Range::between(1, 1 << 24)}
+              .needs_any(any_phase_in_fp16()));
     visit(Field{"loss_scale_growth_steps", self.loss_scale_growth_steps,
                 "Steps of fp16 in a row without overflow after which the factor doubles.",
-                Range::between(1, 1 << 24)});
+                Range::between(1, 1 << 24)}
+              .needs_any(any_phase_in_fp16()));
   }
 
   static MixedPrecisionConfig all(const std::string& name) { return {name, name, name, name}; }

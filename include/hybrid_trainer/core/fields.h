@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/core/error.h"
@@ -55,13 +56,48 @@ struct Range {
   static Range fraction() { return {0, 1, false, true}; }  // [0, 1)
 };
 
-/// One member of a config struct: its JSON key, the member, a one-sentence description, and its
-/// allowed values. A struct lists its members once:
+/// What must be true of the value of a key of the whole configuration, as text.
+struct KeyTest {
+  /// kHasOneOf: the text is empty or contains one of the values.
+  enum class Kind { kIsOneOf, kIsNoneOf, kIsMoreThan, kIsLessThan, kIsAtMost, kHasOneOf };
+
+  /// "memory.weights"; "optimizer.groups[].name" is that of each group that gives one. "ranks" is the
+  /// number of ranks, if that is known; a test of a key that is not there does not pass.
+  std::string key;
+  Kind kind = Kind::kIsOneOf;
+  std::vector<std::string> values;  // of a number, the one that it is compared with, or its key
+};
+
+/// A key has an effect only if one of the tests passes. `why` says why it has none; empty: by values.
+struct KeyNeed {
+  std::vector<KeyTest> any_of;
+  std::string why{};
+
+  /// The same test of each of the keys.
+  static KeyNeed of(const std::vector<std::string>& keys, const std::vector<std::string>& values,
+                    const std::string& why, KeyTest::Kind kind = KeyTest::Kind::kIsOneOf);
+};
+
+/// What a run that goes on may do with a key.
+enum class OnResume {
+  kSame,        // another value is refused: the saved state would mean something else
+  kMayChange,   // it affects how further steps are done
+  kMayBecome0,  // 0 alone
+  kStays,       // the run's own value stays, whatever is asked for
+};
+
+/// What a user asks first, and a key answers.
+enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
+
+/// One member of a config struct: its JSON key, the member, a one-sentence description, its allowed
+/// values, and what else there is to know. A struct lists its members once:
 ///   template <class Self, class Visitor> static void visit_fields(Self& self, Visitor&& visit) {
-///     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
-///                 Range::at_least(0)});
+///     visit(Field{"decay_share", self.decay_share, "Last share of the run, over which wsd decays.",
+///                 Range::between(0, 1)}
+///               .on_resume(OnResume::kMayChange)
+///               .needs("schedule.name", {"wsd"}));
 ///   }
-/// and JSON, command line, validation, help and docs/CONFIG.md follow from that list. T is bool, an
+/// and JSON, command line, validation, warnings, help and docs/CONFIG.md follow from it. T is bool, an
 /// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), another
 /// struct with visit_fields, a std::vector of such structs of single values, or a std::optional of
 /// what is no struct, whose key may be left out. Of a vector whose structs have a member pointer kName,
@@ -73,6 +109,32 @@ struct Field {
   const char* help;
   Range range{};
   std::vector<std::string> choices{};  // for a std::string limited to these values
+  OnResume resume = OnResume::kSame;   // of a group: of all its keys
+  Question question = Question::kNone;
+  std::vector<KeyNeed> all_needs{};  // of a group: of all its keys
+
+  Field on_resume(OnResume value) && {
+    resume = value;
+    return std::move(*this);
+  }
+  /// One of the keys that `hybrid config --essential` prints.
+  Field essential(Question asked) && {
+    question = asked;
+    return std::move(*this);
+  }
+  /// Without effect unless the key has one of the values.
+  Field needs(const char* key, const std::vector<std::string>& values, const char* why = "") && {
+    return std::move(*this).needs_any(KeyNeed::of({key}, values, why));
+  }
+  /// Without effect while the key has one of the values.
+  Field unless(const char* key, const std::vector<std::string>& values, const char* why = "") && {
+    return std::move(*this).needs_any(KeyNeed::of({key}, values, why, KeyTest::Kind::kIsNoneOf));
+  }
+  /// Without effect unless the need is met.
+  Field needs_any(KeyNeed need) && {
+    all_needs.push_back(std::move(need));
+    return std::move(*this);
+  }
 };
 template <class T>
 Field(const char*, T&, const char*) -> Field<T>;

@@ -7,8 +7,8 @@ namespace hybrid_trainer {
 /// Names of places: "device", "host", "file".
 const std::vector<std::string>& placement_names();
 
-/// Names of MemoryMonitor's profiles: "aggressive", "balanced", "conservative".
-const std::vector<std::string>& memory_profile_names();
+/// A place of a run that is a file in memory.folder.
+KeyNeed any_use_of_files();
 
 /// Memory that a run may take, and how it takes less. JSON group `memory`.
 struct MemoryConfig {
@@ -25,7 +25,6 @@ struct MemoryConfig {
   std::string gradients = "keep";
   std::int64_t gradient_bits = 32;
   std::string plan = "off";
-  std::string profile = "balanced";
   bool allow_lossy = false;
   std::string folder{};
   std::int64_t timeline = 0;
@@ -36,25 +35,39 @@ struct MemoryConfig {
         "device_budget", self.device_budget,
         "Most device memory, in use or kept for reuse; 0 sets no limit. If a step does not "
         "fit, its micro-batches halve in that phase. What does not fit at all is an error. On "
-        "CUDA, leave 1 GiB beside it for libraries."});
+        "CUDA, leave 1 GiB beside it for libraries."}
+              .essential(Question::kMemory));
     visit(Field{"host_budget", self.host_budget,
                 "Most host memory for what leaves the device; 0 sets no limit."});
     visit(Field{"recompute", self.recompute,
                 "Share of the saved activations that backward computes again instead of keeping. "
                 "Each block's input is always kept. Outputs of activation functions and norms come "
                 "first, then attention's, then whole blocks. On a CPU the bits stay the same.",
-                Range::between(0, 1)});
+                Range::between(0, 1)}
+              .essential(Question::kMemory));
     visit(
         Field{"segment_length", self.segment_length,
               "Tokens of a sequence whose activations are kept at a time, where all layers of the "
               "model carry a state or see a window: backward goes over the segments from the last "
               "to the first and computes each again, to the exact gradient. 0: whole sequences, "
               "but segments of 2048 of those of more than 4096 where a layer carries a state.",
-              Range::between(0, 1 << 20)});
+              Range::between(0, 1 << 20)}
+            .needs_any(KeyNeed::of(
+                {"data.sequence_length"}, {"memory.segment_length"},
+                "data.sequence_length is not longer (hybrid eval heeds it if its own is)",
+                KeyTest::Kind::kIsMoreThan)));
     visit(Field{"kept_segments", self.kept_segments,
                 "Segments at the end of a sequence whose activations stay from forward to backward "
                 "instead of being computed again. More of them take memory and save time.",
-                Range::between(1, 1 << 20)});
+                Range::between(1, 1 << 20)}
+              .needs_any(KeyNeed::of(
+                  {"data.sequence_length"}, {"memory.segment_length"},
+                  "sequences go whole: memory.segment_length says when they go in segments",
+                  KeyTest::Kind::kIsMoreThan))
+              .needs_any(
+                  {{{"memory.segment_length", KeyTest::Kind::kIsNoneOf, {"0"}},
+                    {"data.sequence_length", KeyTest::Kind::kIsMoreThan, {"4096"}}},
+                   "sequences go whole: memory.segment_length says when they go in segments"}));
     visit(Field{"activations", self.activations,
                 "Where saved activations wait for backward: device, host, or file (in `folder`).",
                 Range{}, placement_names()});
@@ -65,7 +78,8 @@ struct MemoryConfig {
     visit(Field{"optimizer_state", self.optimizer_state,
                 "Where the optimizer state is between updates: device, host or file. From host or "
                 "file each weight's state is loaded for its update, and Predict does not move it.",
-                Range{}, placement_names()});
+                Range{}, placement_names()}
+              .essential(Question::kMemory));
     visit(
         Field{"weights", self.weights,
               "Where weights are while nothing computes with them: device, host or file. From host "
@@ -97,18 +111,17 @@ struct MemoryConfig {
                 "cheapest options of this group and of micro-batches, once, before the first step. "
                 "Without device_budget it fits the memory that the machine has.",
                 Range{},
-                {"off", "auto"}});
-    visit(Field{"profile", self.profile,
-                "Shares of device_budget at which records and events call memory scarce. Target, "
-                "warning, critical, emergency: .92 .94 .96 .98 (aggressive), .90 .92 .95 .97 "
-                "(balanced), .85 .88 .92 .95 (conservative).",
-                Range{}, memory_profile_names()});
-    visit(Field{"allow_lossy", self.allow_lossy,
-                "Allow a plan to choose options that change bits: activations in 8 bits, optimizer "
-                "state in 16 or 8, gradients of the asynchronous optimizer in 16."});
+                {"off", "auto"}}
+              .essential(Question::kMemory));
+    visit(
+        Field{"allow_lossy", self.allow_lossy,
+              "Allow a plan to choose options that change bits: activations in 8 bits, optimizer "
+              "state in 16 or 8, gradients of the asynchronous optimizer in 16."}
+            .needs("memory.plan", {"auto"}, "it is for plans: `hybrid plan`, or memory.plan auto"));
     visit(Field{"folder", self.folder,
                 "Folder for files that hold what device and host do not; empty uses the system's "
-                "folder for temporary files."});
+                "folder for temporary files."}
+              .needs_any(any_use_of_files()));
     visit(Field{"timeline", self.timeline,
                 "Steps of each phase, from its first on, whose allocations are written to "
                 "memory_timeline.json in the run's folder. Perfetto and chrome://tracing open it; "
@@ -129,8 +142,10 @@ const std::vector<std::string>& offload_strategy_names();
 /// bf16 copies stand in for and the direction are on the host meanwhile. JSON group `predict_aware_memory`.
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
-  std::string offload_target = "memory";
-  bool async_restore = true;
+
+  // No keys:
+  bool async_restore = true;  // beside Correct's passes, else before its update
+  /// Predict steps before Correct at which reading from a file begins, if host memory has no budget.
   std::int64_t async_restore_lookahead = 5;
 
   /// The state stays in place.
@@ -150,17 +165,6 @@ struct PredictAwareMemoryConfig {
         "CUDA. nvme_offload uses a file. compress_in_place rounds each f32 number to one byte. "
         "drop_and_reinitialize frees it and starts again from zeros.",
         Range{}, offload_strategy_names()});
-    visit(Field{
-        "offload_target", self.offload_target,
-        "Where the state goes: `memory`, or a folder. `memory` is host memory for cpu_offload, and "
-        "a temporary file in memory.folder for nvme_offload. A folder holds that file for both."});
-    visit(Field{"async_restore", self.async_restore,
-                "Restore the state beside Correct's forward and backward, on the CPU in a "
-                "background thread; false restores it before the update."});
-    visit(Field{"async_restore_lookahead", self.async_restore_lookahead,
-                "Predict steps before Correct at which reading from a file into host memory "
-                "begins, if host memory has no budget.",
-                Range::at_least(1)});
   }
 };
 

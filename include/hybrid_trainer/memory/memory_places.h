@@ -1,7 +1,7 @@
 #pragma once
 
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,11 +52,9 @@ class MemoryPlaces {
   /// The stream of one of placement_names(); the file is made when it is first asked for. Throws
   /// CannotCreate.
   const Stream& at(const std::string& placement);
-  /// A scratch file in the folder, which the config's `key` names. Throws CannotCreate.
-  const Stream& file_in(const std::string& folder, const char* key);
   /// See DeviceMap.
   const Stream& overflow() { return at(overflow_); }
-  /// Use of all its files; the sums of their peaks.
+  /// Use of its file.
   MemoryUse file_use() const;
 
  private:
@@ -64,7 +62,7 @@ class MemoryPlaces {
   const char* overflow_;
   const Stream& device_;
   Stream host_;
-  std::map<std::string, Stream> files_;  // by folder
+  std::optional<Stream> file_;  // in folder_
 };
 
 }  // namespace hybrid_trainer

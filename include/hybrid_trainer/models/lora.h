@@ -19,6 +19,11 @@ const std::vector<std::string>& frozen_base_names();
 /// Whether it holds products in fewer than 16 bits.
 bool is_quantized_base(const std::string& name);
 
+/// Adapters on the model or on parts of it.
+KeyNeed any_adapters();
+/// Weights that are frozen.
+KeyNeed any_frozen_weights();
+
 /// Trains adapters of low rank beside frozen weights.
 struct LoraConfig {
   std::int64_t rank = 0;
@@ -46,26 +51,32 @@ struct LoraConfig {
     visit(Field{"rank", self.rank,
                 "Rank r of the adapters B·A that are trained beside frozen weights; 0 trains the "
                 "weights themselves.",
-                Range::between(0, 4096)});
+                Range::between(0, 4096)}
+              .essential(Question::kModel));
     visit(Field{"expert_rank", self.expert_rank,
                 "Rank of the adapters of each expert; 0: rank times the share of experts that a "
                 "token goes to, rounded up.",
-                Range::between(0, 4096)});
+                Range::between(0, 4096)}
+              .needs_any(any_adapters()));
     visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
-                Range::above(0)});
+                Range::above(0)}
+              .needs_any(any_adapters()));
     visit(Field{"dropout", self.dropout,
-                "Share of an adapter's inputs that is dropped in training.", Range::fraction()});
+                "Share of an adapter's inputs that is dropped in training.", Range::fraction()}
+              .needs_any(any_adapters()));
     visit(Field{"targets", self.targets,
                 "Modules that get an adapter: their names in a Hugging Face folder or the ends of "
                 "these, separated by commas, such as q_proj,v_proj; experts are all products of "
-                "experts. all-linear is every product except the head and routers."});
+                "experts. all-linear is every product except the head and routers."}
+              .needs_any(any_adapters()));
     visit(Field{"variant",
                 self.variant,
                 "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "
                 "trains magnitudes of the rows and computes the whole matrix again for each "
                 "product; or rsdora, both.",
                 Range{},
-                {"lora", "rslora", "dora", "rsdora"}});
+                {"lora", "rslora", "dora", "rsdora"}}
+              .needs_any(any_adapters()));
     visit(Field{"base", self.base,
                 "How the frozen weights are stored. fp32; bf16, rounded once; or quantized as "
                 "bitsandbytes does: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with "
@@ -73,7 +84,9 @@ struct LoraConfig {
                 "embedding and head are in bf16. file, of a model that is a GGUF file: all "
                 "weights stay in the file's own blocks. A product in "
                 "another precision converts the weights it needs.",
-                Range{}, frozen_base_names()});
+                Range{}, frozen_base_names()}
+              .essential(Question::kModel)
+              .needs_any(any_frozen_weights()));
   }
 };
 

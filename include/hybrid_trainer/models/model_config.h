@@ -91,13 +91,21 @@ inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
          (layers.empty() || layers[static_cast<std::size_t>(layer) % layers.size()] == 'e');
 }
 
+/// Layers whose letter in model.mixers is one of these, or the family's own layers.
+inline KeyNeed layers_mixed_by(const std::vector<std::string>& letters, const std::string& why) {
+  return KeyNeed::of({"model.mixers"}, letters, why, KeyTest::Kind::kHasOneOf);
+}
+inline KeyNeed layers_of_attention() {
+  return layers_mixed_by({"a", "c"}, "model.mixers has no attention: a or c");
+}
+
 /// A pattern of blocks that attention keeps to; see kernels::BlockPattern.
 struct BlockPatternConfig {
   std::int64_t block = 64;
   std::int64_t local_blocks = 0;
   std::int64_t global_blocks = 0;
   std::int64_t random_blocks = 0;
-  std::int64_t seed = 0;
+  std::int64_t seed = 0;  // no key: of the random blocks
 
   bool is_on() const { return local_blocks > 0; }
 
@@ -105,7 +113,8 @@ struct BlockPatternConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"block", self.block,
                 "Positions of a block. Fastest are multiples of 64; others work, too.",
-                Range::between(1, 65536)});
+                Range::between(1, 65536)}
+              .unless("model.attention_pattern.local_blocks", {"0"}));
     visit(Field{"local_blocks", self.local_blocks,
                 "Blocks of keys up to its own one that a block of queries sees; 0: no pattern, a "
                 "query sees all keys before it.",
@@ -116,7 +125,6 @@ struct BlockPatternConfig {
                 "Blocks between the first and the local ones that a block of queries sees, too: as "
                 "many, spread evenly, drawn for each layer, head and block.",
                 Range::between(0, 1024)});
-    visit(Field{"seed", self.seed, "Seed of the random blocks.", Range::between(0, 1 << 30)});
   }
 };
 
@@ -164,23 +172,21 @@ struct StateSpaceConfig {
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
+  // No keys: a BK core's z in (T − z·I)⁻¹ is i·imaginary; the smaller, the further a token reaches.
   double imaginary = 1;
-  double limit = 3;
+  double limit = 3;  // its potentials are cut to [−limit, limit]
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"rank", self.rank,
-                "Columns of U and V of each head's matrix T + U·Vᵀ; at most the context.",
-                Range::between(1, 1024)});
+    visit(
+        Field{"rank", self.rank,
+              "Columns of U and V of each head's matrix T + U·Vᵀ; at most the context.",
+              Range::between(1, 1024)}
+            .needs_any(layers_mixed_by({"t", "p"}, "model.mixers has no layer T + U·Vᵀ: t or p")));
     visit(Field{"potentials", self.potentials,
                 "Matrices T of a BK core: each token gives each of them one number and gets two.",
-                Range::between(1, 4096)});
-    visit(Field{"imaginary", self.imaginary,
-                "Imaginary part of z in (T − z·I)⁻¹ of a BK core: the smaller, the further a token "
-                "reaches; with 0 the matrix may be singular.",
-                Range::between(1e-6, 1e6)});
-    visit(Field{"limit", self.limit, "A BK core's potentials are cut to [−limit, limit].",
-                Range::above(0)});
+                Range::between(1, 4096)}
+              .needs_any(layers_mixed_by({"b"}, "model.mixers has no BK core: b")));
   }
 };
 
@@ -269,15 +275,19 @@ struct ModelConfig {
         "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
         "mamba2, granitemoehybrid, bamba or semiseparable; with experts mixtral, qwen2_moe, "
         "qwen3_moe, olmoe or granitemoe; with an encoder whisper or bart; of pictures vit, of "
-        "several sensors trident, of tables series."});
-    visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)});
+        "several sensors trident, of tables series."}
+              .essential(Question::kModel));
+    visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)}.essential(
+        Question::kModel));
     visit(Field{"heads", self.heads,
                 "Attention heads; must divide the width, unless head_size is given.",
-                Range::between(1, 1024)});
-    visit(
-        Field{"width", self.width, "Channels C of the residual stream.", Range::between(1, 65536)});
+                Range::between(1, 1024)}
+              .essential(Question::kModel));
+    visit(Field{"width", self.width, "Channels C of the residual stream.", Range::between(1, 65536)}
+              .essential(Question::kModel));
     visit(Field{"context", self.context, "Positions that the model knows: its longest sequence.",
-                Range::between(1, 1 << 20)});
+                Range::between(1, 1 << 20)}
+              .essential(Question::kModel));
     visit(Field{"vocabulary", self.vocabulary,
                 "Tokens of the vocabulary; 0 takes the size of the data's tokenizer.",
                 Range::between(0, 1 << 24)});
@@ -293,7 +303,8 @@ struct ModelConfig {
     visit(Field{"key_heads", self.key_heads,
                 "Heads of keys and values; must divide heads. heads/key_heads query heads read "
                 "each of them; 0 uses as many as heads.",
-                Range::between(0, 1024)});
+                Range::between(0, 1024)}
+              .needs_any(layers_of_attention()));
     visit(Field{"head_size", self.head_size,
                 "Channels of each head, an even number; 0 uses width/heads.",
                 Range::between(0, 1024)});
@@ -308,9 +319,11 @@ struct ModelConfig {
                 Range::between(1e-12, 1)});
     visit(Field{"rope_theta", self.rope_theta,
                 "Base of the angles by which positions rotate queries and keys.",
-                Range::between(1, 1e12)});
+                Range::between(1, 1e12)}
+              .needs_any(layers_of_attention()));
     visit(Field{"rope_scaling", self.rope_scaling,
-                "How rotary angles change for contexts longer than the original one."});
+                "How rotary angles change for contexts longer than the original one."}
+              .needs_any(layers_of_attention()));
     visit(Field{"tied_head", self.tied_head, "The head shares the token table."});
     visit(Field{
         "attention_bias", self.attention_bias,
@@ -319,7 +332,8 @@ struct ModelConfig {
     visit(Field{"window", self.window,
                 "Keys that a query sees in the layers of window_layers, or in all layers of "
                 "attention among others, its own included; 0: all.",
-                Range::between(0, 1 << 24)});
+                Range::between(0, 1 << 24)}
+              .needs_any(layers_of_attention()));
     visit(Field{"window_layers", self.window_layers,
                 "One letter per layer, repeated: w with the window, a without. Empty uses the "
                 "family's pattern: w; gemma2 wa; gemma3 wwwwwa."});
@@ -327,7 +341,8 @@ struct ModelConfig {
                 "rope_theta of the layers with a window, without scaling; 0 uses 10000.",
                 Range::between(0, 1e12)});
     visit(Field{"attention_pattern", self.attention_pattern,
-                "Blocks of keys that attention keeps to, in place of a window."});
+                "Blocks of keys that attention keeps to, in place of a window."}
+              .needs_any(layers_of_attention()));
     visit(Field{"query_scalar", self.query_scalar,
                 "Attention scores are divided by the square root of this; 0 uses the head size.",
                 Range::at_least(0)});
@@ -349,14 +364,18 @@ struct ModelConfig {
     visit(Field{"two_way", self.two_way,
                 "An encoder: each token sees those after it as well as those before it, and it "
                 "cannot generate text (semiseparable)."});
-    visit(Field{"state_space", self.state_space,
-                "Sizes of the mixers with a recurrence: Mamba-2, Gated DeltaNet and Hydra; taps "
-                "also of attention's convolution."});
+    visit(
+        Field{"state_space", self.state_space,
+              "Sizes of the mixers with a recurrence: Mamba-2, Gated DeltaNet and Hydra; taps "
+              "also of attention's convolution."}
+            .needs_any(layers_mixed_by(
+                {"m", "d", "h", "c"}, "model.mixers has no layer that it is about: m, d, h or c")));
     visit(Field{"semiseparable", self.semiseparable, "Sizes of the mixers T + U·Vᵀ and BK core."});
     visit(Field{"rotary_share", self.rotary_share,
                 "Share of each head's channels that positions rotate, the first ones; 0: none, and "
                 "positions are known by the other mixers alone.",
-                Range::between(0, 1)});
+                Range::between(0, 1)}
+              .needs_any(layers_of_attention()));
     visit(Field{"embedding_scale", self.embedding_scale,
                 "Factor of the token table's rows where they enter the first layer.",
                 Range::above(0)});

@@ -27,8 +27,6 @@ struct TridentConfig {
   std::int64_t geo_numbers = 4;
   std::int64_t fusion_layers = 1;
   std::int64_t held_out = 4096;
-  double plume_weight = 1;
-  double cooling_weight = 1;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -80,11 +78,6 @@ struct TridentConfig {
                 Range::between(1, 1000)});
     visit(Field{"held_out", self.held_out, "Drawn scenes of validation.",
                 Range::between(1, 1 << 24)});
-    visit(Field{"plume_weight", self.plume_weight,
-                "Factor of the plume detector's loss in the sum; that of events has 1.",
-                Range::above(0)});
-    visit(Field{"cooling_weight", self.cooling_weight,
-                "Factor of the loss of the cooling constant in the sum.", Range::above(0)});
   }
 };
 

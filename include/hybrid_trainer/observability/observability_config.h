@@ -21,7 +21,8 @@ struct ObservabilityConfig {
                 "Prompts of held-out examples that the model answers before a fine-tune and after "
                 "it, on the console, in the report and in RUN/answers.json. 0: none. Changes "
                 "nothing that is trained.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .unless("data.layout", {"windows"}, "it is for examples (`hybrid finetune`)"));
   }
   bool operator==(const ObservabilityConfig&) const = default;
 };

@@ -7,16 +7,12 @@ namespace hybrid_trainer {
 /// Names that ScheduleConfig::name may hold.
 const std::vector<std::string>& schedule_names();
 
-/// Names that ScheduleConfig::batch_rule may hold.
-const std::vector<std::string>& batch_rule_names();
-
 /// How the learning rate changes over a run. JSON group `schedule`.
 struct ScheduleConfig {
   std::string name = "cosine";
   std::int64_t warmup_steps = 100;
   double final_fraction = 0.05;
   double decay_share = 0.3;
-  std::string batch_rule = "square_root";
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -25,22 +21,22 @@ struct ScheduleConfig {
                 "constant. All begin with a linear warm-up.",
                 Range{}, schedule_names()});
     visit(Field{"warmup_steps", self.warmup_steps,
-                "Steps over which the learning rate rises from zero.", Range::at_least(0)});
+                "Steps over which the learning rate rises from zero.", Range::at_least(0)}
+              .essential(Question::kSpeed));
     visit(Field{"final_fraction", self.final_fraction,
                 "Share of the highest learning rate at which cosine and wsd end.",
-                Range::between(0, 1)});
+                Range::between(0, 1)}
+              .unless("schedule.name", {"constant"},
+                      "schedule.name is constant, which does not decay"));
     visit(Field{"decay_share", self.decay_share, "Last share of the run, over which wsd decays.",
-                Range::between(0, 1)});
-    visit(Field{"batch_rule", self.batch_rule,
-                "How the learning rate follows the tokens of a step in schedule stages with fewer "
-                "tokens: none, square_root or linear.",
-                Range{}, batch_rule_names()});
+                Range::between(0, 1)}
+              .needs("schedule.name", {"wsd"}));
   }
 };
 
-/// Factor of the learning rate of a step that has `share` of the tokens of others. Sources: linear,
-/// Goyal et al. 2017, for SGD; square root, Malladi et al. 2022, for Adam.
-double batch_rate_factor(const ScheduleConfig& config, double share);
+/// Factor of the learning rate of a step that has `share` of the tokens of others: its square root
+/// (Malladi et al. 2022, for Adam).
+double batch_rate_factor(double share);
 
 /// The learning rate of the step after `step` completed ones, of `total_steps`; `peak` is the
 /// highest. Step s < warmup_steps has peak·(s + 1)/warmup_steps. After it, with f = final_fraction:

@@ -13,12 +13,8 @@ const std::vector<std::string>& predictable_optimizer_names();
 
 /// Help for OptimizerConfig::name, of each optimizer.
 const char* optimizer_name_help();
-/// Optimizers for which a key of OptimizerConfig is: by name, and in words.
-struct OptimizerReaders {
-  std::vector<std::string> names;
-  std::string text;
-};
-OptimizerReaders optimizers_that_read(const std::string& key);
+/// An optimizer, of the run or of a group, that reads this key of OptimizerConfig.
+KeyNeed optimizer_that_reads(const std::string& key);
 
 /// Weights that are updated otherwise than by the rest of the group `optimizer`; what is left out
 /// is as there. JSON list `optimizer.groups`.
@@ -39,12 +35,14 @@ struct OptimizerGroupConfig {
                 "as h.*.attn.*; each weight may be in one group only."});
     visit(Field{"name", self.name, "See optimizer.name.", Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
-                "Highest learning rate; it moves as the schedule says.", Range::at_least(0)});
+                "Highest learning rate; it moves as the schedule says.", Range::at_least(0)}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"betas", self.betas, "See optimizer.betas.", Range::fraction()});
     visit(Field{"epsilon", self.epsilon, "See optimizer.epsilon.", Range::above(0)});
     visit(Field{"momentum", self.momentum, "See optimizer.momentum.", Range::fraction()});
-    visit(Field{"weight_decay", self.weight_decay, "See optimizer.weight_decay.",
-                Range::at_least(0)});
+    visit(
+        Field{"weight_decay", self.weight_decay, "See optimizer.weight_decay.", Range::at_least(0)}
+            .on_resume(OnResume::kMayChange));
     visit(Field{"state_bits", self.state_bits, "See optimizer.state_bits.", Range::between(8, 32)});
   }
 };
@@ -68,28 +66,36 @@ struct OptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"name", self.name, optimizer_name_help(), Range{}, optimizer_names()});
+    visit(Field{"name", self.name, optimizer_name_help(), Range{}, optimizer_names()}.essential(
+        Question::kSpeed));
     visit(Field{"learning_rate", self.learning_rate,
                 "Highest learning rate of the schedule. adamw, adam_mini, adafactor and muon need "
                 "about the same rate, lion a third to a tenth of it.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange)
+              .essential(Question::kSpeed));
     visit(Field{"betas", self.betas,
                 "Two decay factors. adamw and adam_mini: of the mean and of the mean square of the "
                 "gradients. lion: of the momentum whose sign is the update, and of the momentum "
                 "that is kept. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
-                Range::fraction()});
+                Range::fraction()}
+              .needs_any(optimizer_that_reads("betas")));
     visit(Field{"epsilon", self.epsilon, "Added to the denominator of adamw and adam_mini.",
-                Range::above(0)});
+                Range::above(0)}
+              .needs_any(optimizer_that_reads("epsilon")));
     visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
-                Range::fraction()});
+                Range::fraction()}
+              .needs_any(optimizer_that_reads("momentum")));
     visit(Field{"weight_decay", self.weight_decay,
                 "Decoupled weight decay: each step multiplies matrices by 1 - learning_rate * "
                 "weight_decay. Biases and norm gains are not decayed.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"clip_norm", self.clip_norm,
                 "Largest global norm of the gradient; longer gradients are scaled down to it. 0 "
                 "does not clip.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"state_bits", self.state_bits,
                 "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16, rounded "
                 "stochastically; 8 is in blocks of 256 with a scale each. Parameters below 4,096 "
@@ -98,7 +104,8 @@ struct OptimizerConfig {
     visit(Field{"paged", self.paged,
                 "Keep the optimizer state in host memory, or where memory.optimizer_state says, "
                 "and load it for updates. If memory.device_budget leaves room, as much of it as "
-                "fits stays on the device."});
+                "fits stays on the device."}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"slow_momentum", self.slow_momentum,
                 "Slow Nesterov momentum: number of mean updates, of the last slow_momentum_steps, "
                 "by which each weight runs ahead. It is largest at the highest learning rate, "
@@ -107,16 +114,25 @@ struct OptimizerConfig {
                 Range::at_least(0)});
     visit(Field{"slow_momentum_steps", self.slow_momentum_steps,
                 "Time constant of the mean that slow_momentum uses, in updates.",
-                Range::at_least(1)});
+                Range::at_least(1)}
+              .unless("optimizer.slow_momentum", {"0"}));
     visit(Field{"orthogonalization_period", self.orthogonalization_period,
                 "muon orthogonalizes whole matrices once in so many steps, and blocks of their "
                 "rows in the others. 1 is whole matrices in each step.",
-                Range::between(1, 1 << 20)});
+                Range::between(1, 1 << 20)}
+              .on_resume(OnResume::kMayChange)
+              .needs_any(optimizer_that_reads("orthogonalization_period")));
     visit(Field{"orthogonalization_blocks", self.orthogonalization_blocks,
                 "Blocks that the shorter side of a matrix is divided into. In bf16 the products of "
                 "a step between whole ones shrink by about this factor; in fp32 by less, since "
                 "whole ones are cheap there if a matrix is oblong.",
-                Range::between(2, 1 << 16)});
+                Range::between(2, 1 << 16)}
+              .on_resume(OnResume::kMayChange)
+              .needs_any(optimizer_that_reads("orthogonalization_blocks"))
+              .needs_any(KeyNeed::of(
+                  {"optimizer.orthogonalization_period", "stretches[].orthogonalization_period"},
+                  {"1"}, "optimizer.orthogonalization_period is 1: whole matrices in each step",
+                  KeyTest::Kind::kIsNoneOf)));
     visit(Field{"groups", self.groups, "Weights that are updated in another way."});
   }
 

@@ -30,23 +30,25 @@ struct PredictionArm {
 /// alone. Costs are in Full steps.
 struct SkipBackwardConfig {
   double confidence_threshold = 0.60;
-  std::int64_t confidence_window = 8;
   std::string predictor = "momentum";
   std::vector<PredictionArm> arms{};
   std::string horizon = "measured";
-  std::int64_t residual_store = 32;
-  double decay = 0.9;
-  std::int64_t history_interval = 3;
   std::int64_t slow_steps = 50;
-  double slow_share = 0.5;
   std::int64_t correction_interval = 0;
-  std::int64_t probe_batches = 2;
-  std::int64_t max_shrinks = 2;
   double trial_share = 0.005;
   std::int64_t trial_steps = 2;
-  double evidence_sigmas = 2.0;
-  double aim_cost = 0.3;
-  double dream_cost = 32;
+
+  // No keys:
+  std::int64_t confidence_window = 8;  // gradients that the confidence is estimated from
+  double decay = 0.9;                  // length of a predicted step as a share of the one before
+  std::int64_t history_interval = 3;   // updates between two samples of the weights, for predictors
+  double slow_share = 0.5;             // of the slow mean in two_timescale's direction
+  std::int64_t probe_batches = 2;      // of Predict on which Correct compares losses
+  std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
+  double evidence_sigmas = 2.0;        // standard errors by which a gain must exceed zero to count
+  double aim_cost = 0.3;               // of a direction: Muon's, which needs an orthogonalization
+  double dream_cost = 32;              // of an operation of small models, in those of a Full step
+  std::int64_t residual_store = 32;    // dreamt predictions whose errors are kept
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -54,14 +56,14 @@ struct SkipBackwardConfig {
                 "Least probability that the predicted direction lowers the loss. The first probe, "
                 "and probes within half of trial_share, do not need it.",
                 Range::fraction()});
-    visit(Field{"confidence_window", self.confidence_window,
-                "Gradients that the confidence is estimated from.", Range::at_least(2)});
     visit(
         Field{"predictor", self.predictor,
               "Source of the predicted weight change. momentum continues the optimizer's state; "
               "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
               "merged goes from one mean of the weights to the next; random and zero are controls.",
-              Range{}, predictor_names()});
+              Range{}, predictor_names()}
+            .needs("phases.skip_backward.arms", {"[]"},
+                   "phases.skip_backward.arms names the predictors"));
     visit(Field{
         "arms", self.arms,
         "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
@@ -73,51 +75,23 @@ struct SkipBackwardConfig {
                 "as it goes. They choose at most the steps that the gate allows, and also give the "
                 "confidence of a prediction.",
                 Range{}, horizon_names()});
-    visit(Field{
-        "residual_store", self.residual_store,
-        "With horizon dreamt: predictions whose real and simulated drop of the loss are kept. The "
-        "three most similar ones lengthen or shorten the next prediction. 0 keeps none.",
-        Range::between(0, 4096)});
-    visit(Field{"decay", self.decay, "Length of a predicted step as a share of the one before.",
-                Range{0, 1, true, false}});
-    visit(Field{"history_interval", self.history_interval,
-                "Updates between two samples of the weights, for linear, two_timescale and merged.",
-                Range::at_least(1)});
-    visit(Field{"slow_steps", self.slow_steps,
-                "Updates that the slow predictors look back on: time constant of two_timescale's "
-                "mean of weight changes, and length of each window whose mean merged takes.",
-                Range::at_least(1)});
-    visit(Field{"slow_share", self.slow_share,
-                "Share of the slow mean in two_timescale's direction; the rest is the optimizer's "
-                "own momentum.",
-                Range::between(0, 1)});
+    visit(
+        Field{"slow_steps", self.slow_steps,
+              "Updates that the slow predictors look back on: time constant of two_timescale's "
+              "mean of weight changes, and length of each window whose mean merged takes.",
+              Range::at_least(1)}
+            .needs_any(KeyNeed::of(
+                {"phases.skip_backward.predictor", "phases.skip_backward.arms[].predictor"},
+                {"two_timescale", "merged"}, "it is for the predictors two_timescale and merged")));
     visit(Field{"correction_interval", self.correction_interval,
                 "Predicted steps between two micro-corrections by a true gradient; 0 makes none.",
                 Range::at_least(0)});
-    visit(Field{"probe_batches", self.probe_batches,
-                "Batches of Predict on which Correct compares the losses before and after.",
-                Range::at_least(1)});
-    visit(Field{"max_shrinks", self.max_shrinks,
-                "Shorter predictions that Correct tries before it reverts.", Range::at_least(0)});
     visit(Field{"trial_share", self.trial_share,
                 "Share of steps for probes of Predict while it is behind Full. The extra cost of "
                 "probes stays within twice this share. 0 makes only the first one.",
                 Range::between(0, 1)});
     visit(Field{"trial_steps", self.trial_steps,
                 "Length of the first probe; accepted ones double it.", Range::at_least(1)});
-    visit(Field{"evidence_sigmas", self.evidence_sigmas,
-                "Standard errors by which Predict's measured gain must exceed zero to count.",
-                Range::at_least(0)});
-    visit(Field{"aim_cost", self.aim_cost,
-                "Cost of computing a direction, in Full steps. The default is Muon's, whose "
-                "direction needs an orthogonalization of its own.",
-                Range::at_least(0)});
-    visit(
-        Field{"dream_cost", self.dream_cost,
-              "Cost of an operation of the models behind horizon dreamt, in operations of a Full "
-              "step. Their matrices are so small that each operation takes longer. They learn from "
-              "an update only while their cost stays within a quarter of trial_share of the steps.",
-              Range::at_least(0)});
   }
 };
 
@@ -133,15 +107,18 @@ struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
   std::string exact_state = "host";
-  std::int64_t worker_threads = 1;
   double prediction_error_limit = 1.0;
+  /// No key: threads of the worker that makes the updates. Another number changes the last bits of
+  /// Muon's exact weights and AdamW's forecasts.
+  std::int64_t worker_threads = 1;
 
   /// Whether a bad prediction of an update means that something is wrong.
   bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"delay", self.delay, "Delay of an exact update in steps.", Range::between(1, 8)});
+    visit(Field{"delay", self.delay, "Delay of an exact update in steps.", Range::between(1, 8)}
+              .unless("phases.max_predict_steps", {"0"}));
     visit(
         Field{"device_side", self.device_side,
               "How pending updates are predicted. anticipated: weights arrive with the momentum's "
@@ -150,19 +127,18 @@ struct AsynchronousOptimizerConfig {
               "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
               "updated at once on the device, the others by the mean of `delay` steps, `delay` "
               "steps late. none, a control: no prediction. shared and momentum are refused.",
-              Range{}, device_side_names()});
+              Range{}, device_side_names()}
+            .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"exact_state", self.exact_state,
                 "Where masters and optimizer state are: host, or file in memory.folder.", Range{},
-                exact_state_names()});
-    visit(
-        Field{"worker_threads", self.worker_threads,
-              "Threads of the worker that makes asynchronous updates, beside those of the device. "
-              "Another number changes the last bits of Muon's exact weights and AdamW's forecasts.",
-              Range::at_least(1)});
+                exact_state_names()}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, as a share of the exact ones' size, above which "
                 "Predict ends early; 0 never ends it.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange)
+              .unless("phases.max_predict_steps", {"0"}));
   }
 };
 
@@ -190,7 +166,8 @@ struct AsynchronousGradientsConfig {
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, as a share of the exact ones' size, above which "
                 "Predict ends early; 0 never ends it.",
-                Range::at_least(0)});
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange));
   }
 };
 
@@ -200,8 +177,9 @@ struct LocalSgdConfig {
   std::int64_t delay = 1;
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
-  double outer_learning_rate = 0.7;
   double outer_momentum = 0.9;
+  /// No key: share of the ranks' mean movement by which an exchange moves the common weights.
+  double outer_learning_rate = 0.7;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -219,11 +197,8 @@ struct LocalSgdConfig {
                 "Bits that an exchange sends of each weight's movement: 32, 8 or 4. 8 and 4 are in "
                 "blocks with a scale each, and the next exchange makes up for the rounding.",
                 Range::between(4, 32)});
-    visit(Field{"outer_learning_rate", self.outer_learning_rate,
-                "Share of the ranks' mean movement by which an exchange moves the common weights.",
-                Range::between(0, 2)});
     visit(Field{"outer_momentum", self.outer_momentum,
-                "Nesterov momentum of these movements, from exchange to exchange.",
+                "Nesterov momentum of the ranks' mean movement, from exchange to exchange.",
                 Range::fraction()});
   }
 };
@@ -238,12 +213,14 @@ struct PhaseConfig {
   std::int64_t warmup_steps = 100;
   std::int64_t full_steps = 20;
   std::int64_t max_predict_steps = 15;
-  std::int64_t correct_steps = 1;
-  double forward_cost = 0.35;
   SkipBackwardConfig skip_backward{};
   AsynchronousOptimizerConfig asynchronous_optimizer{};
   AsynchronousGradientsConfig asynchronous_gradients{};
   LocalSgdConfig local_sgd{};
+
+  // No keys:
+  std::int64_t correct_steps = 1;  // the first one decides, the others are updates
+  double forward_cost = 0.35;      // of a forward pass, as a share of a Full step
 
   bool skips_backward() const { return method == "skip_backward"; }
   bool delays_updates() const { return method == "asynchronous_optimizer"; }
@@ -280,20 +257,25 @@ struct PhaseConfig {
                 Range::at_least(0)});
     visit(Field{"full_steps", self.full_steps,
                 "Fewest Full steps between two predictions; there are always at least four.",
-                Range::at_least(1)});
+                Range::at_least(1)}
+              .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"max_predict_steps", self.max_predict_steps,
-                "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)});
-    visit(Field{"correct_steps", self.correct_steps,
-                "Length of Correct. Its first step decides, the others are updates.",
-                Range::at_least(1)});
-    visit(Field{"forward_cost", self.forward_cost,
-                "Cost of a forward pass, as a share of a Full step.", Range{0, 1, true, false}});
-    visit(Field{"skip_backward", self.skip_backward, "Settings of the method skip_backward."});
+                "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)}
+              .on_resume(OnResume::kMayBecome0)
+              .essential(Question::kSpeed));
+    visit(Field{"skip_backward", self.skip_backward, "Settings of the method skip_backward."}
+              .needs("phases.method", {"skip_backward"})
+              .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"asynchronous_optimizer", self.asynchronous_optimizer,
-                "Settings of the method asynchronous_optimizer."});
+                "Settings of the method asynchronous_optimizer."}
+              .needs("phases.method", {"asynchronous_optimizer"}));
     visit(Field{"asynchronous_gradients", self.asynchronous_gradients,
-                "Settings of the method asynchronous_gradients."});
-    visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."});
+                "Settings of the method asynchronous_gradients."}
+              .needs("phases.method", {"asynchronous_gradients"})
+              .unless("phases.max_predict_steps", {"0"}));
+    visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."}
+              .needs("phases.method", {"local_sgd"})
+              .unless("phases.max_predict_steps", {"0"}));
   }
 };
 
@@ -303,10 +285,12 @@ const std::vector<std::string>& finder_mode_names();
 /// Whether Warmup raises a learning rate that is far too low, by probing on along the last update.
 struct LearningRateFinderConfig {
   std::string mode = "off";
-  std::int64_t interval = 12;
-  double largest_factor = 4.0;
-  double batch_share = 0.25;
-  std::int64_t refusals = 2;
+
+  // No keys:
+  std::int64_t interval = 12;   // updates between two probes, and of the sum that they follow
+  double largest_factor = 4.0;  // by which one probe raises the learning rate
+  double batch_share = 0.25;    // of the next step's batch on which a probe takes losses
+  std::int64_t refusals = 2;    // probes in a row that find nothing lower, after which probing ends
 
   bool is_on() const { return mode != "off"; }
 
@@ -319,18 +303,6 @@ struct LearningRateFinderConfig {
         "It rescues a constant rate that is far too low. Under a schedule that decays, the rate "
         "found may be 2.6 to 4 times too low. It makes no run faster than the right rate does.",
         Range{}, finder_mode_names()});
-    visit(Field{"interval", self.interval,
-                "Updates between two probes. A probe goes further along their sum. Sums of fewer "
-                "updates are noisier, and the rate found is too high more often.",
-                Range::at_least(1)});
-    visit(Field{"largest_factor", self.largest_factor,
-                "Largest factor by which one probe raises the learning rate.", Range::above(1)});
-    visit(Field{"batch_share", self.batch_share,
-                "Share of the next step's batch on which a probe takes losses.",
-                Range{0, 1, true, false}});
-    visit(Field{"refusals", self.refusals,
-                "Probes in a row that find nothing lower, after which probing ends.",
-                Range::at_least(1)});
   }
 };
 

@@ -158,8 +158,8 @@ class HybridTrainer {
   bool resume(const std::string& folder);
   /// Where must_go_back(), because of the step `failed`: goes back to the newest intact checkpoint
   /// below `folder` that was saved for it, or the one before that where the run did not come further
-  /// than the last time, with divergence.roll_back_rate times the learning rate from there on, all of
-  /// which the next record tells. The batches after that step are due again. What is saved later holds
+  /// than the last time, with half the learning rate from there on, all of which the next record
+  /// tells. The batches after that step are due again. What is saved later holds
   /// the rate and the count; a run that is resumed from before makes the same steps and goes back
   /// again. Throws Diverged after max_roll_backs, or where there is no checkpoint.
   void roll_back(const std::string& folder, const StepRecord& failed);

@@ -140,11 +140,9 @@ std::vector<Node> trident_nodes(const ModelConfig& config) {
   add_numbers(nodes, config);
   add_events(nodes, config);
   nodes.push_back(graph::cross_entropy("events", "events.head", "event_targets"));
-  nodes.push_back(
-      graph::detection("plumes", "plume.head", "plume_kinds", "plume_boxes",
-                       {.classes = kPlumeKinds, .weight = config.trident.plume_weight}));
-  nodes.push_back(graph::squared_error("constant", "cooling.constant", "cooling_constant",
-                                       config.trident.cooling_weight));
+  nodes.push_back(graph::detection("plumes", "plume.head", "plume_kinds", "plume_boxes",
+                                   {.classes = kPlumeKinds}));
+  nodes.push_back(graph::squared_error("constant", "cooling.constant", "cooling_constant"));
   return nodes;
 }
 

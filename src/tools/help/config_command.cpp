@@ -15,27 +15,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-struct Question {
+struct AskedKeys {
+  Question question;
   const char* text;
-  std::vector<const char*> keys;
 };
-
-const std::array<Question, 5>& questions() {
-  static const std::array<Question, 5> asked{
-      {{"What do I train?",
-        {"model.family", "model.layers", "model.heads", "model.width", "model.context", "lora.rank",
-         "lora.base"}},
-       {"On what?",
-        {"data.sequence_length", "data.batch_size", "data.validation_fraction", "training.seed"}},
-       {"How long?", {"training.steps", "training.evaluate_every_steps", "checkpoint.every_steps"}},
-       {"How fast?",
-        {"device", "training.threads", "optimizer.name", "optimizer.learning_rate",
-         "schedule.warmup_steps", "phases.max_predict_steps"}},
-       {"In how much memory?",
-        {"memory.device_budget", "memory.plan", "gradient_accumulation.micro_batches",
-         "memory.recompute", "memory.optimizer_state"}}}};
-  return asked;
-}
+constexpr std::array kAsked{
+    AskedKeys{Question::kModel, "What do I train?"}, AskedKeys{Question::kData, "On what?"},
+    AskedKeys{Question::kLength, "How long?"}, AskedKeys{Question::kSpeed, "How fast?"},
+    AskedKeys{Question::kMemory, "In how much memory?"}};
 
 struct Row {
   std::string key, value, help;
@@ -46,12 +33,20 @@ std::string whole_first_sentence(const std::string& help) {
   return end == std::string::npos ? help : help.substr(0, end + 1);
 }
 
-std::vector<Row> rows_of(const Question& question, const FieldNode& tree) {
-  std::vector<Row> rows;
-  for (const char* key : question.keys) {
-    const FieldNode& field = *field_at(tree, key);
-    rows.push_back({key, field_text(field), whole_first_sentence(field.help)});
+/// The keys that answer the question, in the order of the tree.
+void collect_rows(Question question, const FieldNode& group, const std::string& path,
+                  std::vector<Row>& rows) {
+  for (const FieldNode& field : group.fields) {
+    const std::string key = path + field.name;
+    if (field.is_group()) collect_rows(question, field, key + ".", rows);
+    if (field.question == question)
+      rows.push_back({key, field_text(field), whole_first_sentence(field.help)});
   }
+}
+
+std::vector<Row> rows_of(Question question, const FieldNode& tree) {
+  std::vector<Row> rows;
+  collect_rows(question, tree, "", rows);
   return rows;
 }
 
@@ -60,8 +55,8 @@ std::vector<Row> rows_of(const Question& question, const FieldNode& tree) {
 std::string essential_text(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text;
-  for (const Question& question : questions()) {
-    text += concat(text.empty() ? "" : "\n", question.text, "\n");
+  for (const auto& [question, title] : kAsked) {
+    text += concat(text.empty() ? "" : "\n", title, "\n");
     for (const Row& row : rows_of(question, tree)) {
       const std::string padded = row.key + std::string(37 - row.key.size(), ' ');
       const std::size_t width = std::max<std::size_t>(8, row.value.size());
@@ -79,8 +74,8 @@ std::string essential_markdown(const HybridTrainerConfig& config) {
   std::string text =
       "## The essential keys\n\nMost users need these alone; `hybrid config --essential` prints "
       "them.\n\n";
-  for (const Question& question : questions()) {
-    text += concat("**", question.text, "**\n\n| key | default | meaning |\n| --- | --- | --- |\n");
+  for (const auto& [question, title] : kAsked) {
+    text += concat("**", title, "**\n\n| key | default | meaning |\n| --- | --- | --- |\n");
     for (const Row& row : rows_of(question, tree))
       text += concat("| `", row.key, "` | `", row.value, "` | ", row.help, " |\n");
     text += "\n";

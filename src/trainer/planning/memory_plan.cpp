@@ -135,7 +135,6 @@ bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
   one.device_budget = other.device_budget;
   one.host_budget = other.host_budget;
   one.plan = other.plan;
-  one.profile = other.profile;
   one.allow_lossy = other.allow_lossy;
   one.timeline = other.timeline;
   return one == other;
