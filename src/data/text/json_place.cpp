@@ -16,9 +16,10 @@ constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 3
 
 }  // namespace
 
-json::object read_json_object(const std::filesystem::path& path) {
-  json::value value = read_json(path, kLimits);
-  if (!value.is_object()) throw DataError(concat(path.string(), ": got no object, want {…}"));
+json::object read_json_object(const FolderFiles& folder, const std::string& name) {
+  json::value value = folder.json(name, kLimits);
+  if (!value.is_object())
+    throw DataError(concat((folder.path() / name).string(), ": got no object, want {…}"));
   return std::move(value.as_object());
 }
 
