@@ -268,8 +268,7 @@ bool is_utf16(std::string_view begin) {
   return begin.starts_with(kLittleMark) || begin.starts_with(kBigMark);
 }
 
-std::string read_text(const std::filesystem::path& path, std::size_t max_bytes) {
-  std::string text = read_file(path, max_bytes);
+std::string text_of_bytes(std::string text, const std::filesystem::path& path) {
   refuse_container(text, path);
   if (is_utf16(text)) {
     warn(path.native(), "is UTF-16 text; it is read after a conversion to UTF-8");
@@ -279,6 +278,10 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes) 
   refuse_unmarked_utf16(text, path);
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
+}
+
+std::string read_text(const std::filesystem::path& path, std::size_t max_bytes) {
+  return text_of_bytes(read_file(path, max_bytes), path);
 }
 
 }  // namespace hybrid_trainer

@@ -63,8 +63,10 @@ void refuse_container(const std::filesystem::path& path);
 /// Whether the bytes begin with the mark of UTF-16.
 bool is_utf16(std::string_view begin);
 
-/// The file's text in UTF-8, without a byte-order mark; UTF-16 with a mark is decoded, and a warning
-/// says so. Throws what read_file and refuse_container throw.
+/// The text in UTF-8 of a file's bytes, without a byte-order mark; UTF-16 with a mark is decoded, and a
+/// warning says so. Throws what refuse_container throws. `path` stands for the file in messages.
+std::string text_of_bytes(std::string bytes, const std::filesystem::path& path);
+/// Reads the text of a file. Throws what read_file and text_of_bytes throw.
 std::string read_text(const std::filesystem::path& path, std::size_t max_bytes);
 
 }  // namespace hybrid_trainer

@@ -312,7 +312,7 @@ std::optional<std::int64_t> GgufFile::count(const std::string& key) const {
   if (const auto* whole = std::get_if<std::int64_t>(&value->content)) return *whole;
   const auto* positive = std::get_if<std::uint64_t>(&value->content);
   if (positive == nullptr) refuse_kind(*this, key, "whole number");
-  return narrow<std::int64_t>(*positive, concat(path_.string(), ": ", key));
+  return narrow<std::int64_t>(*positive, concat(path().string(), ": ", key));
 }
 
 std::optional<double> GgufFile::number(const std::string& key) const {
@@ -341,7 +341,7 @@ std::vector<std::int64_t> GgufFile::counts(const std::string& key) const {
     return array_value<std::int64_t>(*this, key, "list of whole numbers");
   std::vector<std::int64_t> counts;
   for (const std::uint64_t one : std::get<std::vector<std::uint64_t>>(value->content))
-    counts.push_back(narrow<std::int64_t>(one, concat(path_.string(), ": an element of ", key)));
+    counts.push_back(narrow<std::int64_t>(one, concat(path().string(), ": an element of ", key)));
   return counts;
 }
 
@@ -361,9 +361,8 @@ bool GgufFile::is_one(const std::filesystem::path& path) {
   return std::string_view(begin.data(), begin.size()) == kMagic;
 }
 
-GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
-  const InputFile file(path);
-  GgufHeaderReader reader(file);
+GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
+  GgufHeaderReader reader(file_);
   std::array<char, 4> magic{};
   reader.read(magic.data(), magic.size(), "its first four bytes");
   if (std::string_view(magic.data(), magic.size()) != kMagic)
@@ -390,7 +389,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
   const std::size_t begin = (reader.at() + alignment - 1) / alignment * alignment;
   for (GgufTensor& tensor : tensors_) {
     const bool is_aligned = tensor.offset % alignment == 0;
-    const std::size_t room = begin > file.bytes() ? 0 : file.bytes() - begin;
+    const std::size_t room = begin > file_.bytes() ? 0 : file_.bytes() - begin;
     if (!is_aligned || tensor.offset > room || tensor.bytes() > room - tensor.offset)
       reader.fail("the tensor ", tensor.name, " lies at byte ", tensor.offset, " of the data with ",
                   tensor.bytes(), " bytes, and the file has ", room,
@@ -406,14 +405,14 @@ const GgufTensor* GgufFile::find_tensor(const std::string& name) const {
 
 const GgufTensor& GgufFile::tensor(const std::string& name) const {
   if (const GgufTensor* found = find_tensor(name)) return *found;
-  throw DataError(concat(path_.string(), ": holds no tensor ", name));
+  throw DataError(concat(path().string(), ": holds no tensor ", name));
 }
 
 Tensor GgufFile::values_of(const GgufTensor& tensor) const {
   const Stream host(MemoryPool::create("host"));
   const Tensor values = Tensor::empty(tensor.shape, DType::kF32, MemoryKind::kWorkspace, host);
   std::vector<std::byte> bytes(tensor.bytes());
-  InputFile(path_).read_at(bytes.data(), bytes.size(), tensor.offset);
+  file_.read_at(bytes.data(), bytes.size(), tensor.offset);
   decode_blocks(tensor.type, bytes.data(),
                 {values.data<float>(), static_cast<std::size_t>(values.elements())});
   return values;

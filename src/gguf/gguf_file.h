@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {
 
@@ -88,7 +89,9 @@ class GgufFile {
   /// Whether the file begins as one, or has the name of one (.gguf) and may be damaged.
   static bool is_one(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
+  /// The open file, in which tensors are at their offsets.
+  const InputFile& input() const { return file_; }
   const std::map<std::string, GgufValue>& values() const { return values_; }
   /// The value under a key, or null.
   const GgufValue* find(const std::string& key) const;
@@ -112,7 +115,7 @@ class GgufFile {
   Tensor values_of(const GgufTensor& tensor) const;
 
  private:
-  std::filesystem::path path_;
+  InputFile file_;
   std::map<std::string, GgufValue> values_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string, std::size_t> places_;  // of tensors, by name

@@ -46,8 +46,8 @@ std::string sampled_checksum(const TokenDataset& data) {
 /// On the windows of prepared text.
 class Pretraining final : public LanguageTask {
  public:
-  explicit Pretraining(const TrainingRunSettings& settings)
-      : LanguageTask(settings),
+  Pretraining(const TrainingRunSettings& settings, const ModelFolder& model)
+      : LanguageTask(settings, model),
         folder_(settings.data),
         train_(folder_, Split::kTrain, known_vocabulary(settings)),
         validation_(folder_, Split::kValidation, known_vocabulary(settings)),
@@ -82,7 +82,7 @@ class Pretraining final : public LanguageTask {
   RunData described() const override {
     return {.folder = folder_, .train_tokens = train_.tokens(), .checksum = checksum_};
   }
-  std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
+  std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
     return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
   }
   /// Of data that do not say it themselves; with those that do, LanguageTask compares.
@@ -95,15 +95,47 @@ class Pretraining final : public LanguageTask {
   std::string checksum_;
 };
 
+/// The run's own, once it is there.
+ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
+                                  const std::optional<ModelFolder>& model) {
+  const std::filesystem::path of_run = settings.run / "tokenizer";
+  const bool goes_on = settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+  if (goes_on && holds_tokenizer(of_run)) return of_run;
+  if (model && settings.adapter) return tokenizer_beside(*settings.adapter, *model);
+  if (model) return *model;
+  throw UsageError(concat(settings.data.string(),
+                          " is a file of examples, which the tokenizer of a model's folder "
+                          "encodes; give that folder (hybrid finetune --model HF_DIR)"));
+}
+
+/// A resumed run's chats have the date that they had.
+ExampleFiles files_of(const TrainingRunSettings& settings,
+                      const std::optional<ModelFolder>& model) {
+  ExampleFiles files{.examples = settings.data,
+                     .validation = settings.validation,
+                     .tokenizer = tokenizer_of_examples(settings, model),
+                     .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
+                     .vocabulary = settings.config.model.vocabulary,
+                     .context = settings.config.model.context,
+                     .pairs = settings.config.prefers()};
+  files.set_encoder(settings.config.model, {files.tokenizer});
+  const RunPaths paths{settings.run.string()};
+  if (!settings.resume || !paths.hold_a_run()) return files;
+  const RunData before = data_of_run(paths);
+  files.now = before.now;
+  if (files.validation.empty()) files.validation = before.validation;
+  return files;
+}
+
 /// On the rows of examples.
 class FineTuning final : public LanguageTask {
  public:
-  explicit FineTuning(const TrainingRunSettings& settings)
-      : LanguageTask(settings),
-        files_(files_of(settings)),
-        tokenizer_(load_tokenizer(files_.tokenizer)),
-        data_(read_example_data(files_, *tokenizer_, settings.config.data)),
-        init_from_(settings.init_from),
+  FineTuning(const TrainingRunSettings& settings, const ReadInputs& read)
+      : LanguageTask(settings, read.model),
+        read_(read.examples
+                  ? read.examples
+                  : std::make_shared<ReadExamples>(read_examples(settings, model_folder()))),
+        tokenizer_(files_.tokenizer.tokenizer()),
         adapter_(settings.adapter),
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
@@ -161,8 +193,8 @@ class FineTuning final : public LanguageTask {
   /// Identifies the first weights and their precision; empty if the run resumes and its settings do not
   /// name them.
   std::string identity_of_start(const Beginning& beginning) const {
-    if (!init_from_) return "";
-    return concat(hybrid_trainer::identity_of_start(*init_from_, adapter_.value_or("")), " ",
+    if (!model_folder()) return "";
+    return concat(hybrid_trainer::identity_of_start(*model_folder(), adapter_.value_or("")), " ",
                   name_of(dtype_of_training(beginning)));
   }
   /// Of a run that goes on they are in its folder.
@@ -291,7 +323,7 @@ class FineTuning final : public LanguageTask {
                                 config.model.family, " has an encoder; want next_token"));
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
-  std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const override {
+  std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
     return tokenizer_of_data(files_.tokenizer, vocabulary);
   }
   std::vector<std::string> notes_of_data() const override {
@@ -328,35 +360,6 @@ class FineTuning final : public LanguageTask {
     if (!cut_sources.empty()) notes.push_back(cut_sources);
     return notes;
   }
-  /// The run's own, once it is there.
-  static std::filesystem::path tokenizer_folder(const TrainingRunSettings& settings) {
-    const std::filesystem::path of_run = settings.run / "tokenizer";
-    const bool goes_on = settings.resume && RunPaths{settings.run.string()}.hold_a_run();
-    if (goes_on && holds_tokenizer(of_run)) return of_run;
-    if (settings.init_from && settings.adapter)
-      return tokenizer_beside(*settings.adapter, *settings.init_from);
-    if (settings.init_from) return *settings.init_from;
-    throw UsageError(concat(settings.data.string(),
-                            " is a file of examples, which the tokenizer of a model's folder "
-                            "encodes; give that folder (hybrid finetune --model HF_DIR)"));
-  }
-  /// A resumed run's chats have the date that they had.
-  static ExampleFiles files_of(const TrainingRunSettings& settings) {
-    ExampleFiles files{.examples = settings.data,
-                       .validation = settings.validation,
-                       .tokenizer = tokenizer_folder(settings),
-                       .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
-                       .vocabulary = settings.config.model.vocabulary,
-                       .context = settings.config.model.context,
-                       .pairs = settings.config.prefers()};
-    files.set_encoder(settings.config.model, {files.tokenizer});
-    const RunPaths paths{settings.run.string()};
-    if (!settings.resume || !paths.hold_a_run()) return files;
-    const RunData before = data_of_run(paths);
-    files.now = before.now;
-    if (files.validation.empty()) files.validation = before.validation;
-    return files;
-  }
   PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size,
                                std::shared_ptr<const PairReferences> references) const {
     PackedRows::Settings settings = packing_of(
@@ -370,10 +373,11 @@ class FineTuning final : public LanguageTask {
     return {
         .rows = std::move(rows), .encoder = config.model.encoder, .masks = config.data.mask_frames};
   }
-  ExampleFiles files_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  ExampleData data_;
-  std::optional<std::filesystem::path> init_from_, adapter_;
+  std::shared_ptr<const ReadExamples> read_;
+  const ExampleFiles& files_ = read_->files;
+  const ExampleData& data_ = read_->data;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::optional<std::filesystem::path> adapter_;
   // Of pairs of answers, filled before the first batch is read.
   const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
                                         validation_references_ = std::make_shared<PairReferences>();
@@ -394,7 +398,18 @@ bool may_hold_examples(const std::filesystem::path& path) {
   return first == '{' || first == '[';
 }
 
-std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
+ReadExamples read_examples(const TrainingRunSettings& settings,
+                           const std::optional<ModelFolder>& model) {
+  ReadExamples read{files_of(settings, model), {}};
+  read.data = read_example_data(read.files, settings.config.data);
+  return read;
+}
+
+std::unique_ptr<Task> language_task(const TrainingRunSettings& settings) {
+  return language_task(settings, {});
+}
+
+std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const ReadInputs& read) {
   const TrainingRunSettings settings = with_base(given);
   const std::string data = settings.data.string();
   const bool wants_rows = settings.config.data.is_rows();
@@ -416,11 +431,11 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& given) {
         are_rows ? "; `hybrid finetune --model HF_DIR --data FILE` trains on it"
                  : " without .jsonl, .json, .csv or .parquet files; want windows, or examples")});
   }
-  if (are_rows) return std::make_unique<FineTuning>(settings);
+  if (are_rows) return std::make_unique<FineTuning>(settings, read);
   if (wants_rows)
     throw MissingInput(
         concat(data, ": want a file of examples, one JSON object a line, or CSV or parquet"));
-  return std::make_unique<Pretraining>(settings);
+  return std::make_unique<Pretraining>(settings, read.model);
 }
 
 }  // namespace hybrid_trainer

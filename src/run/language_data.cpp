@@ -104,8 +104,7 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
 
 }  // namespace
 
-void ExampleFiles::set_encoder(const ModelConfig& model,
-                               const std::vector<std::filesystem::path>& folders) {
+void ExampleFiles::set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders) {
   heard_seconds = hybrid_trainer::heard_seconds(model);
   if (heard_seconds == 0 && !model.encoder.reads_tokens()) return;
   generation = read_generation_keys(folders);
@@ -116,17 +115,16 @@ bool may_be_examples(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path) || is_folder_of_rows(path);
 }
 
-ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
-                              const DataConfig& config) {
+ExampleData read_example_data(const ExampleFiles& files, const DataConfig& config) {
+  const Tokenizer& tokenizer = *files.tokenizer.tokenizer();
   if (files.vocabulary > 0 && tokenizer.least_table() > files.vocabulary) {
     throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
                            tokenizer.vocabulary_size(), " tokens and the model's table ",
                            files.vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
-  const ChatFiles chat = read_chat_files(files.tokenizer);
   ExampleFormat format{.tokenizer = tokenizer,
-                       .chat = chat,
+                       .chat = files.tokenizer.chat(),
                        .longest = config.sequence_length + 1,
                        .now = files.now,
                        .vocabulary = files.vocabulary,
@@ -189,7 +187,7 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   lines.resize(kShown);
   lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
                          shell_path(files.examples), " --json --model ",
-                         shell_path(files.tokenizer), files.pairs ? " --objective dpo" : "",
+                         shell_path(files.tokenizer.path()), files.pairs ? " --objective dpo" : "",
                          " names them"));
   return lines;
 }

@@ -20,6 +20,8 @@
 
 namespace hybrid_trainer {
 
+struct TrainingRunSettings;
+
 /// How rows become what an encoder of tokens reads and what its decoder writes; none for a model without
 /// such an encoder. Throws DataError if the keys name no start token.
 std::optional<SourceFormat> source_format_of(const ModelConfig& model, const GenerationKeys& keys);
@@ -40,7 +42,7 @@ std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset
 struct ExampleFiles {
   std::filesystem::path examples;      // a file, or a folder of files
   std::filesystem::path validation{};  // to be measured on; empty: some of `examples` are
-  std::filesystem::path tokenizer;     // folder of tokenizer and chat template
+  ModelFolder tokenizer;               // of tokenizer and chat template
   std::time_t now = 0;                 // what the template takes for the time
   std::int64_t vocabulary = 0;         // of the model, where it is known
   std::int64_t context = 0;            // likewise
@@ -55,7 +57,7 @@ struct ExampleFiles {
 
   /// Sets the members that depend on the model's encoder, if it has one. `folders`: see
   /// read_generation_keys, whose errors it throws.
-  void set_encoder(const ModelConfig& model, const std::vector<std::filesystem::path>& folders);
+  void set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders);
 };
 
 /// Examples as a run takes them.
@@ -69,6 +71,23 @@ struct ExampleData {
   std::string checksum;                     // of the files
 };
 
+/// Examples with the files that they were read from.
+struct ReadExamples {
+  ExampleFiles files;
+  ExampleData data;
+};
+
+/// Reads the examples of a run whose model is `model`, with the tokenizer of the run, the adapter or the
+/// model. Collective. Throws UsageError without a tokenizer, and as read_example_data.
+ReadExamples read_examples(const TrainingRunSettings& settings,
+                           const std::optional<ModelFolder>& model);
+
+/// Inputs of a run that a command has read, for the run's task, which does not read them again.
+struct ReadInputs {
+  ModelFolder model{};                             // that the run begins with, or none
+  std::shared_ptr<const ReadExamples> examples{};  // null: not read
+};
+
 /// Whether a path is a file, or a folder that has files of rows: examples, as opposed to the tokens
 /// that `hybrid prepare` makes.
 bool may_be_examples(const std::filesystem::path& path);
@@ -78,8 +97,7 @@ bool may_be_examples(const std::filesystem::path& path);
 /// validation_fraction of the rows, at least one, by a draw that depends on their number alone; a
 /// single row, or a fraction of 0, leaves all rows in both. Throws as read_example_rows, and
 /// DataError where every line of a file is refused, or some are pairs of a preference.
-ExampleData read_example_data(const ExampleFiles& files, const Tokenizer& tokenizer,
-                              const DataConfig& config);
+ExampleData read_example_data(const ExampleFiles& files, const DataConfig& config);
 
 /// What the reference model of a run with objective dpo gives for its validation rows, from the run's
 /// folder. Throws DataError where it has none for these rows.

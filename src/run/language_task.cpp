@@ -32,20 +32,20 @@ constexpr std::int64_t kSampleTokens = 120;
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> tokenizer_of_data(const std::filesystem::path& data,
-                                             std::int64_t vocabulary) {
-  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(data);
+std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
+                                                   std::int64_t vocabulary) {
+  std::shared_ptr<const Tokenizer> tokenizer = data.tokenizer();
   if (tokenizer->least_table() <= vocabulary) return tokenizer;
   throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
                          " tokens, want at most model.vocabulary, ", vocabulary,
                          "; make the data anew with hybrid prepare"));
 }
 
-bool begins_with_another_tokenizer(const std::optional<std::filesystem::path>& init_from,
+bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
                                    const Tokenizer* of_data) {
   if (!init_from || of_data == nullptr) return false;
   try {
-    return !load_tokenizer(*init_from)->has_tokens_of(*of_data);
+    return !init_from->tokenizer()->has_tokens_of(*of_data);
   } catch (const Error&) {
     return false;
   }
@@ -154,19 +154,19 @@ void check_model(const HybridTrainerConfig& config, const ModelRegistry& registr
 }
 
 /// The GGUF file whose blocks are the frozen weights. Throws ConfigError where the model is no such file.
-std::string file_of_base(const TrainingRunSettings& settings) {
-  const auto base = base_of_run(RunPaths{settings.run.string()}, settings.init_from);
-  if (base && is_gguf_file(*base)) return base->string();
+std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
+  const auto base = base_of_run(run, model);
+  if (base && base->is_gguf()) return base->string();
   throw ConfigError({concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
                             base ? base->string() + " is none" : "the run begins with no model",
                             "; want such a file as the model, or nf4")});
 }
 
 /// What export.dtype auto means: of a run that goes on what it meant when it began.
-std::string dtype_of_export(const TrainingRunSettings& settings) {
+std::string dtype_of_export(const TrainingRunSettings& settings,
+                            const std::optional<ModelFolder>& base) {
   const RunPaths paths{settings.run.string()};
   if (settings.resume && paths.hold_a_run()) return config_of_run(paths).exported.dtype;
-  const auto& base = settings.init_from;
   const bool is_short = base && dtype_of_hugging_face_weights(*base) == DType::kBF16;
   return is_short ? "bf16" : "fp32";
 }
@@ -212,14 +212,14 @@ static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
 
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   const ModelRegistry& registry = *settings_.registry;
-  if (settings_.init_from) {
+  if (model_) {
     const RunPaths paths{settings_.run.string()};
     const bool goes_on = settings_.resume && paths.hold_a_run();
-    config.model = with_training_of(
-        read_hugging_face_model_config(*settings_.init_from, 0, registry), config.model,
-        goes_on ? keys_of_positions(config.model) : settings_.explicit_keys);
+    config.model =
+        with_training_of(read_hugging_face_model_config(*model_, 0, registry), config.model,
+                         goes_on ? keys_of_positions(config.model) : settings_.explicit_keys);
   }
-  if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_);
+  if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_, model_);
   const std::int64_t known = vocabulary_size().value_or(0);
   const std::int64_t wanted = known + (config.masks() ? 1 : 0);
   if (config.model.vocabulary == 0 && known > 0) config.model.vocabulary = wanted;
@@ -232,25 +232,25 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
     throw ConfigError(
         {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
                 known, config.masks() ? ", and the mask is one more token" : "", "; ",
-                settings_.init_from
-                    ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
-                             shell_path(*settings_.init_from))
-                    : concat("want at least ", wanted, ", or 0 to take that"))});
+                model_ ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
+                                shell_path(model_->path()))
+                       : concat("want at least ", wanted, ", or 0 to take that"))});
   }
   config.validate(registry);
-  if (config.freezes() && config.lora.base == kFileBase) config.lora.file = file_of_base(settings_);
+  if (config.freezes() && config.lora.base == kFileBase)
+    config.lora.file = file_of_base(RunPaths{settings_.run.string()}, model_);
   if (!settings_.export_to.empty() && !config.lora.is_on())
     check_hugging_face_export(config.model, registry);
   check_data(config);
   if (!config.optimizer.groups.empty() || !config.parts.empty() || config.freezes())
     check_model(config, registry);
-  tokenizer_ = load_tokenizer_for(config.data_vocabulary());
+  tokenizer_ = tokenizer_for(config.data_vocabulary());
   return config;
 }
 
 std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& config,
                                                     MemoryPlaces& places) {
-  base_ = base_of_run(RunPaths{settings_.run.string()}, settings_.init_from);
+  base_ = base_of_run(RunPaths{settings_.run.string()}, model_);
   return make_run_model(config, base_, places, *settings_.registry);
 }
 
@@ -281,7 +281,7 @@ void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path
 
 std::vector<NamedText> LanguageTask::facts() const {
   const RunPaths run{settings_.run.string()};
-  const auto base = settings_.resume ? base_of_run(run, settings_.init_from) : settings_.init_from;
+  const auto base = settings_.resume ? base_of_run(run, model_) : model_;
   const RunData data = described();
   return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
           {"tokens of the data", concat(data.train_tokens)},
@@ -300,9 +300,9 @@ RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
   RunData data = described();
   data.command = resumes ? data_of_run(run).command : settings_.command;
   data.adapter = settings_.adapter.value_or(resumes ? data_of_run(run).adapter : "");
-  if (settings_.init_from) {
-    data.base = *settings_.init_from;
-    if (!begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) add_token_ids(data);
+  if (model_) {
+    data.base = *model_;
+    if (!begins_with_another_tokenizer(model_, tokenizer_.get())) add_token_ids(data);
   } else if (resumes) {
     const RunData before = data_of_run(run);
     data.base = before.base;
@@ -327,11 +327,11 @@ std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
 
 std::vector<std::string> LanguageTask::notes(bool begins) const {
   std::vector<std::string> notes = notes_of_data();
-  if (begins && begins_with_another_tokenizer(settings_.init_from, tokenizer_.get())) {
-    notes.push_back(concat("warning: the tokenizer of ", settings_.init_from->string(),
+  if (begins && begins_with_another_tokenizer(model_, tokenizer_.get())) {
+    notes.push_back(concat("warning: the tokenizer of ", model_->string(),
                            " is not the data's: ids meant other text to its weights; prepare the "
                            "text with --tokenizer ",
-                           shell_path(*settings_.init_from)));
+                           shell_path(model_->path())));
   }
   return notes;
 }

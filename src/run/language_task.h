@@ -10,18 +10,23 @@
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/run/language_data.h"
 #include "src/run/run_files.h"
+#include "src/run/run_settings.h"
 
 namespace hybrid_trainer {
 
 /// Before the first step: a tokenizer that does not fit is told before hours are spent. Throws
 /// DataError, MissingInput.
-std::unique_ptr<Tokenizer> tokenizer_of_data(const std::filesystem::path& data,
-                                             std::int64_t vocabulary);
+std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
+                                                   std::int64_t vocabulary);
 
 /// Whether the folder of --init-from has a tokenizer that can be read, and the data another one.
-bool begins_with_another_tokenizer(const std::optional<std::filesystem::path>& init_from,
+bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
                                    const Tokenizer* of_data);
+
+/// Makes the task of a language model, which does not read these inputs again. Throws as language_task.
+std::unique_ptr<Task> language_task(const TrainingRunSettings& settings, const ReadInputs& read);
 
 /// Text that the model makes of nothing, computed in `dtype`, for the report; "" without a tokenizer or without memory
 /// for it.
@@ -46,7 +51,11 @@ class LanguageTask : public Task {
   const ModelRegistry* simulated_by() const final { return settings_.registry; }
 
  protected:
-  explicit LanguageTask(const TrainingRunSettings& settings) : settings_(settings) {}
+  /// `model`: settings.init_from, which may have been opened before.
+  explicit LanguageTask(const TrainingRunSettings& settings, const ModelFolder& model)
+      : settings_(settings), model_(opened_model(settings, model)) {}
+  /// The folder that the run takes its first weights from.
+  const std::optional<ModelFolder>& model_folder() const { return model_; }
   /// Of text that the model writes: frozen weights are not converted once more for each token.
   DType dtype_of_text() const;
 
@@ -58,7 +67,7 @@ class LanguageTask : public Task {
   /// Throws ConfigError of settings that these data cannot go with.
   virtual void check_data(const HybridTrainerConfig&) const {}
   /// Null where the data have none.
-  virtual std::unique_ptr<Tokenizer> load_tokenizer_for(std::int64_t vocabulary) const = 0;
+  virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
   /// Computes what batches need of the base, whose adapters change nothing yet.
   virtual void prepare_data(const Beginning& /*beginning*/) {}
@@ -67,8 +76,9 @@ class LanguageTask : public Task {
   RunData run_data(const RunPaths& run, bool resumes) const;
 
   TrainingRunSettings settings_;
-  std::unique_ptr<Tokenizer> tokenizer_;       // of the sample, if the data have one
-  std::optional<std::filesystem::path> base_;  // of the weights that the model began with
+  std::optional<ModelFolder> model_;            // settings_.init_from
+  std::shared_ptr<const Tokenizer> tokenizer_;  // of the sample, if the data have one
+  std::optional<ModelFolder> base_;             // of the weights that the model began with
 };
 
 }  // namespace hybrid_trainer

@@ -13,7 +13,6 @@
 #include "src/files/json.h"
 #include "src/files/output_file.h"
 #include "src/files/text.h"
-#include "src/gguf/gguf_file.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/run/run_files.h"
 
@@ -191,17 +190,16 @@ static std::string scalar_of(std::string_view text) {
   return std::string(without_blanks_around(text));
 }
 
-LicenseTexts license_of(const fs::path& model) {
+LicenseTexts license_of(const ModelFolder& model) {
   LicenseTexts found;
-  if (GgufFile::is_one(model)) {
-    const GgufFile file(model);
+  if (model.is_gguf()) {
     for (const auto& [key, name] : kLicenseKeys)
-      if (const auto text = file.text(name); text && !text->empty()) found.emplace_back(key, *text);
+      if (const auto text = model.gguf().text(name); text && !text->empty())
+        found.emplace_back(key, *text);
     return found;
   }
-  const fs::path card = model / "README.md";
-  if (!fs::is_regular_file(card)) return found;
-  std::istringstream lines(read_text(card, kMostCardBytes));
+  if (!fs::is_regular_file(model.path() / "README.md")) return found;
+  std::istringstream lines(model.files().text("README.md", kMostCardBytes));
   std::string line, open;  // the key whose value follows as a list
   bool is_inside = false;
   while (std::getline(lines, line)) {
@@ -229,7 +227,7 @@ std::string model_card(const fs::path& source, CardKind kind) {
   const RunPaths run{source.string()};
   const bool is_run = run.hold_a_run();
   const RunData data = is_run ? data_of_run(run) : RunData{};
-  const fs::path base = is_run ? fs::path(data.base) : source;
+  const fs::path base = is_run ? data.base.path() : source;
   const std::string name =
       (source.has_filename() ? source.filename() : source.parent_path().filename()).string();
   const ModelPurpose purpose = purpose_of(run);

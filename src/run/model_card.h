@@ -5,13 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "src/model_files/model_folder.h"
+
 namespace hybrid_trainer {
 
 /// Texts under "license", "license_name" and "license_link"; of a list its first.
 using LicenseTexts = std::vector<std::pair<std::string, std::string>>;
 
 /// The license of a model by its own card's front matter, or a GGUF file's values.
-LicenseTexts license_of(const std::filesystem::path& model);
+LicenseTexts license_of(const ModelFolder& model);
 
 /// What an exported folder holds.
 enum class CardKind { kModel, kMergedModel, kAdapter };

@@ -101,8 +101,7 @@ static std::string base_of_reference(const std::string& file) {
   return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
 }
 
-std::string identity_of_start(const std::filesystem::path& base,
-                              const std::filesystem::path& adapter) {
+std::string identity_of_start(const ModelFolder& base, const std::filesystem::path& adapter) {
   return concat(identity_of_base(base), adapter.empty() ? "" : " ",
                 adapter.empty() ? "" : identity_of_adapter(adapter));
 }
@@ -129,8 +128,8 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
                                                          const Stream& stream) {
   const RunData data = data_of_run(paths);
   const HybridTrainerConfig config = config_of_run(paths);
-  const std::filesystem::path base = base_of_run(paths).value_or(data.base);
-  if (base.empty() || !HuggingFaceWeights::are_in(base))
+  const ModelFolder base = base_of_run(paths).value_or(data.base);
+  if (base.empty() || !base.has_weights())
     throw MissingInput(concat(base.string(),
                               ": the model that the run began with is not there, and ",
                               "other pairs are measured against it; put it back"));

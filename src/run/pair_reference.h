@@ -20,8 +20,7 @@ struct ReferenceKey {
 inline std::string reference_file(const RunPaths& run) { return run.root + "/reference.bin"; }
 
 /// Identifies the weights that a run begins with; `adapter` may be empty.
-std::string identity_of_start(const std::filesystem::path& base,
-                              const std::filesystem::path& adapter);
+std::string identity_of_start(const ModelFolder& base, const std::filesystem::path& adapter);
 /// That of a run's rows, those that it trains on and those that it is measured on, in this order.
 ReferenceKey reference_key(const ExampleData& data, std::string base);
 

@@ -56,7 +56,7 @@ LoraConfig exported_adapters(const TrainedRun& run) {
   return config;
 }
 
-void require_plain_base(const std::filesystem::path& base) {
+void require_plain_base(const ModelFolder& base) {
   const std::string form = base.empty() ? "" : quantization_of_hugging_face(base);
   if (form.empty() || form == "mxfp4") return;  // of the latter there is no plain one
   throw DataError(concat(base.string(), ": its weights are quantized (", form, "), so adapters ",
@@ -227,10 +227,10 @@ std::string text_of_words(const Tokenizer& tokenizer) {
 }
 
 /// The tokens of a text for which the file's tokenizer gives the same ones; else warns, and 0.
-std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::path& file) {
+std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
   const std::string text = text_of_words(tokenizer);
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),
-                                  got = load_tokenizer(file)->encode(text);
+                                  got = file.tokenizer()->encode(text);
   if (wanted != got)
     warn(file.string(), concat("the file's tokenizer makes other tokens of a text of ",
                                wanted.size(), " tokens, from token ",
@@ -239,7 +239,7 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const std::filesystem::p
 }
 
 /// By the keys of GGUF files.
-std::vector<std::pair<std::string, std::string>> license_keys(const std::filesystem::path& base) {
+std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
   std::vector<std::pair<std::string, std::string>> keys;
   for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
     const std::string name = key == "license" ? key : concat("license.", key.substr(8));
@@ -281,8 +281,9 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                         sampling_values(generation_keys_of(run))};
   result.types = export_gguf(model, texts, result.type, output, stream);
   result.bytes = std::filesystem::file_size(output);
-  result.tokens = compare_tokens(*run.tokenizer, output);
-  visit_gguf_weights(output, model, model.config(),
+  const ModelFolder written(output);
+  result.tokens = compare_tokens(*run.tokenizer, written);
+  visit_gguf_weights(written.gguf(), model, model.config(),
                      [](Parameter& parameter, const FolderWeight& weight) {
                        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
                      });

@@ -12,7 +12,6 @@
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
 #include "src/files/output_file.h"
-#include "src/gguf/gguf_file.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/folder_weights.h"
@@ -34,8 +33,7 @@ std::string base_file(const RunPaths& paths) { return paths.root + "/base.json";
 
 void add_text(Checksum& sum, const std::string& text) { sum.add(text.data(), text.size()); }
 
-void add_samples(Checksum& sum, const fs::path& path) {
-  const InputFile file(path);
+void add_samples(Checksum& sum, const InputFile& file) {
   std::string bytes(std::min(kSampleBytes, file.bytes()), '\0');
   const std::size_t last = file.bytes() - bytes.size();
   for (const std::size_t offset : {std::size_t{0}, last / 2, last}) {
@@ -46,40 +44,40 @@ void add_samples(Checksum& sum, const fs::path& path) {
 
 }  // namespace
 
-std::string identity_of_base(const fs::path& folder) {
+std::string identity_of_base(const ModelFolder& folder) {
   Checksum sum;
-  if (GgufFile::is_one(folder)) {
-    const GgufFile file(folder);
-    for (const GgufTensor& tensor : file.tensors())
+  if (folder.is_gguf()) {
+    for (const GgufTensor& tensor : folder.gguf().tensors())
       add_text(sum, concat(tensor.name, ' ', name_of(tensor.type), ' ', tensor.offset, '\n'));
-    add_samples(sum, folder);
+    add_samples(sum, folder.gguf().input());
     return sum.text();
   }
-  const std::string config = read_file(folder / "config.json", kMostBaseConfigBytes);
-  sum.add(config.data(), config.size());
-  const HuggingFaceWeights weights(folder);
-  for (const SafetensorsFile& file : weights.files()) {
+  add_text(sum, folder.files().bytes("config.json", kMostBaseConfigBytes));
+  for (const SafetensorsFile& file : folder.weights().files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       add_text(sum, concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n'));
     }
-    add_samples(sum, file.path());
+    add_samples(sum, InputFile(file.path()));
   }
   return sum.text();
 }
 
 std::string identity_of_adapter(const fs::path& folder) {
   Checksum sum;
-  for (const char* name : {kAdapterConfig, kAdapterTensors}) add_samples(sum, folder / name);
+  for (const char* name : {kAdapterConfig, kAdapterTensors})
+    add_samples(sum, InputFile(folder / name));
   return sum.text();
 }
 
-void write_run_base(const RunPaths& paths, const fs::path& folder) {
-  const boost::json::object base{{"folder", fs::absolute(folder).lexically_normal().string()},
-                                 {"identity", identity_of_base(folder)}};
+void write_run_base(const RunPaths& paths, const ModelFolder& folder) {
+  const boost::json::object base{
+      {"folder", fs::absolute(folder.path()).lexically_normal().string()},
+      {"identity", identity_of_base(folder)}};
   replace_file(base_file(paths), json_line(base) + "\n");
 }
 
-std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<fs::path>& given) {
+std::optional<ModelFolder> base_of_run(const RunPaths& paths,
+                                       const std::optional<ModelFolder>& given) {
   const std::string file = base_file(paths);
   const bool is_of_a_start = given && !paths.hold_a_run();  // killed before it was a run
   if (!fs::exists(file) || is_of_a_start) return given;
@@ -91,8 +89,8 @@ std::optional<fs::path> base_of_run(const RunPaths& paths, const std::optional<f
     return std::string(found->get_string());
   };
   const std::string remembered = text("folder");
-  const fs::path folder = given.value_or(remembered);
-  if (!HuggingFaceWeights::are_in(folder)) {
+  const ModelFolder folder = given.value_or(fs::path(remembered));
+  if (!folder.has_weights()) {
     throw MissingInput(concat(folder.string(), ": the model is gone whose weights the run's ",
                               "adapters belong to; put it back, or resume the run with its folder ",
                               "(train --init-from, finetune --model)"));
@@ -110,10 +108,10 @@ std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/toke
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
 /// Throws DataError where the model's table has no rows for all of its tokens.
-void open_tokenizer(TrainedRun& run, const fs::path& folder) {
+void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer_folder = folder;
-  if (!holds_tokenizer(folder)) return;
-  run.tokenizer = load_tokenizer(folder);
+  if (!holds_tokenizer(folder.path())) return;
+  run.tokenizer = folder.tokenizer();
   if (run.tokenizer->least_table() <= run.config.data_vocabulary()) return;
   throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
                          " tokens and the model's table ", run.config.data_vocabulary(),
@@ -199,11 +197,10 @@ void write_end_tokens(const RunPaths& paths, const RunData& data) {
 }
 
 /// Keeps the base's config.json, whose values an export has even when the base is gone.
-void keep_base_config(const RunPaths& paths, const fs::path& base) {
-  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  const fs::path from = base / "config.json";
-  if (base.empty() || !fs::is_regular_file(from) || fs::exists(base_config_file(paths))) return;
-  replace_file(base_config_file(paths), read_file(from, kMostBytes));
+void keep_base_config(const RunPaths& paths, const ModelFolder& base) {
+  const bool has_one = !base.empty() && fs::is_regular_file(base.path() / "config.json");
+  if (!has_one || fs::exists(base_config_file(paths))) return;
+  replace_file(base_config_file(paths), base.files().bytes("config.json", kMostBaseConfigBytes));
 }
 
 /// By its name alone where it lies in the run's folder, which may move.
@@ -227,14 +224,15 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
   if (!data.command.empty() && data.command.size() < kMostDataBytes / 2)
     source["command"] = data.command;
   if (!data.token_ids.empty()) source["token_ids"] = data.token_ids;
-  for (const auto& [key, path] :
-       {std::pair("base", data.base), {"adapter", data.adapter}, {"validation", data.validation}})
+  for (const auto& [key, path] : {std::pair("base", data.base.path()),
+                                  {"adapter", data.adapter},
+                                  {"validation", data.validation}})
     if (!path.empty()) source[key] = fs::absolute(path).lexically_normal().string();
   replace_file(paths.data(), json_line(source) + "\n");
   const bool has_tokenizer = !data.folder.empty() || !data.tokenizer.empty();
-  if (has_tokenizer && data.tokenizer != tokenizer_folder(paths)) {
-    const fs::path from = data.tokenizer.empty() ? data.folder : data.tokenizer;
-    write_tokenizer_files(read_tokenizer_files(from), tokenizer_folder(paths));
+  if (has_tokenizer && data.tokenizer.path() != tokenizer_folder(paths)) {
+    const ModelFolder from = data.tokenizer.empty() ? ModelFolder(data.folder) : data.tokenizer;
+    write_tokenizer_files(from.tokenizer_files(), tokenizer_folder(paths));
     write_end_tokens(paths, data);
   }
   keep_base_config(paths, data.base);
@@ -274,7 +272,7 @@ RunData data_of_run(const RunPaths& paths) {
           .train_tokens = number("train_tokens"),
           .checksum = text("checksum"),
           .validation = text("validation"),
-          .base = text("base"),
+          .base = fs::path(text("base")),
           .adapter = text("adapter"),
           .now = number("now"),
           .token_ids = token_ids,
@@ -346,16 +344,17 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.step = found.checkpoint->step;
   run.data = data.folder;
   run.token_ids = data.token_ids;
-  run.tokenizer = tokenizer_of_run(paths);
-  run.tokenizer_folder = tokenizer_folder(paths);
+  run.tokenizer_folder = fs::path(tokenizer_folder(paths));
+  if (fs::exists(run.tokenizer_folder.path())) run.tokenizer = run.tokenizer_folder.tokenizer();
   if (frozen_form == kFileBase && !run.config.freezes())
     throw UsageError(concat(paths.root, " is a run that trained all weights, so no GGUF file's ",
                             "blocks hold them (file); ask for another form, such as nf4"));
   if (frozen_form) hold_in(run.config, *frozen_form);
   const auto base = base_of_run(paths);
-  run.base = base.value_or("");
+  run.base = base.value_or(ModelFolder());
   // A run that keeps the processor's file needs no other folder.
-  run.origin = fs::exists(root / "preprocessor_config.json") ? root : data.base;
+  run.origin = fs::exists(root / "preprocessor_config.json") ? ModelFolder(root) : data.base;
+  if (run.origin.path() == run.base.path()) run.origin = run.base;
   run.base_config = base_config_file(paths);
   run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
@@ -388,11 +387,11 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   return run;
 }
 
-TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& form,
+TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string& form,
                                     const Stream& stream, const ModelRegistry& registry,
                                     const std::string& home) {
   TrainedRun opened;
-  opened.folder = folder;
+  opened.folder = folder.path();
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
@@ -404,25 +403,26 @@ TrainedRun load_hugging_face_folder(const fs::path& folder, const std::string& f
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
   opened.origin = folder;
-  opened.base_config = folder / "config.json";
+  opened.base_config = folder.path() / "config.json";
   return opened;
 }
 
 TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                                const Stream& stream, const ModelRegistry& registry,
-                               const fs::path& base) {
+                               const ModelFolder& base) {
   const AdapterFolder adapter = read_adapter_config(folder);
   TrainedRun run;
-  run.base = base.empty() ? fs::path(adapter.base) : base;
-  if (!fs::exists(run.base / "config.json") && !is_gguf_file(run.base)) {
+  run.base = base.empty() ? ModelFolder(adapter.base) : base;
+  if (!fs::exists(run.base.path() / "config.json") && !run.base.is_gguf()) {
     throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
                               "\", which is no folder here; write the folder of that model as its ",
                               "base_model_name_or_path, or merge both into a model: hybrid export ",
                               shell_path(folder), " --merge --model BASE --output MERGED",
-                              how_to_download(run.base)));
+                              how_to_download(run.base.path())));
   }
-  run.folder = run.origin = run.base;
-  run.base_config = run.base / "config.json";
+  run.folder = run.base.path();
+  run.origin = run.base;
+  run.base_config = run.base.path() / "config.json";
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
   run.config.lora.base = form_held(run.base, form);
@@ -442,17 +442,18 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                          hold_frozen(parameter, values, run.config.lora.base, stream);
                        });
   if (form == kFileBase) run.network->round_inputs(true);
-  open_tokenizer(run, tokenizer_beside(folder, run.base));
+  const ModelFolder own(folder);
+  open_tokenizer(run, tokenizer_beside(own, run.base));
   run.token_ids = token_ids_in(run.base);
-  const std::vector<std::int32_t> ends = end_token_ids_in(folder),
+  const std::vector<std::int32_t> ends = end_token_ids_in(own),
                                   of_base = end_token_ids_in(run.base);
   std::ranges::set_difference(ends, of_base, std::back_inserter(run.end_tokens));
   if (!run.end_tokens.empty()) run.token_ids = with_end_tokens(run.token_ids, run.end_tokens);
   return run;
 }
 
-fs::path tokenizer_beside(const fs::path& adapter, const fs::path& base) {
-  return holds_tokenizer(adapter) ? adapter : base;
+ModelFolder tokenizer_beside(const ModelFolder& adapter, const ModelFolder& base) {
+  return holds_tokenizer(adapter.path()) ? adapter : base;
 }
 
 GenerationKeys generation_keys_of(const TrainedRun& run) {

@@ -13,21 +13,22 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "src/files/checkpoint.h"
 #include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
 /// What tells a Hugging Face folder from another one: a checksum of config.json, of what its tensors
 /// are, and of samples of their bytes.
-std::string identity_of_base(const std::filesystem::path& folder);
+std::string identity_of_base(const ModelFolder& folder);
 /// Identifies a PEFT adapter in the same way.
 std::string identity_of_adapter(const std::filesystem::path& folder);
 /// Remembers the one that holds the frozen weights of a run, and its identity. Throws IoError.
-void write_run_base(const RunPaths& paths, const std::filesystem::path& folder);
+void write_run_base(const RunPaths& paths, const ModelFolder& folder);
 
 /// The folder of the run's frozen weights, which may lie at `given` now; none where the run has
 /// none. Throws MissingInput where it is gone, DataError where another model is there.
-std::optional<std::filesystem::path> base_of_run(
-    const RunPaths& paths, const std::optional<std::filesystem::path>& given = {});
+std::optional<ModelFolder> base_of_run(const RunPaths& paths,
+                                       const std::optional<ModelFolder>& given = {});
 
 /// "0.1.0".
 std::string project_version();
@@ -37,9 +38,9 @@ struct RunData {
   std::filesystem::path folder{};  // or a file of examples
   std::int64_t train_tokens = 0;
   std::string checksum{};              // of the content
-  std::filesystem::path tokenizer{};   // where its files are; empty: in the folder
+  ModelFolder tokenizer{};             // where its files are; empty: in the folder
   std::filesystem::path validation{};  // another file of examples, to be measured on
-  std::filesystem::path base{};        // the Hugging Face folder that the run began from, if any
+  ModelFolder base{};                  // the Hugging Face folder that the run began from, if any
   std::filesystem::path adapter{};     // the folder of PEFT that the run began from, if any
   std::int64_t now = 0;                // what a chat template took for the time, seconds
   std::string token_ids{};             // of the base, with those that the data teach to end with
@@ -77,16 +78,16 @@ std::string end_of_run(const RunPaths& paths);
 struct TrainedRun {
   std::filesystem::path folder{};  // of the run, or of the model that is no run's
   HybridTrainerConfig config;
-  std::int64_t step = 0;                   // of the checkpoint that the weights are from
-  std::filesystem::path data;              // where the run's data was
-  std::unique_ptr<Tokenizer> tokenizer;    // null where the data had none
-  std::filesystem::path tokenizer_folder;  // where it lies, with chat template and end tokens
-  std::shared_ptr<MemoryPlaces> places;    // where weights lie that are not on the device
+  std::int64_t step = 0;                       // of the checkpoint that the weights are from
+  std::filesystem::path data;                  // where the run's data was
+  std::shared_ptr<const Tokenizer> tokenizer;  // null where the data had none
+  ModelFolder tokenizer_folder;                // where it lies, with chat template and end tokens
+  std::shared_ptr<MemoryPlaces> places;        // where weights lie that are not on the device
   std::unique_ptr<Network> network;
   std::string token_ids;  // of special tokens, see src/model_files/hugging_face/generation_config.h
   std::vector<std::int32_t> end_tokens;  // of an adapter, which its base lacks
-  std::filesystem::path base;         // of the weights that adapters are trained beside, or empty
-  std::filesystem::path origin;       // the Hugging Face folder that all began with, or empty
+  ModelFolder base;                   // of the weights that adapters are trained beside, or empty
+  ModelFolder origin;                 // the Hugging Face folder that all began with, or empty
   std::filesystem::path base_config;  // the config.json that all began with, or empty
   std::vector<std::string> warnings;  // damaged checkpoints that were skipped
   /// The network as the language model that it is. Throws UsageError where it is none; see
@@ -98,8 +99,7 @@ struct TrainedRun {
 
 /// The folder of tokenizer and chat template for an adapter: its own, if it has a tokenizer, else its
 /// base's.
-std::filesystem::path tokenizer_beside(const std::filesystem::path& adapter,
-                                       const std::filesystem::path& base);
+ModelFolder tokenizer_beside(const ModelFolder& adapter, const ModelFolder& base);
 
 /// How the model's folder says that it writes: the run's or adapter's own file, else that of its base.
 /// Throws DataError.
@@ -135,7 +135,7 @@ TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stre
 
 /// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names; the
 /// matrices at `home`, one of placement_names(). Throws MissingInput, DataError, CannotCreate.
-TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const std::string& form,
+TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string& form,
                                     const Stream& stream,
                                     const ModelRegistry& registry = model_families(),
                                     const std::string& home = "device");
@@ -146,7 +146,7 @@ TrainedRun load_hugging_face_folder(const std::filesystem::path& folder, const s
 TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::string& form,
                                const Stream& stream,
                                const ModelRegistry& registry = model_families(),
-                               const std::filesystem::path& base = {});
+                               const ModelFolder& base = {});
 
 /// Precision that the model is rounded to on export: what export.dtype says, and where that is
 /// auto, bf16 of a base in bf16 and else f32. Throws MissingInput, DataError.

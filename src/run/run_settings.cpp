@@ -48,9 +48,15 @@ TrainingRunSettings with_base(TrainingRunSettings settings) {
     return settings;
   }
   const RunData data = data_of_run(paths);
-  if (!settings.init_from && !data.base.empty()) settings.init_from = data.base;
+  if (!settings.init_from && !data.base.empty()) settings.init_from = data.base.path();
   if (!settings.adapter && !data.adapter.empty()) settings.adapter = data.adapter;
   return settings;
+}
+
+std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
+                                        const ModelFolder& opened) {
+  if (!settings.init_from || opened.path() != *settings.init_from) return settings.init_from;
+  return opened;
 }
 
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,

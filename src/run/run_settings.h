@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -25,6 +27,10 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
 /// The settings of a run that goes on, which has its weights from its checkpoint or, where there is
 /// none yet, from the folders that it began from; those of a run that begins are left as they are.
 TrainingRunSettings with_base(TrainingRunSettings settings);
+
+/// The folder of settings.init_from: `opened` where that is its path.
+std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
+                                        const ModelFolder& opened);
 
 /// The config of a run, completed by its task and with the options that memory.plan chooses; what was
 /// chosen, and what has no effect, is told in words. Throws ConfigError, OutOfMemory.

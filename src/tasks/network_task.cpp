@@ -14,6 +14,7 @@
 #include "src/generation/evaluation.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/optim/make_optimizer.h"
+#include "src/run/language_task.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
 #include "src/run/run_settings.h"
@@ -124,13 +125,16 @@ void check_network(const HybridTrainerConfig& config, const ModelRegistry& regis
 /// A network that is no language model, on the data of its family.
 class NetworkTask final : public Task {
  public:
-  NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds)
-      : settings_(with_base(settings)), data_(opened_data(source_of(settings_), kinds)) {}
+  NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds,
+              const ModelFolder& model)
+      : settings_(with_base(settings)),
+        model_(opened_model(settings_, model)),
+        data_(opened_data(source_of(settings_), kinds)) {}
 
   HybridTrainerConfig completed(HybridTrainerConfig config) override {
-    if (settings_.init_from)
-      config.model = with_training_of(
-          read_hugging_face_model_config(*settings_.init_from, 0, registry()), config.model);
+    if (model_)
+      config.model =
+          with_training_of(read_hugging_face_model_config(*model_, 0, registry()), config.model);
     if (config.exported.dtype == "auto") config.exported.dtype = "fp32";
     config = data_->completed(std::move(config));
     config.validate(registry());
@@ -141,7 +145,7 @@ class NetworkTask final : public Task {
   }
   std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
                                         MemoryPlaces& places) override {
-    base_ = base_of_run(run(), settings_.init_from);
+    base_ = base_of_run(run(), model_);
     return make_run_model(config, base_, places, registry());
   }
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
@@ -161,7 +165,7 @@ class NetworkTask final : public Task {
     export_model(trained, output, {}, stream);
   }
   std::vector<NamedText> facts() const override {
-    const auto base = base_of_run(run(), settings_.init_from);
+    const auto base = base_of_run(run(), model_);
     return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
             {"the data's checksum", data_->checksum()}};
   }
@@ -221,8 +225,9 @@ class NetworkTask final : public Task {
   RunPaths run() const { return RunPaths{settings_.run.string()}; }
   const ModelRegistry& registry() const { return *settings_.registry; }
   TrainingRunSettings settings_;
+  std::optional<ModelFolder> model_;  // settings_.init_from
   std::unique_ptr<NetworkData> data_;
-  std::optional<std::filesystem::path> base_;  // of the weights that the network began with
+  std::optional<ModelFolder> base_;  // of the weights that the network began with
 };
 
 }  // namespace
@@ -299,8 +304,8 @@ std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
 }
 
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
-                                   const NetworkDataKinds& kinds) {
-  return std::make_unique<NetworkTask>(settings, kinds);
+                                   const NetworkDataKinds& kinds, const ModelFolder& model) {
+  return std::make_unique<NetworkTask>(settings, kinds, model);
 }
 
 std::int64_t examples_in_epoch(const TrainingRunSettings& settings) {
@@ -310,9 +315,14 @@ std::int64_t examples_in_epoch(const TrainingRunSettings& settings) {
 }
 
 std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings) {
+  return task_with_inputs(settings, {});
+}
+
+std::unique_ptr<Task> task_with_inputs(const TrainingRunSettings& settings,
+                                       const ReadInputs& read) {
   return find_family(settings.config.model.family, *settings.registry).is_of_language
-             ? language_task(settings)
-             : network_task(settings);
+             ? language_task(settings, read)
+             : network_task(settings, network_data_kinds(), read.model);
 }
 
 }  // namespace hybrid_trainer

@@ -2,21 +2,26 @@
 
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/run/language_data.h"
 #include "src/run/run_files.h"
 #include "src/tasks/network_data.h"
 
 namespace hybrid_trainer {
 
 /// The task of a run whose family is no language model: its network, trained on the family's data.
-/// Throws UsageError where no data of the family are known, and as NetworkDataKind::open.
+/// `model`: settings.init_from, which may have been opened before. Throws UsageError where no data of the
+/// family are known, and as NetworkDataKind::open.
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
-                                   const NetworkDataKinds& kinds = network_data_kinds());
+                                   const NetworkDataKinds& kinds = network_data_kinds(),
+                                   const ModelFolder& model = {});
 
 /// Examples that such a run has in an epoch; 0: its data are drawn from the seed. Throws as network_task.
 std::int64_t examples_in_epoch(const TrainingRunSettings& settings);
 
 /// language_task or network_task, as the family of config.model is.
 std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings);
+/// Makes that task of inputs that were read already.
+std::unique_ptr<Task> task_with_inputs(const TrainingRunSettings& settings, const ReadInputs& read);
 
 /// Ends of an interval.
 struct ShareInterval {

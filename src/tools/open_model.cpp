@@ -7,8 +7,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/machine.h"
 #include "src/model_files/adapters/adapter_files.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -72,33 +72,33 @@ void add_weights_option(po::options_description& options, std::string& home) {
       "that a token chooses (device).");
 }
 
-TrainedRun open_model(const std::string& folder, const Stream& stream, const RunWeights& weights,
+TrainedRun open_model(const std::string& path, const Stream& stream, const RunWeights& weights,
                       const std::string& precision, const std::string& home) {
   if (std::ranges::count(placement_names(), home) == 0)
     throw UsageError(choice_problem("--weights", home, placement_names()));
   if (std::ranges::count(frozen_base_names(), precision) == 0)
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_default_threads();
-  const bool is_run = RunPaths{folder}.hold_a_run();
-  if (!is_run && std::filesystem::exists(folder))
-    refuse_run_weights(weights, folder, "a model's folder");
-  if (home != "device" && (is_run || !HuggingFaceWeights::are_meant(folder)))
-    throw UsageError(concat("--weights ", home, ": ", folder, " is no Hugging Face folder of a ",
+  const bool is_run = RunPaths{path}.hold_a_run();
+  const ModelFolder folder(path);
+  if (!is_run && std::filesystem::exists(path))
+    refuse_run_weights(weights, path, "a model's folder");
+  if (home != "device" && (is_run || !folder.is_model()))
+    throw UsageError(concat("--weights ", home, ": ", path, " is no Hugging Face folder of a ",
                             "model, whose matrices alone can lie elsewhere; leave it out"));
-  if (!is_run && holds_adapter(folder) && !HuggingFaceWeights::are_in(folder))
-    return with_windows(load_adapter_folder(folder, precision, stream));
-  if (!is_run && HuggingFaceWeights::are_meant(folder))
+  if (!is_run && holds_adapter(path) && !folder.has_weights())
+    return with_windows(load_adapter_folder(path, precision, stream));
+  if (!is_run && folder.is_model())
     return with_windows(
         load_hugging_face_folder(folder, precision, stream, model_families(), home));
   if (!is_run)
-    throw MissingInput(
-        concat(folder,
-               std::filesystem::exists(folder) ? ": holds no run and no model" : ": does not exist",
-               "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT",
-               told_of_adapters_in(folder), how_to_download(folder)));
+    throw MissingInput(concat(
+        path, std::filesystem::exists(path) ? ": holds no run and no model" : ": does not exist",
+        "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT",
+        told_of_adapters_in(path), how_to_download(path)));
   std::optional<std::string> form;
   if (is_quantized_base(precision)) form = precision;
-  TrainedRun run = load_trained_run(folder, stream, model_families(), weights, form);
+  TrainedRun run = load_trained_run(path, stream, model_families(), weights, form);
   for (const std::string& warning : run.warnings) std::cerr << "warning: " << warning << "\n";
   return run;
 }

@@ -71,9 +71,9 @@ void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::st
       std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
 }
 
-std::string form_held(const std::filesystem::path& folder, const std::string& asked) {
+std::string form_held(const ModelFolder& folder, const std::string& asked) {
   if (asked == kFileBase) {
-    if (is_gguf_file(folder)) return asked;
+    if (folder.is_gguf()) return asked;
     throw UsageError(concat(folder.string(), " is no GGUF file, whose blocks alone weights can be ",
                             "held in (file); ask for another form, such as nf4 or bf16"));
   }
@@ -227,16 +227,15 @@ void hold_trained(Parameter& parameter, const Tensor& values, const Stream& home
 }
 
 /// The forms that lora.base and parts say must be ones that a folder's weights can be held in.
-void check_forms(const std::filesystem::path& folder, const PartWeights& weights) {
+void check_forms(const ModelFolder& folder, const PartWeights& weights) {
   for (const std::string& form : weights.forms())
     if (is_quantized_base(form)) form_held(folder, form);  // or throws
 }
 
 /// All weights held in the forms that lora.base and parts say; those that are trained at `home`.
 std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
-                                     const std::optional<std::filesystem::path>& folder,
-                                     const Stream& home, const HomeOf& home_of,
-                                     const ModelRegistry& registry) {
+                                     const std::optional<ModelFolder>& folder, const Stream& home,
+                                     const HomeOf& home_of, const ModelRegistry& registry) {
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
   const PartWeights weights(config);
   const bool has_values = !folder && !home.device().simulated;
@@ -245,7 +244,7 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
   auto model = make_network(config.model, seed, first, registry);
   if (!folder && config.lora.base == kFileBase) {
     require(!has_values && !config.lora.file.empty(), "lora.base: file wants the file");
-    return make_frozen(config, config.lora.file, home, home_of, registry);
+    return make_frozen(config, ModelFolder(config.lora.file), home, home_of, registry);
   }
   weights.check(*model);
   if (folder) {
@@ -299,7 +298,7 @@ void set_preference(const HybridTrainerConfig& config, Network& model) {
 
 /// Weights that are trained, and adapters, are made at `home`.
 std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
-                                         const std::optional<std::filesystem::path>& folder,
+                                         const std::optional<ModelFolder>& folder,
                                          const Stream& home, const HomeOf& home_of,
                                          const ModelRegistry& registry) {
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
@@ -344,14 +343,14 @@ std::unique_ptr<Network> make_frozen_model(const ModelConfig& model,
 }
 
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
-                                        const std::optional<std::filesystem::path>& folder,
+                                        const std::optional<ModelFolder>& folder,
                                         const Stream& home, const ModelRegistry& registry) {
   const auto same = [&](const Parameter&) -> const Stream& { return home; };
   return make_with_homes(config, folder, home, same, registry);
 }
 
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
-                                        const std::optional<std::filesystem::path>& folder,
+                                        const std::optional<ModelFolder>& folder,
                                         MemoryPlaces& places, const ModelRegistry& registry) {
   const DeviceMap map(config.memory);
   const auto by_map = [&](const Parameter& parameter) -> const Stream& {

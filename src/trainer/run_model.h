@@ -8,7 +8,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/network.h"
-#include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -27,7 +27,7 @@ void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::st
 
 /// In which form a folder's weights are held where `asked` is asked for: those that are quantised
 /// stay as they are where only a precision is asked for. Throws MissingInput, DataError.
-std::string form_held(const std::filesystem::path& folder, const std::string& asked);
+std::string form_held(const ModelFolder& folder, const std::string& asked);
 
 /// What a batch of so many examples of the run looks like.
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
@@ -38,18 +38,17 @@ BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 /// them.
 /// Throws like make_model, read_hugging_face_weights and add_adapters.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
-                                        const std::optional<std::filesystem::path>& folder,
+                                        const std::optional<ModelFolder>& folder,
                                         const Stream& home, const ModelRegistry& registry);
 /// The same with frozen weights where memory.device_map and memory.weights want them, and others as
 /// far from the device as any.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
-                                        const std::optional<std::filesystem::path>& folder,
+                                        const std::optional<ModelFolder>& folder,
                                         MemoryPlaces& places, const ModelRegistry& registry);
 
 /// A Hugging Face folder's model that is only read, its weights as lora.base says: matrices in the pool
 /// of `home`, vectors in the stream's.
-std::unique_ptr<Network> make_frozen_model(const ModelConfig& model,
-                                           const std::filesystem::path& folder,
+std::unique_ptr<Network> make_frozen_model(const ModelConfig& model, const ModelFolder& folder,
                                            const LoraConfig& lora, const Stream& stream,
                                            const Stream& home, const ModelRegistry& registry);
 

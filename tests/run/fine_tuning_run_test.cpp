@@ -150,8 +150,7 @@ TEST_F(FineTuningRun, PackedRowsGiveLossAndGradientOfTheRowsApart) {
       config.data.layout = layout;
       const auto tokenizer = load_tokenizer(scratch_ / "model");
       const ExampleData data = read_example_data(
-          {.examples = scratch_ / "examples.jsonl", .tokenizer = scratch_ / "model"}, *tokenizer,
-          config.data);
+          {.examples = scratch_ / "examples.jsonl", .tokenizer = scratch_ / "model"}, config.data);
       // All rows in each step.
       config.data.batch_size =
           PackedRows(data.train, packing_of(config.data, 1, 0, *tokenizer)).sequences();
@@ -272,12 +271,10 @@ TEST_F(FineTuningRun, NamesSettingsThatRowsCannotGoWith) {
 }
 
 TEST_F(FineTuningRun, HoldsBackTheShareThatIsAskedFor) {
-  const auto tokenizer = make_byte_tokenizer();
   const auto split = [&](double fraction) {
     DataConfig config{.sequence_length = 16, .validation_fraction = fraction};
     const ExampleData data = read_example_data(
-        {.examples = scratch_ / "examples.jsonl", .tokenizer = scratch_ / "model"}, *tokenizer,
-        config);
+        {.examples = scratch_ / "examples.jsonl", .tokenizer = scratch_ / "model"}, config);
     return std::pair(data.train.size(), data.validation.size());
   };
   EXPECT_EQ(split(0.25), std::pair(std::size_t{kRows * 3 / 4}, std::size_t{kRows / 4}));

@@ -127,7 +127,7 @@ TEST_F(PartRun, BeginsWithAFolderAndFindsItAgain) {
   EXPECT_LT(records_of(scratch_ / "second").front().loss,
             records_of(scratch_ / "first").front().loss);
   const TrainedRun run = load_trained_run(scratch_ / "second", stream_);
-  EXPECT_EQ(run.base, std::filesystem::absolute(scratch_ / "model").lexically_normal());
+  EXPECT_EQ(run.base.path(), std::filesystem::absolute(scratch_ / "model").lexically_normal());
   copy_up_to(scratch_ / "second", scratch_ / "cut", 17, 40);
   train(config_of_run({(scratch_ / "cut").string()}), "cut", true);
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"),

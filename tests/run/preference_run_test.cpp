@@ -249,7 +249,7 @@ TEST_F(PreferenceRun, PackedPairsGiveLossAndGradientOfThePairsApart) {
                                                   .validation = scratch_ / "held_out.jsonl",
                                                   .tokenizer = scratch_ / "model",
                                                   .pairs = true},
-                                                 *tokenizer, config.data);
+                                                 config.data);
       config.data.batch_size =
           PackedRows(data.train, packing_of(config.data, 1, 0, *tokenizer)).sequences();
       const std::string run = concat(objective, "-", layout);

@@ -124,9 +124,6 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 /// MissingInput if there is none, DataError, which names the file and the JSON path, if it is
 /// damaged or asks for anything that is not supported. Warns of keys that are not known.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
-/// The files of a tokenizer's folder that belong to it, or those that a GGUF file stands for. Throws
-/// IoError, and of a GGUF file what load_tokenizer throws.
-TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
 /// Writes them into a folder, which is made if it is not there. Throws IoError.
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
 /// Whether a folder has the files of one, sound or not, or is a GGUF file.

@@ -74,38 +74,12 @@ void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& file
 }
 
 /// The object in a file; an empty one where there is no file.
-json::object chat_settings_in(const fs::path& file) {
-  if (!fs::exists(file)) return {};
-  json::value config = read_json(file, {.max_bytes = kLargestConfig});
-  if (!config.is_object()) throw DataError(concat(file.string(), ": want a JSON object"));
+json::object chat_settings_in(const FolderFiles& folder, const char* name) {
+  if (!folder.contains(name)) return {};
+  json::value config = folder.json(name, {.max_bytes = kLargestConfig});
+  if (!config.is_object())
+    throw DataError(concat((folder.path() / name).string(), ": want a JSON object"));
   return std::move(config.get_object());
-}
-
-std::vector<std::pair<std::string, std::string>> special_tokens_of(const GgufFile& file) {
-  std::vector<std::pair<std::string, std::string>> tokens;
-  for (const auto& token : read_gguf_special_tokens(file).tokens)
-    tokens.emplace_back(token.role + "_token", token.text);
-  return tokens;
-}
-
-ChatFiles chat_files_of(const GgufFile& file) {
-  ChatFiles files;
-  files.special_tokens = special_tokens_of(file);
-  std::vector<NamedTemplate> templates;
-  for (const auto& [name, text] : gguf_chat_templates(file)) {
-    templates.push_back({name, text, concat(file.path().string(), ": chat_template")});
-    if (text.size() > kLargestTemplate)
-      throw DataError(concat(file.path().string(), ": its chat template has ", text.size(),
-                             " bytes; want at most ", kLargestTemplate));
-  }
-  take_templates(templates, files);
-  const bool is_ollamas = file.path().filename().string().starts_with("sha256");
-  files.missing_template = concat(
-      file.path().string(), " has no chat template",
-      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
-      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
-      "--output FOLDER) and put a chat_template.jinja into it");
-  return files;
 }
 
 constexpr const char* kQuestion = "What is this?";
@@ -178,8 +152,34 @@ std::string ChatFiles::special_token(const std::string& name) const {
   return "";
 }
 
-std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::path& folder) {
-  if (GgufFile::is_one(folder)) return special_tokens_of(GgufFile(folder));
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const GgufFile& file) {
+  std::vector<std::pair<std::string, std::string>> tokens;
+  for (const auto& token : read_gguf_special_tokens(file).tokens)
+    tokens.emplace_back(token.role + "_token", token.text);
+  return tokens;
+}
+
+ChatFiles read_chat_files(const GgufFile& file) {
+  ChatFiles files;
+  files.special_tokens = read_special_tokens(file);
+  std::vector<NamedTemplate> templates;
+  for (const auto& [name, text] : gguf_chat_templates(file)) {
+    templates.push_back({name, text, concat(file.path().string(), ": chat_template")});
+    if (text.size() > kLargestTemplate)
+      throw DataError(concat(file.path().string(), ": its chat template has ", text.size(),
+                             " bytes; want at most ", kLargestTemplate));
+  }
+  take_templates(templates, files);
+  const bool is_ollamas = file.path().filename().string().starts_with("sha256");
+  files.missing_template = concat(
+      file.path().string(), " has no chat template",
+      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
+      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
+      "--output FOLDER) and put a chat_template.jinja into it");
+  return files;
+}
+
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const FolderFiles& folder) {
   std::vector<std::pair<std::string, std::string>> tokens;
   const auto add = [&](std::string_view name, const json::value& value) {
     const json::string* text = token_text(value);
@@ -188,8 +188,8 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::p
         tokens.end();
     if (text != nullptr && !is_known) tokens.emplace_back(name, *text);
   };
-  const json::object config = chat_settings_in(folder / "tokenizer_config.json");
-  const json::object map = chat_settings_in(folder / "special_tokens_map.json");
+  const json::object config = chat_settings_in(folder, "tokenizer_config.json");
+  const json::object map = chat_settings_in(folder, "special_tokens_map.json");
   const json::value* decoder = config.if_contains("added_tokens_decoder");
   const bool is_newer = decoder != nullptr && !decoder->is_null();
   for (const json::object* file :
@@ -205,22 +205,20 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const fs::p
   return tokens;
 }
 
-ChatFiles read_chat_files(const fs::path& folder) {
-  if (GgufFile::is_one(folder)) return chat_files_of(GgufFile(folder));
-  if (!fs::is_directory(folder)) throw MissingInput(concat("there is no folder ", folder.string()));
+ChatFiles read_chat_files(const FolderFiles& folder) {
+  const std::string path = folder.path().string();
+  if (!fs::is_directory(folder.path())) throw MissingInput(concat("there is no folder ", path));
   ChatFiles files;
   files.special_tokens = read_special_tokens(folder);
   std::map<std::string, std::string> texts;
-  for (const std::string& name : additional_template_files(folder.string()))
-    texts[name] = read_text(folder / name, kLargestTemplate);
-  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file))
-    texts[file.filename()] = read_text(file, kLargestTemplate);
-  if (const fs::path file = folder / "tokenizer_config.json"; fs::exists(file))
-    texts[file.filename()] = read_text(file, kLargestConfig);
-  take_templates(named_templates(texts, folder.string()), files);
+  for (const std::string& name : additional_template_files(path))
+    texts[name] = folder.text(name, kLargestTemplate);
+  for (const auto& [name, most] : {std::pair("chat_template.jinja", kLargestTemplate),
+                                   {"tokenizer_config.json", kLargestConfig}})
+    if (folder.contains(name)) texts[name] = folder.text(name, most);
+  take_templates(named_templates(texts, path), files);
   files.missing_template =
-      concat(folder.string(),
-             " has no chat template; copy the chat_template.jinja of a model that writes ",
+      concat(path, " has no chat template; copy the chat_template.jinja of a model that writes ",
              "chats as you want them into it, or give rows of prompt and completion");
   return files;
 }

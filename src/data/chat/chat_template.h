@@ -4,9 +4,11 @@
 #include <memory>
 #include <utility>
 
-#include "src/files/json.h"
+#include "src/files/folder_files.h"
 
 namespace hybrid_trainer {
+
+class GgufFile;
 
 /// A text that a chat template made.
 struct RenderedChat {
@@ -74,15 +76,16 @@ struct ChatFiles {
 };
 
 /// The special tokens alone. Throws DataError.
-std::vector<std::pair<std::string, std::string>> read_special_tokens(
-    const std::filesystem::path& folder);
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const FolderFiles& folder);
+std::vector<std::pair<std::string, std::string>> read_special_tokens(const GgufFile& file);
 
 /// Reads chat_template.jinja, or else chat_template of tokenizer_config.json: a text, or a list of
 /// {name, template}, of which the one named "default" is taken, and "tool_use" for chats with
 /// tools, as in transformers. Files additional_chat_templates/NAME.jinja come before such a list. Of a
 /// GGUF file: its tokenizer.chat_template and tokenizer.chat_template.tool_use. Throws MissingInput
 /// if there is no folder, DataError.
-ChatFiles read_chat_files(const std::filesystem::path& folder);
+ChatFiles read_chat_files(const FolderFiles& folder);
+ChatFiles read_chat_files(const GgufFile& file);
 
 /// Whether the chat template writes a message's content only where it is a list of parts,
 /// [{"type": "text", "text": …}], and not where it is a text. False without a template.

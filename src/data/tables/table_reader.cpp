@@ -64,12 +64,20 @@ namespace {
 constexpr std::size_t kLargestText = std::size_t{16} << 30;
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
-bool is_parquet(const fs::path& path) {
+bool is_parquet(const InputFile& file) {
   constexpr std::string_view kMark = "PAR1", kPointer = "version https://git-lfs";
-  const InputFile file(path);
   std::string begin(std::min(kPointer.size(), file.bytes()), '\0');
   file.read_at(begin.data(), begin.size(), 0);
-  return begin.starts_with(kMark) || (ending_of(path) == ".parquet" && begin != kPointer);
+  return begin.starts_with(kMark) || (ending_of(file.path()) == ".parquet" && begin != kPointer);
+}
+
+std::string content_of(const InputFile& file) {
+  if (file.bytes() > kLargestText)
+    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; at most ",
+                           kLargestText, " are read"));
+  std::string bytes(file.bytes(), '\0');
+  file.read_at(bytes.data(), bytes.size(), 0);
+  return text_of_bytes(std::move(bytes), file.path());
 }
 
 bool is_table_by_name(const fs::path& path) {
@@ -101,8 +109,9 @@ class TableRows {
 
  private:
   TableForm read() {
-    if (is_parquet(path_)) return read_parquet();
-    const std::string content = read_text(path_, kLargestText);
+    const InputFile file(path_);
+    if (is_parquet(file)) return read_parquet();
+    const std::string content = content_of(file);
     if (is_table_by_name(path_)) return read_csv(content);
     const JsonRows rows = json_rows(content, called_, wanted_columns());
     if (!rows.are_of_array && is_table_by_content(rows, content)) return read_csv(content);

@@ -354,9 +354,8 @@ class GgufTokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_gguf_tokenizer(const std::filesystem::path& file) {
-  const GgufFile read(file);
-  return GgufTokenizer(read).tokenizer();
+std::unique_ptr<Tokenizer> load_tokenizer(const GgufFile& file) {
+  return GgufTokenizer(file).tokenizer();
 }
 
 }  // namespace hybrid_trainer

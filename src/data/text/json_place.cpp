@@ -22,9 +22,10 @@ std::string_view first_of(std::string_view text, std::size_t bytes) {
 
 }  // namespace
 
-json::object read_json_object(const std::filesystem::path& path) {
-  json::value value = read_json(path, kLimits);
-  if (!value.is_object()) throw DataError(concat(path.string(), ": got no object, want {…}"));
+json::object read_json_object(const FolderFiles& folder, const std::string& name) {
+  json::value value = folder.json(name, kLimits);
+  if (!value.is_object())
+    throw DataError(concat((folder.path() / name).string(), ": got no object, want {…}"));
   return std::move(value.as_object());
 }
 

@@ -10,12 +10,13 @@
 #include <string_view>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/files/folder_files.h"
 
 namespace hybrid_trainer {
 
 /// A JSON object from an untrusted file: at most 256 MiB, nested at most 32 deep, no duplicate
 /// keys. Throws MissingInput, or DataError that names the file and the place.
-boost::json::object read_json_object(const std::filesystem::path& path);
+boost::json::object read_json_object(const FolderFiles& folder, const std::string& name);
 void write_json(const boost::json::value& value, const std::filesystem::path& path);
 
 /// A value of a JSON file, with its path for messages, "model.merges[3]". What is not of the kind

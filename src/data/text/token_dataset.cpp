@@ -258,7 +258,7 @@ std::optional<DataInfo> read_data_info(const fs::path& folder) {
   }
   const fs::path file = folder / kInfoFile;
   if (!fs::exists(file)) return {};
-  const boost::json::value root = read_json_object(file);
+  const boost::json::value root = read_json_object(folder, kInfoFile);
   const JsonPlace place(root, file.string());
   if (const std::int64_t version = place.at("version").count(); version != kInfoVersion)
     throw DataError(concat(file.string(), ": version ", version, "; want ", kInfoVersion));

@@ -5,8 +5,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "src/core/messages.h"
-#include "src/data/text/character_tokenizer.h"
-#include "src/data/text/json_place.h"
 #include "src/data/text/tokenizer_files.h"
 #include "src/files/output_file.h"
 #include "src/gguf/gguf_file.h"
@@ -101,37 +99,13 @@ std::string absent_tokenizer(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  if (!fs::exists(path)) {
+  if (!std::filesystem::exists(path))
     throw MissingInput(concat("there is no tokenizer at ", path.string()));
-  }
-  if (GgufFile::is_one(path)) return load_gguf_tokenizer(path);
-  const bool is_folder = fs::is_directory(path);
-  const fs::path folder = is_folder ? path : path.parent_path();
-  const bool is_gpt2 = is_folder
-                           ? !fs::exists(folder / "tokenizer.json")
-                           : path.filename() == "vocab.json" || path.filename() == "merges.txt";
-  if (is_gpt2) {
-    if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) {
-      throw MissingInput(absent_tokenizer(folder));
-    }
-    return load_gpt2_files(folder / "vocab.json", folder / "merges.txt");
-  }
-  const fs::path file = is_folder ? path / "tokenizer.json" : path;
-  if (is_foreign(file.filename().string())) throw MissingInput(absent_tokenizer(folder));
-  const boost::json::value root = read_json_object(file);
-  const JsonPlace place(root, file.string());
-  if (!place.object().contains("type")) return load_hugging_face_file(place.object(), file);
-  const std::string type = place.at("type").text();
-  if (type == "bytes") return make_byte_tokenizer();
-  if (type == "characters") return load_character_tokenizer(place);
-  throw DataError(concat(file.string(), ": tokenizer type \"", type,
-                         "\" is not supported; want bytes, characters, or a file of Hugging Face"));
-}
-
-TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
-  if (GgufFile::is_one(folder)) return load_gguf_tokenizer(folder)->files();
-  return read_companions(folder);
+  if (GgufFile::is_one(path)) return load_tokenizer(GgufFile(path));
+  if (std::filesystem::is_directory(path)) return load_tokenizer(FolderFiles(path));
+  const std::string name = path.filename().string();
+  if (is_foreign(name)) throw MissingInput(absent_tokenizer(path.parent_path()));
+  return load_tokenizer(FolderFiles(path.parent_path()), name);
 }
 
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder) {

@@ -4,11 +4,10 @@
 #include <charconv>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
+#include "src/data/text/character_tokenizer.h"
 #include "src/data/text/json_place.h"
 #include "src/data/text/token_texts.h"
 #include "src/files/foreign_files.h"
-#include "src/files/text.h"
 
 namespace hybrid_trainer {
 
@@ -132,12 +131,13 @@ class NamedTokens {
 };
 
 /// added_tokens.json: {"<pad>": 50257, …}. Those that are among `named` are special.
-std::vector<ListedToken> older_added_tokens(const fs::path& file,
+std::vector<ListedToken> older_added_tokens(const FolderFiles& folder,
                                             const std::vector<ListedToken>& named) {
+  constexpr const char* kFile = "added_tokens.json";
   std::vector<ListedToken> tokens;
-  if (!fs::exists(file)) return tokens;
-  const json::value root = read_json_object(file);
-  const JsonPlace place(root, file.string());
+  if (!folder.contains(kFile)) return tokens;
+  const json::value root = read_json_object(folder, kFile);
+  const JsonPlace place(root, (folder.path() / kFile).string());
   std::set<std::string_view> special;
   for (const ListedToken& one : named) special.insert(one.token.content);
   for (const auto& [key, value] : place.object()) {
@@ -147,7 +147,7 @@ std::vector<ListedToken> older_added_tokens(const fs::path& file,
     listed.token.special = is_special;
     listed.normalized = !is_special;
     listed.id = place.at(key).count();
-    listed.place = concat("added_tokens.json: ", std::string_view(key));
+    listed.place = concat(kFile, ": ", std::string_view(key));
     tokens.push_back(std::move(listed));
   }
   std::ranges::sort(tokens, {}, &ListedToken::id);
@@ -163,8 +163,8 @@ std::vector<std::string> unknown_keys_of(const json::object& config, const std::
   return unread.unknown;
 }
 
-json::value settings_in(const fs::path& file) {
-  return fs::exists(file) ? read_json_object(file) : json::object{};
+json::value settings_in(const FolderFiles& folder, const char* name) {
+  return folder.contains(name) ? read_json_object(folder, name) : json::object{};
 }
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
@@ -238,11 +238,11 @@ ListedToken listed_token(const JsonPlace& place) {
           .place = place.path()};
 }
 
-TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
+TokenizerSettings read_tokenizer_settings(const FolderFiles& folder) {
+  constexpr const char *kConfig = "tokenizer_config.json", *kMap = "special_tokens_map.json";
   TokenizerSettings settings;
-  const fs::path config_file = folder / "tokenizer_config.json";
-  const fs::path map_file = folder / "special_tokens_map.json";
-  const json::value config = settings_in(config_file), map = settings_in(map_file);
+  const fs::path config_file = folder.path() / kConfig, map_file = folder.path() / kMap;
+  const json::value config = settings_in(folder, kConfig), map = settings_in(folder, kMap);
   const JsonPlace config_place(config, config_file.string()), map_place(map, map_file.string());
   std::vector<std::string> unknown = unknown_keys_of(config.get_object(), config_file.string());
   if (const auto found = config_place.find("add_prefix_space"))
@@ -255,7 +255,7 @@ TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
   } else {
     files.insert(files.begin(), map_place);
     const auto named = NamedTokens(files).run();
-    settings.named_tokens = older_added_tokens(folder / "added_tokens.json", named);
+    settings.named_tokens = older_added_tokens(folder, named);
     settings.named_tokens.insert(settings.named_tokens.end(), named.begin(), named.end());
   }
   if (const auto found = first_of(files, "eos_token")) {
@@ -268,13 +268,12 @@ TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
   return settings;
 }
 
-TokenizerFiles read_companions(const fs::path& folder) {
+TokenizerFiles read_tokenizer_files(const FolderFiles& folder) {
   TokenizerFiles files;
-  for (const char* name : kTokenizerFiles) {
-    if (fs::exists(folder / name)) files[name] = read_file(folder / name, kLargestFile);
-  }
-  for (const std::string& name : additional_template_files(folder.string()))
-    files[name] = read_file(folder / name, kLargestFile);
+  for (const char* name : kTokenizerFiles)
+    if (folder.contains(name)) files[name] = folder.bytes(name, kLargestFile);
+  for (const std::string& name : additional_template_files(folder.path().string()))
+    files[name] = folder.bytes(name, kLargestFile);
   return files;
 }
 
@@ -301,29 +300,48 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model) {
   return tokenizer_of_json(root, "the trained tokenizer", {}, std::move(files));
 }
 
-std::unique_ptr<Tokenizer> load_gpt2_files(const fs::path& vocab, const fs::path& merges) {
-  const fs::path folder = vocab.parent_path();
+namespace {
+
+constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.json",
+                     *kMergeFile = "merges.txt";
+
+/// GPT-2's files. A token "<|endoftext|>" is special.
+std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
+  if (!folder.contains(kWordFile) || !folder.contains(kMergeFile))
+    throw MissingInput(absent_tokenizer(folder.path()));
   const TokenizerSettings settings = read_tokenizer_settings(folder);
-  json::object tokens = read_json_object(vocab);
+  json::object tokens = read_json_object(folder, kWordFile);
   std::optional<std::int64_t> end_of_text;
   if (const json::value* id = tokens.if_contains(kEndOfText); id != nullptr && id->is_int64())
     end_of_text = id->get_int64();
   const json::value root =
-      gpt2_pipeline(std::move(tokens), merges_of_lines(read_text(merges, kLargestFile)),
+      gpt2_pipeline(std::move(tokens), merges_of_lines(folder.text(kMergeFile, kLargestFile)),
                     end_of_text, settings.adds_prefix_space.value_or(false));
-  TokenizerFiles files = read_companions(folder);
-  files["tokenizer.json"] = file_text(root);
-  return tokenizer_of_json(root, concat(vocab.string(), " and ", merges.filename().string()),
+  TokenizerFiles files = read_tokenizer_files(folder);
+  files[kTokenizerFile] = file_text(root);
+  return tokenizer_of_json(root, concat((folder.path() / kWordFile).string(), " and ", kMergeFile),
                            settings, std::move(files));
 }
 
-std::unique_ptr<Tokenizer> load_hugging_face_file(const json::object& object,
-                                                  const fs::path& file) {
-  const fs::path folder = file.parent_path();
-  TokenizerFiles files = read_companions(folder);
-  files["tokenizer.json"] = read_file(file, kLargestFile);
-  return tokenizer_of_json(object, file.string(), read_tokenizer_settings(folder),
-                           std::move(files));
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& given) {
+  const std::string name = !given.empty()                    ? given
+                           : folder.contains(kTokenizerFile) ? kTokenizerFile
+                                                             : kWordFile;
+  if (name == kWordFile || name == kMergeFile) return load_gpt2_files(folder);
+  const json::value root = read_json_object(folder, name);
+  const JsonPlace place(root, (folder.path() / name).string());
+  if (!place.object().contains("type")) {
+    TokenizerFiles files = read_tokenizer_files(folder);
+    files[kTokenizerFile] = folder.bytes(name, kLargestFile);
+    return tokenizer_of_json(root, place.file(), read_tokenizer_settings(folder), std::move(files));
+  }
+  const std::string type = place.at("type").text();
+  if (type == "bytes") return make_byte_tokenizer();
+  if (type == "characters") return load_character_tokenizer(place);
+  throw DataError(concat(place.file(), ": tokenizer type \"", type,
+                         "\" is not supported; want bytes, characters, or a file of Hugging Face"));
 }
 
 }  // namespace hybrid_trainer

@@ -7,6 +7,8 @@
 #include "src/data/text/added_tokens.h"
 #include "src/data/text/bpe_tokenizer.h"
 #include "src/data/text/json_place.h"
+#include "src/files/folder_files.h"
+#include "src/gguf/gguf_file.h"
 
 namespace hybrid_trainer {
 
@@ -37,7 +39,7 @@ ListedToken listed_token(const JsonPlace& place);
 /// says; the two other files, which are older, count where tokenizer_config.json has no
 /// added_tokens_decoder, and then the map's names come first. Without an eos_token in what counts,
 /// that of the map does. Warns of keys that are not known. Throws DataError.
-TokenizerSettings read_tokenizer_settings(const std::filesystem::path& folder);
+TokenizerSettings read_tokenizer_settings(const FolderFiles& folder);
 
 /// The tokenizer that the content of a tokenizer.json of Hugging Face describes; `file` stands for
 /// it in messages. Throws DataError, which names what is damaged or not supported by its JSON path.
@@ -49,20 +51,15 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
 /// What was trained, with the `tokenizer.json`, `vocab.json` and `merges.txt` that it is saved as.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model);
 
-/// GPT-2's `vocab.json` and `merges.txt`. A token "<|endoftext|>" is special. Throws DataError.
-std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& vocab,
-                                           const std::filesystem::path& merges);
-
-/// The files in a tokenizer's folder that belong to it. Throws IoError.
-TokenizerFiles read_companions(const std::filesystem::path& folder);
-/// Hugging Face's `tokenizer.json` of a BPE. Throws DataError.
-std::unique_ptr<Tokenizer> load_hugging_face_file(const boost::json::object& object,
-                                                  const std::filesystem::path& file);
+/// Loads the tokenizer of a folder, of its file `name` if that is given; see load_tokenizer of a path.
+std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& name = "");
+/// The files of a tokenizer's folder that belong to it. Throws IoError.
+TokenizerFiles read_tokenizer_files(const FolderFiles& folder);
 
 /// The tokenizer that a model file of llama.cpp holds, with the files that it would have in a Hugging Face
 /// folder. Of one by scores (SentencePiece), merges follow from the scores; where all are the same,
 /// as some converters write them, from the order of the tokens. Throws MissingInput where there is
 /// none, DataError where it is damaged or cuts words in a way that is not known here.
-std::unique_ptr<Tokenizer> load_gguf_tokenizer(const std::filesystem::path& file);
+std::unique_ptr<Tokenizer> load_tokenizer(const GgufFile& file);
 
 }  // namespace hybrid_trainer

@@ -227,7 +227,7 @@ void read_weights_beside(const AdapterContents& contents, Network& network,
 static std::vector<ClassLabel> labels_in(const fs::path& file) {
   std::vector<ClassLabel> labels;
   if (!fs::exists(file)) return labels;
-  const boost::json::object names = python_object_in(file);
+  const boost::json::object names = python_object_in(file.parent_path(), file.filename().string());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const boost::json::value* const name = names.if_contains(std::to_string(i));
     if (name == nullptr || !name->is_string())

@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/files/foreign_files.h"
 #include "src/gguf/gguf_names.h"
 #include "src/gguf/gguf_special_tokens.h"
@@ -265,12 +264,11 @@ class ConfigOfFile {
 bool are_equal(const GgufFile& file, const GgufTensor& a, const GgufTensor& b) {
   if (a.type != b.type || a.shape != b.shape) return false;
   constexpr std::size_t kChunk = std::size_t{1} << 22;
-  const InputFile input(file.path());
   std::string part_a(kChunk, '\0'), part_b(kChunk, '\0');
   for (std::size_t at = 0; at < a.bytes(); at += kChunk) {
     const std::size_t bytes = std::min(kChunk, a.bytes() - at);
-    input.read_at(part_a.data(), bytes, a.offset + at);
-    input.read_at(part_b.data(), bytes, b.offset + at);
+    file.input().read_at(part_a.data(), bytes, a.offset + at);
+    file.input().read_at(part_b.data(), bytes, b.offset + at);
     if (part_a.compare(0, bytes, part_b, 0, bytes) != 0) return false;
   }
   return true;

@@ -23,18 +23,14 @@ const GgufTensor* own_head(const GgufFile& file);
 /// Calls visit(parameter, weight) for each weight of a model that a GGUF file holds, whatever family the
 /// file's values tell of; adapters are left out. Throws DataError
 /// where a tensor is missing, of another shape, or belongs to no part of the model; IoError.
-void visit_gguf_weights(const std::filesystem::path& file, Network& network,
-                        const ModelConfig& model,
+void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
-/// Whether a model's path is that of a GGUF file.
-bool is_gguf_file(const std::filesystem::path& model);
-
 /// Whether nine tenths of the numbers of its matrices are in blocks of few bits.
-bool is_mostly_blocks(const std::filesystem::path& file);
+bool is_mostly_blocks(const GgufFile& file);
 
 /// Whether all matrices of the file are bf16.
-bool is_all_bf16(const std::filesystem::path& file);
+bool is_all_bf16(const GgufFile& file);
 
 /// The folder of models that Ollama has downloaded: $OLLAMA_MODELS, else ~/.ollama/models, or that of
 /// the service on Linux where the home folder has none.

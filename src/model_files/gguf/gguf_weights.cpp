@@ -4,7 +4,6 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/core/messages.h"
 #include "src/gguf/block_formats.h"
@@ -113,8 +112,7 @@ class WeightInGguf final : public FolderWeight {
     const Stream host = host_stream();
     const auto in_file = kernels::BlockTensors::empty(rows, columns, format, host),
                made = kernels::BlockTensors::empty(rows + padding, columns, format, host);
-    InputFile(file_.path())
-        .read_at(static_cast<char*>(in_file.bytes.raw()), tensor.bytes(), tensor.offset);
+    file_.input().read_at(in_file.bytes.raw(), tensor.bytes(), tensor.offset);
     check_blocks(tensor, in_file);
     fill_zero(made.bytes, host);
     take_rows(made.bytes.raw(), in_file.bytes.raw(), part,
@@ -160,10 +158,8 @@ void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
 
 }  // namespace
 
-void visit_gguf_weights(const std::filesystem::path& path, Network& network,
-                        const ModelConfig& config,
+void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& config,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit) {
-  const GgufFile file(path);
   const GgufArchitecture* architecture = gguf_architecture_of_family(config.family);
   require(architecture != nullptr, "a GGUF file's model of another family");
   const bool shares_head = own_head(file) == nullptr;
@@ -188,11 +184,8 @@ void visit_gguf_weights(const std::filesystem::path& path, Network& network,
     visit(*parameter, WeightInGguf(file, std::move(parts), parameter->shape()));
 }
 
-bool is_gguf_file(const std::filesystem::path& model) { return GgufFile::is_one(model); }
-
-bool is_mostly_blocks(const std::filesystem::path& path) {
+bool is_mostly_blocks(const GgufFile& file) {
   constexpr double kMostly = 0.9;
-  const GgufFile file(path);
   double all = 0, in_blocks = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.shape.rank() != 2) continue;
@@ -203,8 +196,7 @@ bool is_mostly_blocks(const std::filesystem::path& path) {
   return in_blocks > kMostly * all;
 }
 
-bool is_all_bf16(const std::filesystem::path& path) {
-  const GgufFile file(path);
+bool is_all_bf16(const GgufFile& file) {
   return std::ranges::all_of(file.tensors(), [](const GgufTensor& tensor) {
     return tensor.shape.rank() < 2 || tensor.type == GgufType::kBF16;
   });

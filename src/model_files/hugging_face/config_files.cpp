@@ -330,9 +330,10 @@ json::object parse_python_object(const std::string& text, const std::string& nam
   return std::move(value.get_object());
 }
 
-json::object python_object_in(const std::filesystem::path& file) {
-  if (!std::filesystem::exists(file)) return {};
-  json::object object = parse_python_object(read_text(file, JsonLimits{}.max_bytes), file.string());
+json::object python_object_in(const FolderFiles& folder, const std::string& name) {
+  if (!folder.contains(name)) return {};
+  json::object object = parse_python_object(folder.text(name, JsonLimits{}.max_bytes),
+                                            (folder.path() / name).string());
   const json::value* inner = object.if_contains("text_config");
   if (inner == nullptr || !inner->is_object()) return object;
   const json::object of_texts = inner->get_object();

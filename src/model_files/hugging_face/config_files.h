@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hybrid_trainer/models/model_family.h"
+#include "src/files/folder_files.h"
 #include "src/model_files/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
@@ -45,7 +46,7 @@ boost::json::object parse_python_object(const std::string& text, const std::stri
 
 /// Reads such a file, with the keys that only its text_config has, as of a model of texts and images. An
 /// empty object if there is no file.
-boost::json::object python_object_in(const std::filesystem::path& file);
+boost::json::object python_object_in(const FolderFiles& folder, const std::string& name);
 
 /// The model that a config.json describes, without dropout, and what its reader made of the keys.
 struct ReadConfig {

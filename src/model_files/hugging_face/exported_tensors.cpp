@@ -5,13 +5,10 @@
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/lora.h"
 #include "memory/quantized_weight.h"
 #include "src/core/messages.h"
 #include "src/files/output_file.h"
-#include "src/files/text.h"
-#include "src/gguf/gguf_file.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/hugging_face.h"
@@ -42,20 +39,21 @@ bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
          std::ranges::any_of(kEndings, [&](auto end) { return entry.name.ends_with(end); });
 }
 
-OriginFolder::OriginFolder(const fs::path& folder, const HuggingFaceLayout& layout)
+OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout)
     : layout_(layout), folder_(folder) {
   const bool takes_over = !layout.carried.empty() || layout.mixer_keys != MixerKeys::kNone;
-  if (folder.empty() || !takes_over || GgufFile::is_one(folder)) return;
-  if (!HuggingFaceWeights::are_in(folder)) {
+  if (folder.empty() || !takes_over || folder.is_gguf()) return;
+  if (!folder.has_weights()) {
     if (!layout.carried.empty())
       warn(folder.string(), concat("is gone: the model began with it, and what it may have had ",
                                    "beside the text model (", join(layout.carried),
                                    ") is not written; put it back and export again to have it"));
     return;
   }
-  weights_.emplace(folder);
-  const std::string path = (folder / "config.json").string();
-  json::object config = parse_python_object(read_text(path, kMostOriginConfigBytes), path);
+  weights_ = &folder.weights();
+  json::object config =
+      parse_python_object(folder.files().text("config.json", kMostOriginConfigBytes),
+                          (folder.path() / "config.json").string());
   const json::value* inner = config.if_contains(kTextConfig);
   if (layout.outer.model_type.empty() || inner == nullptr || !inner->is_object()) return;
   outer_ = std::move(config);
@@ -99,7 +97,7 @@ json::object OriginFolder::config_around(json::object text_config) const {
 
 std::vector<CarriedTensor> OriginFolder::carried() const {
   std::vector<CarriedTensor> tensors;
-  if (!weights_) return tensors;
+  if (weights_ == nullptr) return tensors;
   for (const SafetensorsFile& file : weights_->files()) {
     for (const SafetensorsEntry& entry : file.entries())
       if (begins_with_one_of(entry.name, layout_.carried)) tensors.push_back({&file, entry.name});
@@ -108,16 +106,15 @@ std::vector<CarriedTensor> OriginFolder::carried() const {
 }
 
 bool OriginFolder::holds_in_f32(const std::string& name) const {
-  if (!weights_ || !weights_->contains(name)) return false;
+  if (weights_ == nullptr || !weights_->contains(name)) return false;
   return is_mixer_vector_in_f32(weights_->file_of(name).entry(name));
 }
 
 void OriginFolder::copy_processors(const fs::path& to) const {
-  if (folder_.empty() || GgufFile::is_one(folder_)) return;
+  if (folder_.empty() || folder_.is_gguf()) return;
   for (const char* name : kProcessors)
-    if (fs::exists(folder_ / name))
-      replace_file((to / name).string(),
-                   read_file((folder_ / name).string(), kMostOriginConfigBytes));
+    if (folder_.files().contains(name))
+      replace_file((to / name).string(), folder_.files().bytes(name, kMostOriginConfigBytes));
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -20,7 +21,7 @@ class OriginFolder {
  public:
   /// Of an empty path nothing is taken over. Warns where the folder is gone and the layout would
   /// take over some of it. Throws MissingInput, DataError.
-  OriginFolder(const std::filesystem::path& folder, const HuggingFaceLayout& layout);
+  OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout);
 
   /// The layout of a folder with the same model inside another one, or as it was.
   const HuggingFaceLayout& layout() const { return layout_; }
@@ -37,9 +38,9 @@ class OriginFolder {
 
  private:
   HuggingFaceLayout layout_;
-  std::filesystem::path folder_;
-  std::optional<HuggingFaceWeights> weights_;
-  std::optional<boost::json::object> outer_;  // config.json, where the text model is a part
+  ModelFolder folder_;
+  const HuggingFaceWeights* weights_ = nullptr;  // of the folder, where it has what is taken over
+  std::optional<boost::json::object> outer_;     // config.json, where the text model is a part
 };
 
 /// A copy of f32 values.

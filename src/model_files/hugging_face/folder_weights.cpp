@@ -11,7 +11,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
-#include "src/gguf/gguf_file.h"
 #include "src/model_files/adapters/adapter_config.h"
 #include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/quantized_tensors.h"
@@ -119,13 +118,7 @@ HuggingFaceWeights::HuggingFaceWeights(const fs::path& folder) {
 
 bool HuggingFaceWeights::are_in(const fs::path& folder) {
   std::error_code error;
-  return GgufFile::is_one(folder) || fs::exists(folder / kSingleFile, error) ||
-         fs::exists(folder / kIndex, error);
-}
-
-bool HuggingFaceWeights::are_meant(const fs::path& folder) {
-  std::error_code error;
-  return are_in(folder) || fs::exists(folder / "config.json", error);
+  return fs::exists(folder / kSingleFile, error) || fs::exists(folder / kIndex, error);
 }
 
 void HuggingFaceWeights::add_file(const std::string& path) {

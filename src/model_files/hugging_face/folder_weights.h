@@ -31,11 +31,6 @@ class FolderWeight {
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 
-/// Quantization of a folder's products, by the quantization_config of config.json, as a value of
-/// lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4; empty: not quantized. Throws
-/// MissingInput, and DataError for another way to quantize.
-std::string quantization_of_hugging_face(const std::filesystem::path& folder);
-
 /// The tensors of a Hugging Face folder: those of model.safetensors or, if there is none, of the
 /// shards that model.safetensors.index.json names. Only headers are kept, so a model is read tensor
 /// by tensor, however many files it is in.
@@ -45,10 +40,8 @@ class HuggingFaceWeights {
   /// that is damaged, names a file outside the folder, or disagrees with the shards.
   explicit HuggingFaceWeights(const std::filesystem::path& folder);
 
-  /// Whether the folder holds weights that can be read, or is a GGUF file.
+  /// Whether the folder has either file.
   static bool are_in(const std::filesystem::path& folder);
-  /// Whether the folder is a model's, with weights that can be read or not.
-  static bool are_meant(const std::filesystem::path& folder);
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
   /// The single file, or the index.
@@ -75,7 +68,7 @@ FileTensor as_held_by_version_5(const FileTensor& tensor, std::int64_t experts,
 
 /// A folder with its layout's prefix and the form of its products.
 struct OpenFolder {
-  HuggingFaceWeights weights;
+  const HuggingFaceWeights& weights;
   std::string prefix;        // of names in the files; may be empty
   std::string quantization;  // see quantization_of_hugging_face
 

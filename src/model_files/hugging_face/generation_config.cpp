@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kEnd = "eos_token_id";
+constexpr const char *kModelConfig = "config.json", *kGenerationConfig = "generation_config.json";
 
 std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::string& name) {
   const json::value* ids = object.if_contains(kEnd);
@@ -40,44 +41,44 @@ std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::s
   return tokens;
 }
 
-std::vector<std::int32_t> end_tokens_of(const fs::path& file) {
-  return end_tokens_of(python_object_in(file), file.string());
+std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* name) {
+  return end_tokens_of(python_object_in(folder, name), (folder.path() / name).string());
 }
 
 }  // namespace
 
-std::string token_ids_in(const fs::path& folder) {
-  const bool is_gguf = GgufFile::is_one(folder);
-  const fs::path file = folder / "config.json";
-  if (!is_gguf && !fs::exists(file)) return "";
-  const json::object config = is_gguf ? gguf_config(GgufFile(folder)) : python_object_in(file);
+std::string token_ids_in(const ModelFolder& folder) {
+  const FolderFiles& files = folder.files();
+  if (!folder.is_gguf() && !files.contains(kModelConfig)) return "";
+  const json::object config =
+      folder.is_gguf() ? gguf_config(folder.gguf()) : python_object_in(files, kModelConfig);
   json::object ids;
   for (const char* key : {"bos_token_id", kEnd, "pad_token_id", "decoder_start_token_id",
                           "forced_bos_token_id", "forced_eos_token_id"})
     if (const json::value* value = config.if_contains(key)) ids[key] = *value;
-  if (is_gguf || fs::exists(folder / "generation_config.json")) return json::serialize(ids);
+  if (folder.is_gguf() || files.contains(kGenerationConfig)) return json::serialize(ids);
   for (const auto& [key, value] : config)
     if (changes_writing(std::string(key)) && !value.is_null()) ids[key] = value;
   return json::serialize(ids);
 }
 
-std::vector<std::int32_t> end_token_ids_in(const fs::path& folder) {
-  if (GgufFile::is_one(folder)) return generation_end_tokens_in(folder);
+std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder) {
+  if (folder.is_gguf()) return generation_end_tokens_in(folder);
   std::set<std::int32_t> all;
-  for (const char* name : {"generation_config.json", "config.json"})
-    for (const std::int32_t id : end_tokens_of(folder / name)) all.insert(id);
+  for (const char* name : {kGenerationConfig, kModelConfig})
+    for (const std::int32_t id : end_tokens_of(folder.files(), name)) all.insert(id);
   return {all.begin(), all.end()};
 }
 
-std::vector<std::int32_t> generation_end_tokens_in(const fs::path& folder) {
-  if (GgufFile::is_one(folder)) {
+std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder) {
+  if (folder.is_gguf()) {
     std::vector<std::int32_t> ends;
-    for (const std::int64_t id : read_gguf_special_tokens(GgufFile(folder)).ends)
+    for (const std::int64_t id : read_gguf_special_tokens(folder.gguf()).ends)
       ends.push_back(narrow<std::int32_t>(id, "a token's id"));
     return ends;
   }
-  std::vector<std::int32_t> tokens = end_tokens_of(folder / "generation_config.json");
-  return tokens.empty() ? end_tokens_of(folder / "config.json") : tokens;
+  std::vector<std::int32_t> tokens = end_tokens_of(folder.files(), kGenerationConfig);
+  return tokens.empty() ? end_tokens_of(folder.files(), kModelConfig) : tokens;
 }
 
 std::string with_end_tokens(const std::string& text, std::span<const std::int32_t> more) {
@@ -101,12 +102,16 @@ namespace {
 
 constexpr std::int64_t kMostBeams = 64;
 
-/// The values of a file, or of none. Null equals absent.
+/// The values of a folder's file, or of none. Null equals absent.
 class KeyReader {
  public:
-  explicit KeyReader(const fs::path& file) : name_(file.string()) {
-    if (!file.empty()) object_ = python_object_in(file);
+  KeyReader(const ModelFolder* folder, const char* name) {
+    if (folder == nullptr) return;
+    name_ = (folder->path() / name).string();
+    object_ = python_object_in(folder->files(), name);
   }
+  /// Of the file; empty where there is none.
+  const std::string& name() const { return name_; }
   const json::object& object() const { return object_; }
 
   const json::value* find(const char* key) const {
@@ -213,21 +218,20 @@ GenerationKeys::Speech speech_in(const KeyReader& reader) {
   return speech;
 }
 
-/// Of a list of folders the first that has a file of this name.
-fs::path first_with(const std::vector<fs::path>& folders, const char* name) {
-  for (const fs::path& folder : folders)
-    if (!folder.empty() && fs::is_regular_file(folder / name)) return folder / name;
-  return {};
+/// The first folder that has a file of this name; null where none has it.
+const ModelFolder* first_with(const std::vector<ModelFolder>& folders, const char* name) {
+  const auto found = std::ranges::find_if(folders, [&](const ModelFolder& folder) {
+    return !folder.empty() && fs::is_regular_file(folder.path() / name);
+  });
+  return found == folders.end() ? nullptr : &*found;
 }
 
 /// Sampling settings of the first GGUF file among these.
-GenerationKeys keys_of_gguf(const std::vector<fs::path>& models) {
+GenerationKeys keys_of_gguf(const std::vector<ModelFolder>& models) {
   GenerationKeys keys;
-  const auto model = std::ranges::find_if(models, [](const fs::path& path) {
-    return fs::is_regular_file(path) && GgufFile::is_one(path);
-  });
+  const auto model = std::ranges::find_if(models, &ModelFolder::is_gguf);
   if (model == models.end()) return keys;
-  const GgufFile file(*model);
+  const GgufFile& file = model->gguf();
   const auto number = [&](const char* name) -> std::optional<double> {
     const auto held = file.number(concat("general.sampling.", name));  // as f32
     return held ? std::optional(std::round(*held * 1e6) / 1e6) : std::nullopt;
@@ -238,7 +242,7 @@ GenerationKeys keys_of_gguf(const std::vector<fs::path>& models) {
   keys.min_p = number("min_p");
   keys.rules.repetition_penalty = number("penalty_repeat").value_or(1);
   if (keys.temperature || keys.top_k || keys.top_p || keys.min_p) keys.draws = true;
-  if (keys.draws || keys.rules.repetition_penalty != 1) keys.file = *model;
+  if (keys.draws || keys.rules.repetition_penalty != 1) keys.file = model->path();
   return keys;
 }
 
@@ -257,14 +261,15 @@ void GenerationKeys::require_honored() const {
         concat(file.string(), ": asks for what is not supported when text is written:", all));
 }
 
-GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
-  const fs::path config = first_with(folders, "config.json");
-  const fs::path apart = first_with(folders, "generation_config.json");
-  if (apart.empty() && config.empty()) return keys_of_gguf(folders);
-  const KeyReader reader(apart.empty() ? config : apart);
+GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
+  const ModelFolder* const config = first_with(folders, kModelConfig);
+  const ModelFolder* const apart = first_with(folders, kGenerationConfig);
+  if (apart == nullptr && config == nullptr) return keys_of_gguf(folders);
+  const KeyReader of_model(config, kModelConfig);
+  const KeyReader reader = apart == nullptr ? of_model : KeyReader(apart, kGenerationConfig);
   // Without its type, rules would be destroyed twice if a later value throws (GCC 12).
   GenerationKeys keys{
-      .file = apart.empty() ? config : apart,
+      .file = reader.name(),
       .start = reader.token("decoder_start_token_id"),
       .end_tokens = reader.tokens("eos_token_id", kMostEndTokens),
       .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1, kMostBeams)),
@@ -286,7 +291,6 @@ GenerationKeys read_generation_keys(const std::vector<fs::path>& folders) {
       .min_p = reader.number("min_p"),
       .speech = speech_in(reader)};
   if (reader.find("top_k") != nullptr) keys.top_k = reader.count("top_k", 0);
-  const KeyReader of_model(config);
   if (!keys.start) keys.start = of_model.token("decoder_start_token_id");
   if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id", kMostEndTokens);
   GenerationKeys::Speech& speech = keys.speech;

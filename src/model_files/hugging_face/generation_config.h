@@ -13,6 +13,7 @@
 #include "hybrid_trainer/generation/sampling.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "src/generation/beam_search.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -23,14 +24,14 @@ inline constexpr std::size_t kMostEndTokens = 1000;
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and
 /// forced_eos_token_id that it has, and without a generation_config.json also the other keys that change
 /// the text that is written (GenerationKeys); empty if there is no such file. Throws DataError.
-std::string token_ids_in(const std::filesystem::path& folder);
+std::string token_ids_in(const ModelFolder& folder);
 
 /// The tokens that end a text by a folder's generation_config.json and config.json (eos_token_id,
 /// one or a list), in increasing order. Throws DataError.
-std::vector<std::int32_t> end_token_ids_in(const std::filesystem::path& folder);
+std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder);
 /// Ids at which transformers stops: those of generation_config.json if it names any, else of
 /// config.json.
-std::vector<std::int32_t> generation_end_tokens_in(const std::filesystem::path& folder);
+std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder);
 
 /// A JSON object's text whose eos_token_id has `more` too; the same text where it has them all.
 std::string with_end_tokens(const std::string& object, std::span<const std::int32_t> more);
@@ -74,7 +75,7 @@ struct GenerationKeys {
 /// Reads generation_config.json of the first folder that has one, else config.json of the first that has
 /// that, as transformers does. Start and end tokens, and tokens that are forced if neither language nor task
 /// is given, may be in either. A GGUF file has none. Throws DataError if a value is not of its kind.
-GenerationKeys read_generation_keys(const std::vector<std::filesystem::path>& folders);
+GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders);
 
 /// Throws DataError where the model's table has no rows for all tokens. Null fits.
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model);

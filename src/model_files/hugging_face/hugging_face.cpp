@@ -7,7 +7,6 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/core/messages.h"
 #include "src/files/foreign_files.h"
@@ -44,8 +43,9 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
   };
   boost::json::object config = written(model);
   if (fs::exists(base_config) && !origin.is_part())
-    config = config_over_base(config, python_object_in(base_config), base_config.string(), written,
-                              registry);
+    config = config_over_base(
+        config, python_object_in(base_config.parent_path(), base_config.filename().string()),
+        base_config.string(), written, registry);
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
   if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
   origin.copy_processors(folder);
@@ -59,12 +59,11 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   const SafetensorsEntry &x = of_a.entry(a), &y = of_b.entry(b);
   if (x.shape != y.shape || x.dtype != y.dtype || x.bytes != y.bytes) return false;
   constexpr std::size_t kChunk = std::size_t{1} << 22;
-  const InputFile file_a(of_a.path()), file_b(of_b.path());
   std::string part_a(kChunk, '\0'), part_b(kChunk, '\0');
   for (std::size_t at = 0; at < x.bytes; at += kChunk) {
     const std::size_t bytes = std::min(kChunk, x.bytes - at);
-    file_a.read_at(part_a.data(), bytes, x.offset + at);
-    file_b.read_at(part_b.data(), bytes, y.offset + at);
+    of_a.read_bytes(a, at, part_a.data(), bytes);
+    of_b.read_bytes(b, at, part_b.data(), bytes);
     if (part_a != part_b) return false;
   }
   return true;
@@ -201,17 +200,17 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
 
 /// Calls visit(parameter, weight) for each weight of the model.
 template <class Visit>
-void read_weights(const fs::path& path, Network& network, const ModelConfig& model,
+void read_weights(const ModelFolder& opened, Network& network, const ModelConfig& model,
                   const ModelRegistry& registry, TokenTables tables, const Visit& visit) {
-  const ModelConfig theirs = read_hugging_face_model_config(path, 0, registry);
+  const ModelConfig theirs = read_hugging_face_model_config(opened, 0, registry);
   const ModelFamily& family = find_family(model.family, registry);
   const HuggingFaceLayout& layout = family.hugging_face;
-  const bool is_gguf = GgufFile::is_one(path);
-  check_sizes(theirs, resolved_model_config(model, registry), family, path.string(),
-              is_gguf ? TokenTables::kRead : tables);
-  if (is_gguf)
-    return visit_gguf_weights(path, network, resolved_model_config(model, registry), visit);
-  OpenFolder folder{HuggingFaceWeights(path), "", quantization_of_hugging_face(path)};
+  check_sizes(theirs, resolved_model_config(model, registry), family, opened.string(),
+              opened.is_gguf() ? TokenTables::kRead : tables);
+  if (opened.is_gguf())
+    return visit_gguf_weights(opened.gguf(), network, resolved_model_config(model, registry),
+                              visit);
+  OpenFolder folder{opened.weights(), "", quantization_of_hugging_face(opened)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
   network.visit_parameters([&](Parameter& parameter) {
     const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
@@ -251,7 +250,7 @@ void read_weights(const fs::path& path, Network& network, const ModelConfig& mod
         tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
     if (is_new(parameter) || is_replaced) return visit(parameter, NewWeight(parameter.shape()));
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
-    warn_of_endless_decay(path.string(), parameter.name(), weight);
+    warn_of_endless_decay(opened.string(), parameter.name(), weight);
     visit(parameter, weight);
   });
 }
@@ -274,7 +273,7 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
 void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
                          const fs::path& folder, const Stream& stream,
                          const ModelRegistry& registry, DType dtype, const std::string& token_ids,
-                         const fs::path& origin, const fs::path& base_config) {
+                         const ModelFolder& origin, const fs::path& base_config) {
   const ModelConfig model = resolved_model_config(given, registry);
   check_tokenizer_fits(tokenizer, model);
   check_hugging_face_export(model, registry);
@@ -301,11 +300,10 @@ namespace {
 
 /// Whether the files hold a head of its own although config.json ties it to the token table: as what
 /// was merged of adapters that trained either of them. transformers 5 opens it so, too.
-bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
-  if (layout.tied_head.empty() || GgufFile::is_one(folder) || !HuggingFaceWeights::are_in(folder))
-    return false;
+bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
+  if (layout.tied_head.empty() || folder.is_gguf() || !folder.has_weights()) return false;
   try {
-    const HuggingFaceWeights weights(folder);
+    const HuggingFaceWeights& weights = folder.weights();
     std::string table = layout.tied_head;
     for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
       if (weights.contains(prefix + layout.tied_head)) table = prefix + layout.tied_head;
@@ -315,16 +313,17 @@ bool has_own_head(const fs::path& folder, const HuggingFaceLayout& layout) {
   }
 }
 
-void require_model(const fs::path& folder) {
+void require_model(const ModelFolder& model) {
+  const fs::path& folder = model.path();
   const std::string path = folder.string();
-  if (GgufFile::is_one(folder)) return;
+  if (model.is_gguf()) return;
   if (fs::is_regular_file(folder)) refuse_container(folder);
   if (!fs::is_directory(folder))
     throw MissingInput(concat(path, ": is no folder here; want a model's of Hugging Face, with ",
                               "config.json, weights and tokenizer, or a GGUF file",
                               how_to_download(folder)));
   if (!holds_adapter(folder)) return;
-  if (HuggingFaceWeights::are_in(folder))
+  if (model.has_weights())
     throw DataError(
         concat(path, ": holds a model and an adapter (adapter_config.json), and it is ",
                "not clear which is meant; for the model alone move the adapter's files ",
@@ -337,27 +336,29 @@ void require_model(const fs::path& folder) {
 }
 
 /// How a folder's generation_config.json samples is no matter of its model.
-void warn_of_generation_keys(const fs::path& file) {
-  if (!fs::exists(file)) return;
+void warn_of_generation_keys(const FolderFiles& folder) {
+  constexpr const char* kFile = "generation_config.json";
+  if (!folder.contains(kFile)) return;
+  const std::string path = (folder.path() / kFile).string();
   const boost::json::object config =
-      parse_python_object(read_text(file, kMostConfigBytes), file.string());
+      parse_python_object(folder.text(kFile, kMostConfigBytes), path);
   const UnreadKeys unread = sort_unread_keys(config, ForeignFile::kGenerationConfig, {});
-  warn_of_unknown_keys(file.string(), unread.unknown);
+  warn_of_unknown_keys(path, unread.unknown);
 }
 
-ModelConfig parsed_config(const fs::path& folder, const ModelRegistry& registry) {
-  if (GgufFile::is_one(folder))
-    return parse_hugging_face_config(boost::json::serialize(gguf_config(GgufFile(folder))),
+ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& registry) {
+  if (folder.is_gguf())
+    return parse_hugging_face_config(boost::json::serialize(gguf_config(folder.gguf())),
                                      folder.string(), registry);
-  const std::string path = (folder / "config.json").string();
-  return parse_hugging_face_config(read_text(path, kMostConfigBytes), path, registry);
+  return parse_hugging_face_config(folder.files().text("config.json", kMostConfigBytes),
+                                   (folder.path() / "config.json").string(), registry);
 }
 
 }  // namespace
 
-DType dtype_of_hugging_face_weights(const fs::path& folder) {
-  if (GgufFile::is_one(folder)) return is_all_bf16(folder) ? DType::kBF16 : DType::kF32;
-  const HuggingFaceWeights weights(folder);
+DType dtype_of_hugging_face_weights(const ModelFolder& folder) {
+  if (folder.is_gguf()) return is_all_bf16(folder.gguf()) ? DType::kBF16 : DType::kF32;
+  const HuggingFaceWeights& weights = folder.weights();
   const auto is_short = [](const SafetensorsEntry& entry) {
     return entry.dtype == "BF16" || is_mixer_vector_in_f32(entry);
   };
@@ -368,25 +369,26 @@ DType dtype_of_hugging_face_weights(const fs::path& folder) {
   return all ? DType::kBF16 : DType::kF32;
 }
 
-ModelConfig read_hugging_face_model_config(const fs::path& folder, double dropout,
+ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dropout,
                                            const ModelRegistry& registry) {
   require_model(folder);
   ModelConfig model = parsed_config(folder, registry);
-  warn_of_generation_keys(folder / "generation_config.json");
+  if (!folder.is_gguf()) warn_of_generation_keys(folder.files());
   model.dropout = dropout;
   if (model.tied_head && has_own_head(folder, find_family(model.family, registry).hugging_face))
     model.tied_head = false;
   return model;
 }
 
-void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
-                               const WeightTaker& take, const ModelRegistry& registry,
-                               TokenTables tables) {
+void read_hugging_face_weights(const ModelFolder& folder, Network& network,
+                               const ModelConfig& model, const WeightTaker& take,
+                               const ModelRegistry& registry, TokenTables tables) {
   read_weights(folder, network, model, registry, tables, take);
 }
 
-void read_hugging_face_weights(const fs::path& folder, Network& network, const ModelConfig& model,
-                               const Stream& stream, const ModelRegistry& registry) {
+void read_hugging_face_weights(const ModelFolder& folder, Network& network,
+                               const ModelConfig& model, const Stream& stream,
+                               const ModelRegistry& registry) {
   read_weights(folder, network, model, registry, TokenTables::kRead,
                [&](Parameter& parameter, const FolderWeight& weight) {
                  const Tensor master = parameter.home_master();

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -26,13 +27,13 @@ void export_hugging_face(Network& network, const ModelConfig& model, const Token
                          const std::filesystem::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
                          DType dtype = DType::kF32, const std::string& token_ids = "",
-                         const std::filesystem::path& origin = {},
+                         const ModelFolder& origin = {},
                          const std::filesystem::path& base_config = {});
 inline void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                                 const std::filesystem::path& folder, const Stream& stream,
                                 const ModelRegistry& registry = model_families(),
                                 DType dtype = DType::kF32, const std::string& token_ids = "",
-                                const std::filesystem::path& origin = {},
+                                const ModelFolder& origin = {},
                                 const std::filesystem::path& base_config = {}) {
   export_hugging_face(model, model.config(), tokenizer, folder, stream, registry, dtype, token_ids,
                       origin, base_config);
@@ -43,12 +44,12 @@ void check_hugging_face_export(const ModelConfig& model,
                                const ModelRegistry& registry = model_families());
 
 /// bf16 where all tensors of a folder are but vectors of state-space mixers, else f32. Throws MissingInput, DataError.
-DType dtype_of_hugging_face_weights(const std::filesystem::path& folder);
+DType dtype_of_hugging_face_weights(const ModelFolder& folder);
 
 /// The model of a folder's config.json, with the dropout given here instead of the file's. Throws
 /// MissingInput, or DataError: for a model_type of no family, or naming every key that is missing
 /// or asks for a computation other than the family's.
-ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, double dropout,
+ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dropout,
                                            const ModelRegistry& registry = model_families());
 
 /// Takes all weights from a folder's model.safetensors or, where there is none, from the shards
@@ -56,10 +57,10 @@ ModelConfig read_hugging_face_model_config(const std::filesystem::path& folder, 
 /// ignored, an "lm_head.weight" must equal a tied token table. Throws MissingInput, or DataError
 /// that names what is missing, unknown or of another shape; the model may then hold some of the
 /// weights. Compute copies are the caller's to refresh.
-void read_hugging_face_weights(const std::filesystem::path& folder, Network& network,
+void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const Stream& stream,
                                const ModelRegistry& registry = model_families());
-inline void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
+inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& model,
                                       const Stream& stream,
                                       const ModelRegistry& registry = model_families()) {
   read_hugging_face_weights(folder, model, model.config(), stream, registry);
@@ -71,11 +72,11 @@ using WeightTaker = std::function<void(Parameter& parameter, const FolderWeight&
 /// then, with the model's number of rows instead of the folder's.
 enum class TokenTables { kRead, kReplaced };
 /// Reads one weight after the other, for a model whose own weights need no memory.
-void read_hugging_face_weights(const std::filesystem::path& folder, Network& network,
+void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const WeightTaker& take,
                                const ModelRegistry& registry = model_families(),
                                TokenTables tables = TokenTables::kRead);
-inline void read_hugging_face_weights(const std::filesystem::path& folder, LanguageModel& model,
+inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& model,
                                       const WeightTaker& take,
                                       const ModelRegistry& registry = model_families()) {
   read_hugging_face_weights(folder, model, model.config(), take, registry);

@@ -6,11 +6,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
-#include "src/files/text.h"
-#include "src/gguf/gguf_file.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/config_reader.h"
 #include "src/model_files/hugging_face/folder_weights.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -420,11 +419,11 @@ json::object quantization_config(const std::string& form) {
   return config;
 }
 
-std::string quantization_of_hugging_face(const std::filesystem::path& folder) {
-  if (GgufFile::is_one(folder)) return "";
-  const std::string path = (folder / "config.json").string();
+std::string quantization_of_hugging_face(const ModelFolder& folder) {
+  if (folder.is_gguf()) return "";
+  const std::string path = (folder.path() / "config.json").string();
   return parse_quantization_config(
-      parse_python_object(read_text(path, kMostQuantizationBytes), path), path);
+      parse_python_object(folder.files().text("config.json", kMostQuantizationBytes), path), path);
 }
 
 }  // namespace hybrid_trainer

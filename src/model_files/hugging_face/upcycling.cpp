@@ -253,19 +253,19 @@ ModelConfig mixture_config(const ModelConfig& dense, const MixtureOf& mixture,
 
 /// A dense model's folder.
 struct DenseFolder {
-  fs::path path;
+  ModelFolder folder;
   ModelConfig model;
-  HuggingFaceWeights weights;
+  const HuggingFaceWeights& weights;
   DType dtype;
   std::string prefix;  // of the names in its files
 
   std::string branch(std::int64_t layer) const { return concat(prefix, "layers.", layer, ".mlp."); }
 };
 
-DenseFolder open_dense(const fs::path& path, const HuggingFaceLayout& layout, ModelConfig model) {
-  HuggingFaceWeights weights(path);
-  const bool prefixed = weights.contains(layout.prefix + layout.tied_head);
-  return {path, std::move(model), std::move(weights), dtype_of_hugging_face_weights(path),
+DenseFolder open_dense(const ModelFolder& folder, const HuggingFaceLayout& layout,
+                       ModelConfig model) {
+  const bool prefixed = folder.weights().contains(layout.prefix + layout.tied_head);
+  return {folder, std::move(model), folder.weights(), dtype_of_hugging_face_weights(folder),
           prefixed ? layout.prefix : ""};
 }
 
@@ -382,17 +382,18 @@ class MixturePlan {
 void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
                    const ModelConfig& model, const HuggingFaceLayout& layout,
                    const std::string& folder, const ModelRegistry& registry) {
-  const auto tokenizer = holds_tokenizer(dense.path) ? load_tokenizer(dense.path) : nullptr;
+  const auto tokenizer = holds_tokenizer(dense.folder.path()) ? dense.folder.tokenizer() : nullptr;
   check_tokenizer_fits(tokenizer.get(), model);
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
-  const std::string token_ids = token_ids_in(dense.path);
+  const std::string token_ids = token_ids_in(dense.folder);
   const auto written = [&](const ModelConfig& of_model) {
     return hugging_face_config(of_model, layout, end_of_text, dense.dtype, "", token_ids);
   };
-  const fs::path base = dense.path / "config.json";
+  const fs::path base = dense.folder.path() / "config.json";
   replace_file(folder + "/config.json",
-               typed_pretty_json(config_over_base(written(model), python_object_in(base),
-                                                  base.string(), written, registry)));
+               typed_pretty_json(config_over_base(
+                   written(model), python_object_in(dense.folder.files(), "config.json"),
+                   base.string(), written, registry)));
   write_token_files(tokenizer.get(), model, token_ids, folder);
   write_safetensors(folder + "/model.safetensors", {}, {{"format", "pt"}}, tensors.carried,
                     tensors.made);
@@ -400,12 +401,13 @@ void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
 
 }  // namespace
 
-UpcycledFolder upcycle_hugging_face(const fs::path& dense, const Upcycling& asked,
+UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& asked,
                                     const fs::path& output, const ModelRegistry& registry) {
   check(asked);
-  if (is_gguf_file(dense))
+  if (dense.is_gguf())
     throw DataError(concat(dense.string(), ": is a GGUF file; upcycle wants a folder, which ",
-                           "`hybrid export ", shell_path(dense), " --output FOLDER` makes of it"));
+                           "`hybrid export ", shell_path(dense.path()),
+                           " --output FOLDER` makes of it"));
   const ModelConfig model = read_hugging_face_model_config(dense, 0, registry);
   const MixtureOf& mixture = mixture_family_of(model, dense.string());
   const std::string form = quantization_of_hugging_face(dense);

@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -29,7 +30,7 @@ struct UpcycledFolder {
 /// Without noise and redrawing it computes what the dense model does. Memory holds one matrix at a
 /// time. Throws UsageError, MissingInput; DataError where no family has such a mixture; CannotCreate
 /// where `output` exists and is not empty; IoError.
-UpcycledFolder upcycle_hugging_face(const std::filesystem::path& dense, const Upcycling& asked,
+UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& asked,
                                     const std::filesystem::path& output,
                                     const ModelRegistry& registry = model_families());
 

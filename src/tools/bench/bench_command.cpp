@@ -219,12 +219,13 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   check_settings(options);
   if (!options.source.names_a_source() && options.model.empty())
     throw UsageError("bench: give --preset NAME, --config FILE or --model HF_DIR");
+  const ModelFolder model(options.model);
   HybridTrainerConfig of_folder;
   if (!options.model.empty() && !options.source.names_a_source())
-    of_folder.model = read_hugging_face_model_config(options.model, 0);
+    of_folder.model = read_hugging_face_model_config(model, 0);
   HybridTrainerConfig config = build_config(options.source, of_folder);
   if (!options.model.empty())
-    config.model = with_training_of(read_hugging_face_model_config(options.model, 0), config.model,
+    config.model = with_training_of(read_hugging_face_model_config(model, 0), config.model,
                                     explicit_keys(options.source));
   const ModelFamily& family = find_family(config.model.family);
   for (const ModelPreset& one : family.presets)

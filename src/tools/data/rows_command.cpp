@@ -34,14 +34,14 @@ namespace {
 /// What `hybrid rows` was asked of data that are no text: pictures, arrays or tables of series.
 struct NetworkRows {
   std::filesystem::path data;
-  std::filesystem::path model;  // a folder of a model or a run; empty: the preset's or file's
-  ConfigArguments source;       // --preset, --config, --set
+  ModelFolder model;       // a folder of a model or a run; empty: the preset's or file's
+  ConfigArguments source;  // --preset, --config, --set
   std::string columns;
   std::optional<std::int64_t> shown;  // a line, row or example, from 1
   bool json = false;
 };
 
-bool is_run(const std::filesystem::path& folder) {
+bool is_run(const ModelFolder& folder) {
   return !folder.empty() && RunPaths{folder.string()}.hold_a_run();
 }
 
@@ -50,7 +50,7 @@ HybridTrainerConfig config_of(const NetworkRows& asked) {
   HybridTrainerConfig config;
   if (is_run(asked.model)) {
     config = config_of_run(RunPaths{asked.model.string()});
-  } else if (std::filesystem::exists(asked.model / "config.json")) {
+  } else if (std::filesystem::exists(asked.model.path() / "config.json")) {
     config.model = read_hugging_face_model_config(asked.model, 0);
   }
   const bool is_set = asked.source.names_a_source() || !asked.source.settings.empty();
@@ -83,7 +83,7 @@ void show_network_rows(const NetworkRows& asked) {
   HybridTrainerConfig config = config_of(asked);
   const auto data = opened_data({.config = config,
                                  .data = asked.data,
-                                 .model = asked.model,
+                                 .model = asked.model.path(),
                                  .is_trained = is_run(asked.model)});
   config = data->completed(config);
   const DataFacts facts =
@@ -305,8 +305,8 @@ void tell_form(const ExampleRows& examples, const std::string& name) {
 }
 
 /// Without an encoder where a folder has a tokenizer alone.
-ModelConfig model_in(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / "config.json")) return {};
+ModelConfig model_in(const ModelFolder& folder) {
+  if (!std::filesystem::exists(folder.path() / "config.json")) return {};
   return read_hugging_face_model_config(folder, 0);
 }
 
@@ -382,10 +382,11 @@ int rows_command(const std::vector<std::string>& arguments) {
         "hybrid rows: --preset, --config and --set are of networks that read no text; of text give "
         "--model FOLDER alone, whose tokenizer encodes the rows");
 
-  const ChatFiles chat = read_chat_files(model);
-  const auto tokenizer = load_tokenizer(model);
+  const ModelFolder folder = of_network.model;
+  const ChatFiles& chat = folder.chat();
+  const auto tokenizer = folder.tokenizer();
   ExampleFiles of_model;
-  of_model.set_encoder(model_in(model), {model});
+  of_model.set_encoder(model_in(folder), {folder});
   const ExampleFormat format{.tokenizer = *tokenizer,
                              .chat = chat,
                              .longest = longest + 1,

@@ -18,27 +18,25 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-const Tokenizer& tokenizer_of(const TrainedRun& opened, const fs::path& folder) {
+const Tokenizer& tokenizer_of(const TrainedRun& opened, const ModelFolder& folder) {
   if (opened.tokenizer) return *opened.tokenizer;
-  throw DataError(absent_tokenizer(folder));
+  throw DataError(absent_tokenizer(folder.path()));
 }
 
 }  // namespace
 
-std::vector<std::int32_t> end_tokens_in(const fs::path& folder, const Tokenizer& tokenizer) {
+std::vector<std::int32_t> end_tokens_in(const ModelFolder& folder, const Tokenizer& tokenizer) {
   std::vector<std::int32_t> tokens = end_token_ids_in(folder);
-  ChatFiles files;
-  files.special_tokens = read_special_tokens(folder);
-  const auto end = tokenizer.encode(files.special_token("eos_token"), ControlText::kAsTokens);
+  const auto end = tokenizer.encode(folder.special_token("eos_token"), ControlText::kAsTokens);
   if (end.size() == 1) tokens.push_back(end.front());
   return tokens;
 }
 
-Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
+Conversation::Conversation(const TrainedRun& opened, const ModelFolder& folder,
                            const GenerationSettings& settings, DType dtype, DraftModel* draft,
                            const Stream& stream)
     : tokenizer_(tokenizer_of(opened, folder)),
-      chat_(read_chat_files(folder)),
+      folder_(folder),
       takes_parts_(takes_parts_alone(chat_, std::time(nullptr))),
       settings_(settings),
       decoder_(opened.model(), dtype, stream),
@@ -47,7 +45,7 @@ Conversation::Conversation(const TrainedRun& opened, const fs::path& folder,
     throw DataError(concat(folder.string(),
                            ": holds no chat template (chat_template.jinja, or chat_template in "
                            "tokenizer_config.json); it continues texts: hybrid sample ",
-                           shell_path(folder), " --prompt TEXT"));
+                           shell_path(folder.path()), " --prompt TEXT"));
   check(settings_);
 }
 

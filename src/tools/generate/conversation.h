@@ -10,8 +10,7 @@ namespace hybrid_trainer {
 
 /// The tokens that end a text by a model folder's files: eos_token_id of generation_config.json and
 /// config.json, eos_token of tokenizer_config.json or special_tokens_map.json. Throws DataError.
-std::vector<std::int32_t> end_tokens_in(const std::filesystem::path& folder,
-                                        const Tokenizer& tokenizer);
+std::vector<std::int32_t> end_tokens_in(const ModelFolder& folder, const Tokenizer& tokenizer);
 
 /// A conversation with a model by the chat template of its folder.
 class Conversation {
@@ -19,7 +18,7 @@ class Conversation {
   /// `folder`: with the template and the tokenizer's files. Throws DataError where there is no
   /// template or no tokenizer. `opened`,
   /// `draft`, which may be null, and `stream` must outlive this.
-  Conversation(const TrainedRun& opened, const std::filesystem::path& folder,
+  Conversation(const TrainedRun& opened, const ModelFolder& folder,
                const GenerationSettings& settings, DType dtype, DraftModel* draft,
                const Stream& stream);
 
@@ -41,7 +40,8 @@ class Conversation {
   std::int64_t pinned_tokens(const std::vector<std::int32_t>& tokens) const;
   void leave_out_turns(std::vector<std::int32_t>& tokens);
   const Tokenizer& tokenizer_;
-  ChatFiles chat_;
+  ModelFolder folder_;
+  const ChatFiles& chat_ = folder_.chat();
   bool takes_parts_;  // of content, as in training
   GenerationSettings settings_;
   CachedDecoder decoder_;

@@ -84,7 +84,7 @@ ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
 /// Says that a model wrote nothing, and how a chat model is asked.
 void note_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "note: the model ended the text at once";
-  if (read_chat_files(run.tokenizer_folder).chat_template)
+  if (run.tokenizer_folder.chat().chat_template)
     std::cerr << "; it has a chat template, so ask it in a conversation: hybrid chat " << folder;
   std::cerr << "\n";
 }
@@ -368,7 +368,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
     draft.emplace(small->run.model(), small->dtype, stream, options.draft_tokens);
   }
   DraftModel* const drafts = draft ? &*draft : nullptr;
-  const std::filesystem::path& folder = model.run.tokenizer_folder;
+  const ModelFolder& folder = model.run.tokenizer_folder;
   std::vector<std::int32_t>& ends = options.generation.end_tokens;
   ends = end_tokens_in(folder, *model.run.tokenizer);
   ends.insert(ends.end(), model.run.end_tokens.begin(), model.run.end_tokens.end());

@@ -79,7 +79,7 @@ void answer(const ChoiceQuestion& question, ContinuationScores& scores, Answers&
 }
 
 ChoiceQuestions questions_for(const WritingModel& model, const std::string& file) {
-  const ChatFiles chat = read_chat_files(model.run.tokenizer_folder);
+  const ChatFiles& chat = model.run.tokenizer_folder.chat();
   ChoiceQuestions read =
       read_choice_questions(file, {.tokenizer = *model.run.tokenizer,
                                    .chat = chat,
@@ -333,7 +333,7 @@ MeasuredModel rows_of(const TrainedRun& run, const std::string& folder,
   files.set_encoder(model, {run.tokenizer_folder, run.base, run.origin});
   DataConfig longest = config;
   if (whole) longest.sequence_length = run.config.model.context;
-  ExampleData data = read_example_data(files, *run.tokenizer, longest);
+  ExampleData data = read_example_data(files, longest);
   if (is_own && data.checksum != own.checksum)
     throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
   for (const std::string& line : told_of_refused(data, files)) std::cerr << line << "\n";

@@ -69,7 +69,7 @@ void Modelfile::write(const TrainedRun& run) const {
   std::string text = "FROM ./" + gguf_.filename().string() + "\n";
   std::string said;
   try {
-    const ChatFiles chat = read_chat_files(run.tokenizer_folder);
+    const ChatFiles& chat = run.tokenizer_folder.chat();
     if (!chat.chat_template) throw MissingInput("the model has no chat template");
     const OllamaTemplate made = derive_ollama_template(chat, start_of_runner(run, chat));
     text += "TEMPLATE \"\"\"" + made.text + "\"\"\"\n";

@@ -23,8 +23,8 @@
 #include "src/files/safetensors.h"
 #include "src/gguf/gguf_file.h"
 #include "src/model_files/adapters/adapter_files.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/model_folder.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/observability/tensorboard_sink.h"
 #include "src/run/run_files.h"
@@ -258,10 +258,10 @@ json::object inspect_data(const fs::path& path) {
 }
 
 /// What a model folder's tokenizer is, or why it cannot be read; null if there is none.
-json::value tokenizer_in(const fs::path& path) {
-  if (!holds_tokenizer(path)) return nullptr;
+json::value tokenizer_in(const ModelFolder& folder) {
+  if (!holds_tokenizer(folder.path())) return nullptr;
   try {
-    const auto tokenizer = load_tokenizer(path);
+    const auto tokenizer = folder.tokenizer();
     return json::object{{"kind", name_of(tokenizer->kind())},
                         {"vocabulary_size", tokenizer->vocabulary_size()}};
   } catch (const Error& error) {
@@ -270,13 +270,13 @@ json::value tokenizer_in(const fs::path& path) {
 }
 
 /// Adds what a folder's config.json tells of its model, or why it cannot be used.
-void describe_model(json::object& found, const fs::path& path) {
+void describe_model(json::object& found, const ModelFolder& folder) {
   try {
-    const ModelConfig model = read_hugging_face_model_config(path, 0);
+    const ModelConfig model = read_hugging_face_model_config(folder, 0);
     found["family"] = find_family(model.family).title;
     found["supported"] = true;
     found["model"] = model_object(model);
-    const std::string form = quantization_of_hugging_face(path);
+    const std::string form = quantization_of_hugging_face(folder);
     if (!form.empty()) found["quantization"] = form;
   } catch (const DataError& error) {
     found["supported"] = false;
@@ -285,9 +285,9 @@ void describe_model(json::object& found, const fs::path& path) {
 }
 
 /// Whether there is a chat template, or why it cannot be used.
-json::value chat_template_in(const fs::path& path) {
+json::value chat_template_in(const ModelFolder& folder) {
   try {
-    return read_chat_files(path).chat_template.has_value();
+    return folder.chat().chat_template.has_value();
   } catch (const DataError& error) {
     return json::object{{"error", error.what()}};
   }
@@ -314,19 +314,19 @@ json::object inspect_adapter(const fs::path& path) {
 }
 
 json::object inspect_hugging_face(const fs::path& path) {
-  const HuggingFaceWeights weights(path);
+  const ModelFolder folder(path);
   json::array tensors;
   std::uintmax_t bytes = 0;
   std::int64_t elements = 0;
-  for (const SafetensorsFile& file : weights.files()) {
+  for (const SafetensorsFile& file : folder.weights().files()) {
     append_tensors(tensors, file);
     bytes += fs::file_size(file.path());
     for (const SafetensorsEntry& entry : file.entries()) elements += elements_of(entry);
   }
   json::object found{{"kind", "hugging_face"}, {"path", path.string()}};
-  describe_model(found, path);
-  found["tokenizer"] = tokenizer_in(path);
-  found["chat_template"] = chat_template_in(path);
+  describe_model(found, folder);
+  found["tokenizer"] = tokenizer_in(folder);
+  found["chat_template"] = chat_template_in(folder);
   found["bytes"] = bytes;
   found["elements"] = elements;
   found["tensors"] = std::move(tensors);
@@ -461,7 +461,7 @@ json::object inspect_folder(const fs::path& path) {
   if (fs::exists(path / "manifest.json")) return inspect_checkpoint(path);
   if (fs::exists(path / "data.json")) return inspect_data(path);
   if (holds_adapter(path)) return inspect_adapter(path);
-  if (HuggingFaceWeights::are_meant(path)) return inspect_hugging_face(path);
+  if (ModelFolder(path).is_model()) return inspect_hugging_face(path);
   if (json::array found = checkpoints_in(path); !found.empty())
     return {{"kind", "checkpoints"}, {"path", path.string()}, {"checkpoints", std::move(found)}};
   throw DataError(

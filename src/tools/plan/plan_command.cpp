@@ -71,7 +71,7 @@ std::string data_of(const HybridTrainerConfig& config, bool tunes) {
 }
 
 /// Whether `hybrid finetune` alone trains such folders: of models that read more than text.
-bool is_only_tuned(const std::string& folder) {
+bool is_only_tuned(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return !find_family(model.family).is_of_language || model.encoder.layers > 0;
 }
@@ -81,16 +81,16 @@ bool fine_tunes(const Asked& asked) { return !asked.method.empty() && !asked.mod
 HybridTrainerConfig config_of(Asked& asked) {
   if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
-  if (asked.method.empty() && !asked.model.empty() && is_only_tuned(asked.model))
-    asked.method = "full";
+  const ModelFolder folder(asked.model);
+  if (asked.method.empty() && !asked.model.empty() && is_only_tuned(folder)) asked.method = "full";
   HybridTrainerConfig config =
-      fine_tunes(asked) ? build_config(asked.source, fine_tuning_config(asked.model, asked.method))
+      fine_tunes(asked) ? build_config(asked.source, fine_tuning_config(folder, asked.method))
                         : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
                             set_method(built, asked.method);
                           });
-  if (fine_tunes(asked)) check_method(asked.method, config, asked.model);
+  if (fine_tunes(asked)) check_method(asked.method, config, folder);
   if (!asked.model.empty())
-    config.model = with_training_of(read_hugging_face_model_config(asked.model, 0), config.model,
+    config.model = with_training_of(read_hugging_face_model_config(folder, 0), config.model,
                                     explicit_keys(asked.source));
   const ModelFamily& family = find_family(config.model.family);
   const bool wants_vocabulary = config.model.vocabulary == 0 && family.is_of_language;
@@ -103,7 +103,7 @@ HybridTrainerConfig config_of(Asked& asked) {
   if (!asked.device.empty()) config.device = checked_device_name(asked.device);
   config.validate();
   if (config.lora.is_on() && config.lora.base == kFileBase) {
-    if (!is_gguf_file(asked.model))
+    if (!folder.is_gguf())
       throw UsageError(concat("plan: lora.base: got file, which keeps the blocks of a GGUF file; ",
                               "want such a file as --model"));
     config.lora.file = asked.model;

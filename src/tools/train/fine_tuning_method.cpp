@@ -14,8 +14,8 @@ namespace {
 constexpr std::int64_t kLongestRow = 1024;
 
 /// The form of a base of few bits: that of the weights, where they have one already.
-std::string quantized_base(const std::filesystem::path& folder) {
-  if (is_gguf_file(folder) && is_mostly_blocks(folder)) return kFileBase;
+std::string quantized_base(const ModelFolder& folder) {
+  if (folder.is_gguf() && is_mostly_blocks(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);
   return held.empty() ? "nf4" : held;
 }
@@ -44,8 +44,7 @@ std::int64_t usual_row_length(const ModelConfig& model) {
   return std::min(kLongestRow, model.context);
 }
 
-HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
-                                       const std::string& method) {
+HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::string& method) {
   check_name(method);
   HybridTrainerConfig config;
   config.model = read_hugging_face_model_config(folder, 0);
@@ -113,14 +112,14 @@ void check_method_of_run(const std::string& method, const HybridTrainerConfig& r
 }
 
 void check_method(const std::string& method, const HybridTrainerConfig& config,
-                  const std::filesystem::path& folder) {
+                  const ModelFolder& folder) {
   const LoraConfig& lora = config.lora;
   const std::string held = quantization_of_hugging_face(folder);
   if (lora.is_on() && is_quantized_base(lora.base) && !held.empty() && held != lora.base)
     throw UsageError(concat("lora.base: got ", lora.base, ", and the weights of ", folder.string(),
                             " are quantized already; want ", held,
                             ", or the folder that they were made from"));
-  if (lora.is_on() && lora.base == kFileBase && !is_gguf_file(folder))
+  if (lora.is_on() && lora.base == kFileBase && !folder.is_gguf())
     throw UsageError(concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
                             folder.string(), " is none; want such a file as --model, or nf4"));
   if (method == "full" && lora.is_on())

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
@@ -16,8 +17,7 @@ std::int64_t usual_row_length(const ModelConfig& model);
 
 /// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
 /// that are quantized already, in a folder or in the blocks of a GGUF file, stay so with qlora. Throws UsageError, MissingInput, DataError.
-HybridTrainerConfig fine_tuning_config(const std::filesystem::path& folder,
-                                       const std::string& method);
+HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::string& method);
 
 /// Makes adapters of rank 16 and alpha 32 of a method lora, dora or qlora: on the parts that the family names
 /// for that, whose weights are held as `base`, or else on all linear maps, and all weights. Nothing with
@@ -28,7 +28,7 @@ void set_method(HybridTrainerConfig& config, const std::string& method,
 /// Throws UsageError where settings have made another method of it, or want a base in another
 /// quantized form than the folder's.
 void check_method(const std::string& method, const HybridTrainerConfig& config,
-                  const std::filesystem::path& folder);
+                  const ModelFolder& folder);
 
 /// The method that a run's configuration amounts to.
 std::string method_of_run(const HybridTrainerConfig& run);

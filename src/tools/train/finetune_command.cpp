@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
@@ -10,6 +9,7 @@
 #include "src/files/checkpoint.h"
 #include "src/run/language_data.h"
 #include "src/run/run_files.h"
+#include "src/run/run_settings.h"
 #include "src/run/speech/clips.h"
 #include "src/tasks/network_task.h"
 #include "src/tools/commands.h"
@@ -158,7 +158,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
   check_objective_of_run(asked, begun);
   const RunData data = data_of_run(paths);
   asked.source.file = paths.config();
-  const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base);
+  const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base.path());
   if (asked.model.empty() || is_there) {  // else where the base of adapters has moved to
     asked.model = data.base.string();
     if (find_newest_checkpoint(paths.checkpoints()).checkpoint) asked.model.clear();
@@ -191,8 +191,8 @@ void refuse_run(const std::string& model) {
                    " --output FOLDER")));
 }
 
-/// All but its number of steps.
-HybridTrainerConfig config_of(FineTuning& asked) {
+/// All but its number of steps. `model`: opened where a run begins.
+HybridTrainerConfig config_of(FineTuning& asked, ModelFolder& model) {
   if (goes_on_with_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
   if (asked.resume && asked.model.empty() && asked.data.empty()) existing_run(asked.run);
   if (asked.model.empty() || asked.data.empty())
@@ -209,10 +209,11 @@ HybridTrainerConfig config_of(FineTuning& asked) {
                               "input, or of pictures a folder with one for each class"));
   refuse_run(asked.model);
   const std::string method = method_of(asked);
-  HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(asked.model, method));
+  model = asked.model;
+  HybridTrainerConfig config = build_config(asked.source, fine_tuning_config(model, method));
   if (asked.source.sets("model.context") && !asked.source.sets("data.sequence_length"))
     config.data.sequence_length = usual_row_length(config.model);
-  check_method(method, config, asked.model);
+  check_method(method, config, model);
   set_objective(asked, config);
   return config;
 }
@@ -244,17 +245,18 @@ void fit_to_sources(const FineTuning& asked, const ExampleData& data, ExampleFil
 }
 
 std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files,
-                              const Tokenizer& tokenizer, const HybridTrainerConfig& config) {
+                              const HybridTrainerConfig& config) {
   const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
-  return PackedRows(data.train, packing_of(config.data, 1, 0, tokenizer, source)).sequences();
+  return PackedRows(data.train, packing_of(config.data, 1, 0, *files.tokenizer.tokenizer(), source))
+      .sequences();
 }
 
 /// Packs the rows of a small file into sequences of its longest row, unless the length is set, so that
 /// there are more steps and less padding.
 void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const ExampleFiles& files,
-                       const Tokenizer& tokenizer, HybridTrainerConfig& config) {
+                       HybridTrainerConfig& config) {
   if (asked.source.sets("data.sequence_length")) return;
-  const std::int64_t sequences = packed_sequences(data, files, tokenizer, config);
+  const std::int64_t sequences = packed_sequences(data, files, config);
   if (sequences * kMostEpochs >= kLeastSteps * config.effective_batch()) return;
   config.data.sequence_length =
       LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
@@ -289,48 +291,35 @@ void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings
   set_phases(asked, config);
 }
 
-/// Chooses lengths, batch and steps from the examples, unless they are set.
-void choose_sizes(const FineTuning& asked, std::time_t now, TrainingRunSettings& settings) {
+/// Chooses lengths, batch and steps from the examples, unless they are set. `read` receives the examples.
+void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   if (!find_family(config.model.family).is_of_language) {
     set_steps_of_network(asked, settings);
     return;
   }
-  ExampleFiles files{.examples = asked.data,
-                     .validation = asked.validation,
-                     .tokenizer = settings.adapter
-                                      ? tokenizer_beside(*settings.adapter, asked.model)
-                                      : fs::path(asked.model),
-                     .now = now,
-                     .vocabulary = config.model.vocabulary,
-                     .context = config.model.context,
-                     .pairs = config.prefers()};
-  if (goes_on_with_a_run(asked)) {
-    if (!asked.epochs) return;
-    const RunPaths paths{asked.run};
-    const RunData data = data_of_run(paths);
-    if (files.validation.empty()) files.validation = data.validation.string();
-    files.tokenizer = paths.root + "/tokenizer";
-    files.set_encoder(config.model, {files.tokenizer});
-    files.now = data.now;
-    const auto tokenizer = load_tokenizer(files.tokenizer);
-    const ExampleData rows = read_example_data(files, *tokenizer, config.data);
+  const bool goes_on = goes_on_with_a_run(asked);
+  if (goes_on && !asked.epochs) return;
+  const auto examples =
+      std::make_shared<ReadExamples>(read_examples(settings, opened_model(settings, read.model)));
+  const ExampleData& data = examples->data;
+  ExampleFiles& files = examples->files;
+  const std::int64_t longest = config.data.sequence_length,
+                     longest_source = files.source ? files.source->longest : 0;
+  const bool has_sources = files.heard_seconds > 0 || files.source;
+  if (!goes_on && has_sources) fit_to_sources(asked, data, files, config);
+  if (!goes_on && !has_sources) fit_to_small_file(asked, data, files, config);
+  const bool may_grow = config.data.sequence_length > longest ||
+                        (files.source && files.source->longest > longest_source);
+  if (!may_grow) read.examples = examples;  // else rows that were cut are longer now
+  const std::int64_t rows = std::ssize(data.train),
+                     sequences = packed_sequences(data, files, config);
+  if (goes_on) {
     config.training.steps =
-        EpochLength{std::ssize(rows.train), packed_sequences(rows, files, *tokenizer, config),
-                    config.effective_batch()}
-            .steps(*asked.epochs);
+        EpochLength{rows, sequences, config.effective_batch()}.steps(*asked.epochs);
     return;
   }
-  files.set_encoder(config.model, {files.tokenizer});
-  const auto tokenizer = load_tokenizer(files.tokenizer);
-  const ExampleData data = read_example_data(files, *tokenizer, config.data);
-  if (files.heard_seconds > 0 || files.source) {
-    fit_to_sources(asked, data, files, config);
-  } else {
-    fit_to_small_file(asked, data, files, *tokenizer, config);
-  }
-  const EpochLength length = fitted_length(
-      asked, std::ssize(data.train), packed_sequences(data, files, *tokenizer, config), settings);
+  const EpochLength length = fitted_length(asked, rows, sequences, settings);
   if (!asked.source.sets("training.steps")) set_steps(asked, length, settings);
   set_phases(asked, config);
 }
@@ -417,8 +406,9 @@ static int fine_tune(const std::vector<std::string>& arguments) {
     asked.source.settings.push_back("training.label_smoothing=" + asked.label_smoothing);
   check_model_is_not_set("finetune", asked.source.settings);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
+  const auto read = std::make_shared<ReadInputs>();
   TrainingRunSettings settings{
-      .config = config_of(asked),
+      .config = config_of(asked, read->model),
       .data = asked.data,
       .validation = asked.validation,
       .run = asked.run,
@@ -430,10 +420,10 @@ static int fine_tune(const std::vector<std::string>& arguments) {
       .restart_command = restart_command("finetune", arguments),
       .explicit_keys = set_keys,
       .quiet = keeps_quiet(asked.json),
-      .task = task_of_family};
+      .task = [read](const TrainingRunSettings& all) { return task_with_inputs(all, *read); }};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
-    take_adapter(settings, asked.adapter, "hybrid finetune", asked.source);
+    take_adapter(settings, asked.adapter, read->model, "hybrid finetune", asked.source);
   if (!asked.adapter.empty() && asked.method == "dora" &&
       !settings.config.lora.variant.ends_with("dora"))
     throw UsageError(concat("hybrid finetune: --method dora: the adapter ", asked.adapter,
@@ -453,13 +443,11 @@ static int fine_tune(const std::vector<std::string>& arguments) {
     return report_training(result, asked.run, asked.json);
   };
   return ranks.run(settings, report, [&](TrainingRunSettings& of_run) {
-    std::time_t now = std::time(nullptr);
     if (Communicator* const all = of_run.ranks) {
       divide(all->size(), of_run.config);
       check_ranks(of_run.config, all->size());
-      now = std::stoll(all->host_gather(std::to_string(now)).front());
     }
-    choose_sizes(asked, now, of_run);
+    choose_sizes(asked, of_run, *read);
   });
 }
 

@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Whether both folders tell of one shape of model, as far as they can be read.
-bool may_be_one_model(const std::filesystem::path& a, const std::filesystem::path& b) {
+bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
   try {
     return config_json(read_hugging_face_model_config(a, 0)) ==
            config_json(read_hugging_face_model_config(b, 0));
@@ -44,7 +44,8 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
 }  // namespace
 
 void take_adapter(TrainingRunSettings& settings, const std::string& folder,
-                  const std::string& command, const ConfigArguments& source) {
+                  const ModelFolder& model, const std::string& command,
+                  const ConfigArguments& source) {
   if (RunPaths{folder}.hold_a_run())
     throw UsageError(concat(command, ": --adapter ", folder,
                             " is a run; make a folder of its adapter first: hybrid export ",
@@ -56,7 +57,7 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
                ", a weight that was trained whole, from which --adapter does not go on; merge ",
                "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
                " --merge --output MERGED"));
-  if (settings.init_from && !may_be_one_model(adapter.base, *settings.init_from))
+  if (settings.init_from && !may_be_one_model(adapter.base, model))
     throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
                            settings.init_from->string()));
   LoraConfig lora = adapter.config;
@@ -94,7 +95,7 @@ void check_is_there(const ResumedOptions& given, const char* option, const std::
 void check_resumed_options(const ResumedOptions& given, const HybridTrainerConfig& config) {
   const RunData before = data_of_run({given.run});
   const bool may_move = config.freezes() && !before.base.empty();
-  if (!may_move) check_began_with(given, given.model_option, given.model, before.base);
+  if (!may_move) check_began_with(given, given.model_option, given.model, before.base.path());
   check_began_with(given, "--adapter", given.adapter, before.adapter);
   check_is_there(given, "--data", given.data, before.folder);
   check_is_there(given, "--validation", given.validation, before.validation);

@@ -4,15 +4,17 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/model_files/model_folder.h"
 #include "src/tools/config_arguments.h"
 
 namespace hybrid_trainer {
 
-/// Takes what a folder of PEFT says of its adapters, to go on from their values; how they are trained
+/// Takes what a folder of PEFT says of its adapters of `model`, settings.init_from, to go on from their values; how they are trained
 /// is the configuration's, which `source` gave. Throws UsageError where that says something else of
 /// them than the folder, DataError where the adapter is of another model.
 void take_adapter(TrainingRunSettings& settings, const std::string& folder,
-                  const std::string& command, const ConfigArguments& source);
+                  const ModelFolder& model, const std::string& command,
+                  const ConfigArguments& source);
 
 /// What `train --resume` and `finetune --resume` were given beside settings; "" where left out.
 struct ResumedOptions {

@@ -91,9 +91,10 @@ static int train(const std::vector<std::string>& arguments) {
   take_from_run(source, data, {run, resume, !init_from.empty()});
 
   if (!init_from.empty()) check_model_is_not_set("train", source.settings);
+  const ModelFolder model(init_from);
   HybridTrainerConfig of_folder;
   if (!init_from.empty() && !source.names_a_source())
-    of_folder.model = read_hugging_face_model_config(init_from, 0);
+    of_folder.model = read_hugging_face_model_config(model, 0);
   const bool is_there = resume && RunPaths{run}.hold_a_run();
   HybridTrainerConfig config = build_config(source, of_folder, [&](HybridTrainerConfig& built) {
     if (!is_there) set_method(built, method);
@@ -117,9 +118,9 @@ static int train(const std::vector<std::string>& arguments) {
       .restart_command = restart_command("train", arguments),
       .explicit_keys = set_keys,
       .quiet = keeps_quiet(json),
-      .task = task_of_family};
+      .task = [model](const TrainingRunSettings& all) { return task_with_inputs(all, {model}); }};
   if (!init_from.empty()) settings.init_from = init_from;
-  if (!adapter.empty()) take_adapter(settings, adapter, "train", source);
+  if (!adapter.empty()) take_adapter(settings, adapter, model, "train", source);
   if (!device.empty()) settings.config.device = checked_device_name(device);
   const TrainingRanks ranks("train", arguments, local_ranks, settings.config);
   return ranks.run(settings, [&](const TrainingRunResult& result) {

@@ -80,7 +80,7 @@ TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
   model->visit_parameters(
       [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
   std::size_t read = 0;
-  visit_gguf_weights(folder_ / "a/model.gguf", *other, other->config(),
+  visit_gguf_weights(GgufFile(folder_ / "a/model.gguf"), *other, other->config(),
                      [&](Parameter& parameter, const FolderWeight& weight) {
                        EXPECT_LT(relative_error(values_of(weight.values()),
                                                 values_of(wanted.at(parameter.name()))),

@@ -201,7 +201,7 @@ TEST_F(GgufReading, OfScoresTheBestPairIsJoinedFirst) {
   EXPECT_EQ(tokenizer->template_start(), Ids{1});
   EXPECT_EQ(write(std::vector<double>(tokens.size(), -1000))->encode("b abc"), (Ids{5, 3, 9}))
       << "all scores alike, as some converters write them";
-  const ChatFiles chat = read_chat_files(path);
+  const ChatFiles chat = read_chat_files(GgufFile(path));
   ASSERT_TRUE(chat.chat_template);
   EXPECT_EQ(chat.special_token("eos_token"), "</s>");
 }
@@ -296,7 +296,8 @@ TEST_F(GgufInBlocks, HoldTheWeightsThatTheyStandFor) {
   const auto model = make_model(resolved_model_config(config_), 2, stream_);
   int in_blocks = 0;
   visit_gguf_weights(
-      path_, *model, model->config(), [&](Parameter& parameter, const FolderWeight& weight) {
+      GgufFile(path_), *model, model->config(),
+      [&](Parameter& parameter, const FolderWeight& weight) {
         ASSERT_EQ(weight.is_quantized(), parameter.role() != Role::kVector) << parameter.name();
         if (!weight.is_quantized()) return;
         const Tensor wanted = weight.values();
@@ -327,8 +328,8 @@ TEST_F(GgufInBlocks, OfAVectorAreReadAsNumbers) {
 }
 
 TEST_F(GgufInBlocks, AreKeptByQloraWhereNearlyAllIsInThem) {
-  EXPECT_TRUE(is_mostly_blocks(path_));
-  EXPECT_FALSE(is_mostly_blocks(written(small_model("llama"))));
+  EXPECT_TRUE(is_mostly_blocks(GgufFile(path_)));
+  EXPECT_FALSE(is_mostly_blocks(GgufFile(written(small_model("llama")))));
 }
 
 TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {
