@@ -143,8 +143,7 @@ using Problems = std::vector<std::string>;
 void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.data.sequence_length > config.model.context) {
     const bool scales = std::ranges::any_of(model_families(), [&](const auto& family) {
-      return family.name == config.model.family &&
-             std::ranges::count(family.keys, "rope_scaling") > 0;
+      return family.name == config.model.family && family.has("rope_scaling");
     });
     found.push_back(concat(
         "data.sequence_length: got ", config.data.sequence_length, ", want at most model.context ",

@@ -33,6 +33,7 @@ struct FieldNode {
   /// A new element, of this name where the list is named, to be written before the next one.
   std::function<FieldNode(const std::string& name)> append;
 
+  KeyOwner owner = KeyOwner::kOwn;
   OnResume resume = OnResume::kSame;
   Question question = Question::kNone;
   std::vector<KeyNeed> needs;
@@ -47,8 +48,11 @@ FieldNode field_node(const Field<T>& field);
 
 template <class T>
 void add_fields(FieldNode& group, T& config) {
-  std::remove_const_t<T>::visit_fields(
-      config, [&](const auto& field) { group.fields.push_back(field_node(field)); });
+  std::remove_const_t<T>::visit_fields(config, [&](const auto& field) {
+    group.fields.push_back(field_node(field));
+    if constexpr (requires { config.owner_of(field.name); })
+      group.fields.back().owner = config.owner_of(field.name);
+  });
 }
 
 /// Value of the variant for a field of type T, and back.
@@ -169,7 +173,7 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// JSON of all fields, in their order, two spaces per level; doubles read back bit for bit.
+/// JSON of the struct's own fields, in their order, two spaces per level; doubles read back bit for bit.
 std::string fields_json(const FieldNode& root);
 /// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
@@ -182,7 +186,7 @@ std::string fields_schema(const FieldNode& root);
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);
 /// The field at "optimizer.name", or at "parts.video.*.recompute"; null where there is none.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
-/// Tables "key, default, allowed, meaning", one for each group.
+/// Tables "key, default, allowed, meaning", one for each group that the struct or its kin has.
 std::string fields_markdown(const FieldNode& root);
 /// Writes the values of a JSON file into the struct; fields without a key keep their value. Safe
 /// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:

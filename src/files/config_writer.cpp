@@ -21,7 +21,7 @@ static void save(cereal::JSONOutputArchive& archive, const NamedElements& list);
 /// Called by cereal: a group is an object of its fields.
 static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
   for (const FieldNode& field : group.fields) {
-    if (field.left_out) continue;
+    if (field.left_out || field.owner != KeyOwner::kOwn) continue;
     if (field.is_group()) {
       archive(cereal::make_nvp(field.name, field));
       continue;
@@ -208,7 +208,7 @@ std::string allowed_text(const FieldNode& field) {
 void append_group(std::string& out, const FieldNode& group, const std::string& path) {
   std::string rows;
   for (const FieldNode& field : group.fields) {
-    if (field.is_group()) continue;
+    if (field.is_group() || field.owner == KeyOwner::kOther) continue;
     rows += concat("| `", path, field.name, "` | ", default_text(field), " | ", allowed_text(field),
                    " | ", field.help, " |\n");
   }
@@ -220,6 +220,7 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
   if (!rows.empty())
     out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
   for (const FieldNode& field : group.fields) {
+    if (field.owner == KeyOwner::kOther) continue;
     if (field.is_group()) append_group(out, field, path + field.name + ".");
     if (field.is_list)
       append_group(out, field, path + field.name + (field.is_named ? ".NAME." : "[]."));

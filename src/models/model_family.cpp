@@ -29,7 +29,7 @@ void take_positions(ModelConfig& model, const ModelConfig& asked,
   };
   constexpr const char *kContext = "model.context", *kScaling = "model.rope_scaling";
   if (!is_set(kContext) && !is_set(kScaling)) return;
-  if (std::ranges::count(find_family(model.family).keys, "rope_scaling") == 0)
+  if (!find_family(model.family).has("rope_scaling"))
     throw ConfigError({concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ",
                               model.family, " model are no rotary angles, so its context stays ",
                               model.context, "; leave it out")});
@@ -38,15 +38,6 @@ void take_positions(ModelConfig& model, const ModelConfig& asked,
       model.rope_scaling.type != "linear")
     model.rope_scaling.original_context = model.context;
   if (is_set(kContext)) model.context = asked.context;
-}
-
-/// Whether the family has the key, or the group that it is of.
-bool has_key(const ModelFamily& family, const std::string& key) {
-  const std::string group = key.substr(0, key.find('.'));
-  const auto is_in = [&](const auto& keys) { return std::ranges::find(keys, group) != keys.end(); };
-  static const std::vector<std::string> common{"family", "layers", "width", "context",
-                                               "vocabulary"};
-  return is_in(common) || is_in(family.keys);
 }
 
 template <FieldStruct T>
@@ -72,6 +63,22 @@ void add_texts(const T& config, const std::string& group,
 }
 
 }  // namespace
+
+bool ModelFamily::has(std::string_view key) const {
+  constexpr std::string_view kOfAll[] = {"family", "layers", "width", "context", "vocabulary"};
+  return std::ranges::count(kOfAll, key) > 0 || std::ranges::count(keys, key) > 0;
+}
+
+KeyOwner ModelConfig::owner_of(std::string_view key) const {
+  const ModelRegistry& families = model_families();
+  const auto own = std::ranges::find(families, family, &ModelFamily::name);
+  if (own == families.end() || own->has(key)) return KeyOwner::kOwn;
+  const bool is_of_kin =
+      own->is_of_language && std::ranges::any_of(families, [&](const ModelFamily& other) {
+        return other.is_of_language && other.has(key);
+      });
+  return is_of_kin ? KeyOwner::kKin : KeyOwner::kOther;
+}
 
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
                              const std::vector<std::string>& keys) {
@@ -162,7 +169,7 @@ void collect_model_problems(const ModelConfig& config, std::vector<std::string>&
   const auto given = texts_of_keys(config), defaults = texts_of_keys(ModelConfig{});
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& [key, value] = given[i];
-    if (value == defaults[i].second || has_key(*family, key)) continue;
+    if (value == defaults[i].second || family->has(key.substr(0, key.find('.')))) continue;
     if (key.starts_with("rope_scaling.") && config.rope_scaling.type == "default")
       continue;  // inert
     problems.push_back(concat("model.", key, ": got ", value, ", and the family ", family->name,

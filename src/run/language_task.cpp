@@ -74,10 +74,8 @@ namespace {
 
 std::string model_line(const ModelFamily& family, const ModelConfig& model,
                        std::int64_t parameters) {
-  const bool has_heads =
-      std::find(family.keys.begin(), family.keys.end(), "heads") != family.keys.end();
   return concat(family.title, ", ", units::millions(parameters), " parameters: ", model.layers,
-                " layers, ", has_heads ? concat(model.heads, " heads, ") : "", "width ",
+                " layers, ", family.has("heads") ? concat(model.heads, " heads, ") : "", "width ",
                 model.width, ", context ", model.context, ", vocabulary ", model.vocabulary,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
@@ -205,7 +203,7 @@ void check_same_data(const RunData& before, const RunData& here) {
 
 /// Keys of a run that goes on, which may have set them.
 static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
-  const bool rotates = std::ranges::count(find_family(model.family).keys, "rope_scaling") > 0;
+  const bool rotates = find_family(model.family).has("rope_scaling");
   return rotates ? std::vector<std::string>{"model.context", "model.rope_scaling"}
                  : std::vector<std::string>();
 }

@@ -121,8 +121,7 @@ void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
 /// Of an adapter that trained head or token table by itself.
 void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder& adapter,
                 const ModelRegistry& registry) {
-  const std::vector<std::string>& keys = find_family(model.family, registry).keys;
-  if (std::ranges::find(keys, "tied_head") == keys.end())
+  if (!find_family(model.family, registry).has("tied_head"))
     throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.weights_beside),
                            ", the head or the token table without the other, and these are one ",
                            "weight in every ", model.family, " here; train an adapter without ",

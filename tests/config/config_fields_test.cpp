@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <fstream>
 #include <map>
 #include <set>
@@ -382,11 +383,53 @@ TEST(ConfigFields, EachFlipChangesWhatARunDoes) {
 }
 
 TEST(ConfigFields, DocumentationIsWhatTheFieldsSay) {
-  std::ifstream file(std::string(HT_SOURCE_DIR) + "/docs/CONFIG.md");
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_NE(text.str().find(config_markdown(HybridTrainerConfig{})), std::string::npos)
+  const auto has = [](const std::string& page, const std::string& text) {
+    std::ifstream file(concat(HT_SOURCE_DIR, "/docs/", page));
+    std::stringstream all;
+    all << file.rdbuf();
+    return all.str().find(text) != std::string::npos;
+  };
+  const auto table = [](const std::string& markdown) {
+    return markdown.substr(0, markdown.find("\n\n"));  // without those of lists
+  };
+  EXPECT_TRUE(has("CONFIG.md", config_markdown(HybridTrainerConfig{})))
       << "docs/CONFIG.md is old: run `build/bin/hybrid config --markdown > docs/CONFIG.md`";
+  EXPECT_TRUE(has("NETWORKS.md", table(config_markdown(TridentConfig{}))));
+  EXPECT_TRUE(has("NETWORKS.md", table(config_markdown(SeriesConfig{}))));
+  EXPECT_TRUE(has("IMAGES.md", table(config_markdown(VisionConfig{}))));
+}
+
+TEST(ConfigFields, FilesHaveTheKeysOfTheModelsFamilyAlone) {
+  for (const ModelFamily& family : model_families()) {
+    HybridTrainerConfig config;
+    config.model.family = family.name;
+    config.model.initializer_range = 0.5;  // else left out
+    const boost::json::value written = boost::json::parse(config_json(config));
+    std::set<std::string> keys, wanted{"family", "layers", "width", "context", "vocabulary"};
+    for (const auto& [key, value] : written.at("model").as_object()) keys.emplace(key);
+    wanted.insert(family.keys.begin(), family.keys.end());
+    EXPECT_EQ(keys, wanted) << family.name;
+  }
+}
+
+TEST(ConfigFields, KeysOfOtherFamiliesAreReadAndRefusedIfTheySaySomething) {
+  HybridTrainerConfig config;
+  read_config_text(config, R"({"model": {"trident": {"frames": 8}, "key_heads": 0}})", "text");
+  EXPECT_EQ(config.problems(), std::vector<std::string>());
+  read_config_text(config, R"({"model": {"trident": {"frames": 16}}})", "text");
+  EXPECT_EQ(config.problems(),
+            std::vector<std::string>{"model.trident.frames: got 16, and the family gpt2 has no "
+                                     "such key; leave it out"});
+}
+
+TEST(ConfigFields, TablesHaveTheKeysOfTheModelsKind) {
+  HybridTrainerConfig config;
+  const auto has = [&](const char* key) {
+    return config_markdown(config).find(concat("| `model.", key, "` |")) != std::string::npos;
+  };
+  EXPECT_TRUE(has("heads") && has("key_heads") && has("experts.count") && !has("trident.frames"));
+  config.model.family = "trident";
+  EXPECT_TRUE(has("heads") && has("trident.frames") && !has("key_heads") && !has("vision.labels"));
 }
 
 }  // namespace

@@ -86,6 +86,13 @@ enum class OnResume {
   kStays,       // the run's own value stays, whatever is asked for
 };
 
+/// Who has a key of a struct that serves several kinds, of which each has some of the keys.
+enum class KeyOwner {
+  kOwn,    // the kind that the struct is of
+  kKin,    // a kind like it: documented, but not written
+  kOther,  // none of these: read alone, so that its value can be checked
+};
+
 /// What a user asks first, and a key answers.
 enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
 

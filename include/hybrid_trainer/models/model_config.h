@@ -268,14 +268,13 @@ struct ModelConfig {
   SeriesConfig series{};
   VisionConfig vision{};
 
+  /// Whether its family has the key, or only others do; a family that this build does not know has all.
+  KeyOwner owner_of(std::string_view key) const;
+
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "family", self.family,
-        "Kind of model: gpt2, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_next, gemma2, gemma3, "
-        "mamba2, granitemoehybrid, bamba or semiseparable; with experts mixtral, qwen2_moe, "
-        "qwen3_moe, olmoe or granitemoe; with an encoder whisper or bart; of pictures vit, of "
-        "several sensors trident, of tables series."}
+    visit(Field{"family", self.family,
+                "Kind of model, such as gpt2, llama or qwen3; docs/CONFIG.md lists all families."}
               .essential(Question::kModel));
     visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)}.essential(
         Question::kModel));

@@ -176,6 +176,9 @@ struct ModelFamily {
   /// The network with stacks of so many blocks: by two depths a plan tells the speed of blocks from that
   /// of all else. Empty in families of language models.
   std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
+
+  /// Whether it has a key of the `model` group, such as "rope_scaling".
+  bool has(std::string_view key) const;
 };
 
 /// Families by name. Everything that looks one up takes a registry, so that a program can bring its

@@ -158,7 +158,7 @@ std::string spread_letters(const std::string& period, std::int64_t layers) {
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
                  const std::string& folder, TokenTables tables) {
   const HuggingFaceLayout& layout = family.hugging_face;
-  const bool rotates = std::ranges::count(family.keys, "rope_scaling") > 0;
+  const bool rotates = family.has("rope_scaling");
   std::string problems;
   const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
   for (std::size_t i = 0; i < wanted.size(); ++i) {

@@ -225,7 +225,7 @@ void check_is_held(const ModelConfig& dense, const MixtureOf& mixture, std::int6
   };
   const ModelFamily& family = find_family(mixture.mixture, registry);
   if (dense.mlp_bias) refuse("has biases in its feed-forward branches (mlp_bias)");
-  if (dense.attention_bias && std::ranges::count(family.keys, "attention_bias") == 0)
+  if (dense.attention_bias && !family.has("attention_bias"))
     refuse("has biases in attention (attention_bias)");
   const bool some_layers = dense.window_layers.find('a') != std::string::npos;
   if (dense.window > 0 && some_layers && mixture.mixture == std::string("qwen3_moe"))

@@ -83,6 +83,26 @@ std::string essential_markdown(const HybridTrainerConfig& config) {
   return text;
 }
 
+/// The keys of `model` that each family has.
+std::string families_markdown() {
+  const ModelConfig model;
+  const FieldNode tree = field_tree(model);
+  std::string text =
+      "## Families\n\n"
+      "A model has the keys `family`, `layers`, `width`, `context` and `vocabulary`, and those of "
+      "its family;\nothers are refused. `hybrid config --preset vit-tiny --markdown` explains the "
+      "keys of a network that is\nnot a language model.\n\n"
+      "| family | its keys of `model` |\n| --- | --- |\n";
+  for (const ModelFamily& family : model_families()) {
+    std::vector<std::string> keys;
+    for (const FieldNode& field : tree.fields)
+      if (std::ranges::count(family.keys, field.name) > 0)
+        keys.push_back(concat("`", field.name, field.is_group() ? ".*`" : "`"));
+    text += concat("| ", family.title, ", `", family.name, "` | ", join(keys), " |\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 int config_command(const std::vector<std::string>& arguments) {
@@ -112,13 +132,14 @@ int config_command(const std::vector<std::string>& arguments) {
     std::cout << json_schema(config);
   } else if (markdown) {
     std::cout << "# Configuration\n\n"
-                 "All keys of a configuration file, which are also the keys of `--set`. This page "
+                 "The keys of a configuration file, which are also the keys of `--set`. This page "
                  "is what\n"
                  "`hybrid config --markdown` prints; a test compares the two.\n\n"
               << essential_markdown(config) << "\n## Where things lie\n\n"
               << "Between its uses. `hybrid plan` prints the same of a run, with bytes.\n\n"
               << placement_markdown() << "\n## All keys\n\n"
-              << config_markdown(config);
+              << config_markdown(config) << "\n"
+              << families_markdown();
   } else {
     std::cout << config_json(config);
   }

@@ -178,19 +178,6 @@ json::object inspect_gguf(const std::filesystem::path& path) {
 
 namespace fs = std::filesystem;
 
-/// The keys that say something of a model of its family.
-json::object model_object(const ModelConfig& model) {
-  const std::vector<std::string>& own = find_family(model.family).keys;
-  json::object object;
-  const json::value all = json::parse(config_json(model));
-  for (const auto& [key, value] : all.get_object()) {
-    const bool is_of_all = key == "family" || key == "layers" || key == "width" ||
-                           key == "context" || key == "vocabulary";
-    if (is_of_all || std::ranges::count(own, std::string(key)) > 0) object[key] = value;
-  }
-  return object;
-}
-
 std::int64_t elements_of(const SafetensorsEntry& entry) {
   std::int64_t count = 1;
   for (const std::int64_t size : entry.shape) count *= size;
@@ -275,7 +262,7 @@ void describe_model(json::object& found, const ModelFolder& folder) {
     const ModelConfig model = read_hugging_face_model_config(folder, 0);
     found["family"] = find_family(model.family).title;
     found["supported"] = true;
-    found["model"] = model_object(model);
+    found["model"] = json::parse(config_json(model));
     const std::string form = quantization_of_hugging_face(folder);
     if (!form.empty()) found["quantization"] = form;
   } catch (const DataError& error) {
@@ -447,7 +434,7 @@ json::object inspect_run(const RunPaths& paths) {
       {"last_validation_loss", json_or_null(summary.final_validation_loss)},
       {"objective", config.objective},
       {"optimizer", config.optimizer.name},
-      {"model", model_object(config.model)},
+      {"model", json::parse(config_json(config.model))},
       {"phases", std::move(phases)},
       {"best_checkpoint", best_checkpoint_in(paths.checkpoints())},
       {"checkpoints", checkpoints_in(paths.checkpoints())}};
