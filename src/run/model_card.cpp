@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "src/core/machine.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
@@ -116,24 +117,17 @@ std::string hub_name_of(const fs::path& model) {
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
-/// What the Hub calls what such a model does, and what people call it.
-struct ModelPurpose {
-  const char *tag, *name;
-};
-
-/// Of a run, by its family.
-ModelPurpose purpose_of(const RunPaths& run) {
+/// The purpose of a run's family; without a run, that of a language model.
+ModelFamily::Purpose purpose_of(const RunPaths& run) {
   const json::object config = run.hold_a_run() ? object_in_file(run.config()) : json::object();
   const json::value* model = config.if_contains("model");
-  const std::string family =
+  const std::string name =
       model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
-  if (family == "whisper") return {"automatic-speech-recognition", "A model of speech"};
-  if (family == "bart") return {"text2text-generation", "A language model"};
-  if (family == "vit") return {"image-classification", "A model of pictures"};
-  return {"text-generation", "A language model"};
+  const auto family = std::ranges::find(model_families(), name, &ModelFamily::name);
+  return family == model_families().end() ? ModelFamily::Purpose{} : family->purpose;
 }
 
-std::string front_matter(const fs::path& base, CardKind kind, const char* tag) {
+std::string front_matter(const fs::path& base, CardKind kind, const std::string& tag) {
   const bool is_adapter = kind == CardKind::kAdapter;
   std::string text = concat("---\nlibrary_name: ", is_adapter ? "peft" : "transformers",
                             "\npipeline_tag: ", tag, "\n");
@@ -230,19 +224,19 @@ std::string model_card(const fs::path& source, CardKind kind) {
   const fs::path base = is_run ? data.base.path() : source;
   const std::string name =
       (source.has_filename() ? source.filename() : source.parent_path().filename()).string();
-  const ModelPurpose purpose = purpose_of(run);
+  const ModelFamily::Purpose purpose = purpose_of(run);
   std::string text =
       front_matter(base, kind, purpose.tag) + concat("\n# ", markdown_of(name), "\n\n");
   switch (kind) {
     case CardKind::kModel:
-      text += concat(purpose.name, " as a folder of Hugging Face transformers.\n");
+      text += concat(purpose.title, " as a folder of Hugging Face transformers.\n");
       break;
     case CardKind::kMergedModel:
-      text += concat(purpose.name, " whose adapters are merged into its weights.\n");
+      text += concat(purpose.title, " whose adapters are merged into its weights.\n");
       break;
     case CardKind::kAdapter:
       text += "Adapters (LoRA) as PEFT opens them over their base.\n";
-      if (std::string_view(purpose.tag) == "image-classification")
+      if (purpose.tag == "image-classification")
         text += "Its modules have the names of transformers 5; transformers 4 has others.\n";
       break;
   }

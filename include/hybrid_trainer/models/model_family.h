@@ -168,6 +168,19 @@ struct ModelFamily {
   HuggingFaceLayout hugging_face{};
   /// Whether `make` makes LanguageModels. A family of other networks needs no model.vocabulary.
   bool is_of_language = true;
+  /// What its models do: the Hub's pipeline_tag, a title for people, and of language PEFT's task_type,
+  /// which is empty if they read other inputs than tokens: PEFT would pass them input_ids.
+  struct Purpose {
+    std::string tag = "text-generation", title = "A language model", task = "CAUSAL_LM";
+  } purpose{};
+  /// What `hybrid train` learns from, in a word; empty: the network draws its own examples.
+  std::string data = "DATA";
+  /// What `hybrid finetune` begins with.
+  struct FineTuning {
+    std::string layout = "packed";  // of language: data.layout
+    std::int64_t batch_size = 4;
+    double learning_rate = 2e-5;  // of all weights
+  } fine_tuning{};
   /// Patterns of the weights that adapters go on where only a method (lora, qlora) is named; none: all
   /// linear maps.
   std::vector<std::string> adapted_parts{};
@@ -176,6 +189,8 @@ struct ModelFamily {
   /// The network with stacks of so many blocks: by two depths a plan tells the speed of blocks from that
   /// of all else. Empty in families of language models.
   std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
+  /// The network with shorter inputs, whose parts work as fast; empty: they are short.
+  std::function<ModelConfig(const ModelConfig& config)> shortened{};
 
   /// Whether it has a key of the `model` group, such as "rope_scaling".
   bool has(std::string_view key) const;

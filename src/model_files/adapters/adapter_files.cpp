@@ -189,13 +189,6 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
               "lora.targets without them"));
 }
 
-/// PEFT's class for the task. A model that reads other inputs than tokens has none: PEFT would pass it
-/// input_ids.
-json::value task_type(const ModelConfig& model, const ModelFamily& family) {
-  if (!family.is_of_language || model.encoder.features > 0) return nullptr;
-  return model.encoder.reads_tokens() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
-}
-
 /// The tensors of weights that were trained whole beside the adapters, by their names in the base.
 std::vector<NamedTensor> tensors_trained_whole(Network& network, const HuggingFaceLayout& layout,
                                                const Stream& stream) {
@@ -284,15 +277,17 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
   const HuggingFaceLayout& layout = family.hugging_face;
   const ModelConfig model = resolved_model_config(given, registry);
   const std::int64_t experts = model.experts.count;
+  const std::string task = family.is_of_language ? family.purpose.task : "";
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
   const std::vector<NamedTensor> whole = tensors_trained_whole(network, layout, stream);
   for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
-  replace_file(to + "/" + kAdapterConfig,
-               config_text(network, experts, config, base, layout, task_type(model, family),
-                           modules_to_save(whole)));
+  replace_file(
+      to + "/" + kAdapterConfig,
+      config_text(network, experts, config, base, layout,
+                  task.empty() ? json::value() : json::value(task), modules_to_save(whole)));
   if (!layout.classifier.empty() && !whole.empty()) {
     json::object names;
     for (std::size_t i = 0; i < model.vision.labels.size(); ++i)

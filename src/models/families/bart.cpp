@@ -201,7 +201,9 @@ ModelFamily bart_family() {
           .resolved = bart_resolved,
           .make = bart_make,
           .presets = bart_presets(),
-          .hugging_face = bart_hugging_face()};
+          .hugging_face = bart_hugging_face(),
+          .purpose = {"text2text-generation", "A language model", "SEQ_2_SEQ_LM"},
+          .fine_tuning = {.layout = "apart"}};
 }
 
 }  // namespace hybrid_trainer

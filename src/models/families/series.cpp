@@ -56,6 +56,7 @@ ModelFamily series_family() {
           .make = series_make,
           .presets = {{"series-tiny", tiny, 32, tiny.context, "adamw", 2e-3, 0}},
           .is_of_language = false,
+          .data = "TABLE",
           .adapted_parts = {"kinematics.layers.*"},
           .with_depth = [](ModelConfig config, std::int64_t depth) {
             config.layers = depth;

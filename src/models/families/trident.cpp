@@ -219,13 +219,20 @@ ModelFamily trident_family() {
           .make = trident_make,
           .presets = trident_presets(),
           .is_of_language = false,
+          .data = "",
           .adapted_parts = {"vision.*.layers.*", "kinematics.layers.*", "fusion.layers.*",
                             "events.layers.*"},
-          .with_depth = [](ModelConfig config, std::int64_t depth) {
-            config.layers = config.trident.vision_layers = config.trident.kinematic_layers =
-                config.trident.fusion_layers = depth;
-            return config;
-          }};
+          .with_depth =
+              [](ModelConfig config, std::int64_t depth) {
+                config.layers = config.trident.vision_layers = config.trident.kinematic_layers =
+                    config.trident.fusion_layers = depth;
+                return config;
+              },
+          .shortened =
+              [](ModelConfig config) {
+                config.trident.frames = config.trident.fragment_frames;
+                return config;
+              }};
 }
 
 }  // namespace hybrid_trainer

@@ -145,7 +145,9 @@ ModelFamily whisper_family() {
           .resolved = whisper_resolved,
           .make = whisper_make,
           .presets = whisper_presets(),
-          .hugging_face = whisper_hugging_face()};
+          .hugging_face = whisper_hugging_face(),
+          .purpose = {"automatic-speech-recognition", "A model of speech", ""},
+          .fine_tuning = {.layout = "apart", .learning_rate = 1e-5}};
 }
 
 }  // namespace hybrid_trainer

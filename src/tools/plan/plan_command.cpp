@@ -59,16 +59,7 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   config.data.batch_size = tokens / unit;
 }
 
-constexpr const char* kTable = "TABLE";
 constexpr std::int64_t kMostRanks = 64;  // each is simulated
-
-/// What the run learns from, in a word; "" where the network draws its own examples.
-std::string data_of(const HybridTrainerConfig& config, bool tunes) {
-  const ModelFamily& family = find_family(config.model.family);
-  if (tunes || !family.hugging_face.classifier.empty()) return "EXAMPLES";
-  if (std::ranges::count(family.keys, "series") > 0) return kTable;
-  return family.is_of_language ? "DATA" : "";
-}
 
 /// Whether `hybrid finetune` alone trains such folders: of models that read more than text.
 bool is_only_tuned(const ModelFolder& folder) {
@@ -169,9 +160,9 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
   const bool tunes = fine_tunes(asked);
   if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
   if (!asked.method.empty()) add({"--method", asked.method});
-  const std::string data = data_of(plan.config, tunes);
+  const std::string data = tunes ? "EXAMPLES" : find_family(plan.config.model.family).data;
   if (!data.empty()) add({"--data", data});
-  if (data == kTable && plan.config.data.columns.empty())
+  if (data == "TABLE" && plan.config.data.columns.empty())
     add({"--columns", "COLUMN,...,target=COLUMN"});
   add({"--run", "RUN"});
   if (!asked.device.empty()) add({"--device", asked.device});

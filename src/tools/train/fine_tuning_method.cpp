@@ -5,7 +5,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "src/run/speech/clips.h"
 
 namespace hybrid_trainer {
 
@@ -48,22 +47,16 @@ HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::str
   check_name(method);
   HybridTrainerConfig config;
   config.model = read_hugging_face_model_config(folder, 0);
-  config.data.layout = "packed";
-  config.data.sequence_length = usual_row_length(config.model);
-  config.data.batch_size = 4;
+  const ModelFamily& family = find_family(config.model.family);
+  if (family.is_of_language) {
+    config.data.layout = family.fine_tuning.layout;
+    config.data.sequence_length = usual_row_length(config.model);
+  }
+  config.data.batch_size = family.fine_tuning.batch_size;
   config.optimizer.name = "adamw";
-  config.optimizer.learning_rate = 2e-5;
+  config.optimizer.learning_rate = family.fine_tuning.learning_rate;
   config.optimizer.weight_decay = 0;
   config.phases.max_predict_steps = 0;  // no measurement shows that predicting pays here
-  const ModelFamily& family = find_family(config.model.family);
-  if (!family.is_of_language) config.data = DataConfig{.batch_size = 4};
-  if (!family.hugging_face.classifier.empty()) {
-    config.data.batch_size = 16;
-    config.optimizer.learning_rate = 5e-5;
-  }
-  const bool hears = heard_seconds(config.model) > 0;
-  if (hears || config.model.encoder.reads_tokens()) config.data.layout = "apart";
-  if (hears) config.optimizer.learning_rate = 1e-5;
   if (method == "full") return config;
   config.optimizer.learning_rate = 2e-4;
   set_method(config, method, method == "qlora" ? quantized_base(folder) : "");

@@ -74,8 +74,7 @@ double flops_of(const ModelConfig& model, const ModelRegistry& registry) {
 
 /// A smaller network whose parts work as fast.
 ModelConfig narrowed(ModelConfig model, const ModelFamily& family) {
-  if (std::ranges::count(family.keys, "trident") > 0)
-    model.trident.frames = model.trident.fragment_frames;
+  if (family.shortened) model = family.shortened(model);
   if (model.width <= kWidestBlock) return model;
   const std::int64_t heads = std::max<std::int64_t>(1, model.heads * kWidestBlock / model.width);
   model.heads = kWidestBlock % heads == 0 ? heads : kWidestBlock / 64;
