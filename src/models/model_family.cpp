@@ -64,6 +64,11 @@ void add_texts(const T& config, const std::string& group,
 
 }  // namespace
 
+ModelConfig with_layers(ModelConfig config, std::int64_t layers) {
+  config.layers = layers;
+  return config;
+}
+
 bool ModelFamily::has(std::string_view key) const {
   constexpr std::string_view kOfAll[] = {"family", "layers", "width", "context", "vocabulary"};
   return std::ranges::count(kOfAll, key) > 0 || std::ranges::count(keys, key) > 0;

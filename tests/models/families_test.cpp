@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/models/hugging_face/config_reader.h"
 #include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer::testing {
@@ -104,7 +105,11 @@ std::map<std::string, double> missing_of(const std::string& family) {
   for (const HuggingFaceLayout::Member& member : layout.members) {
     if (member.missing) missing[member.key.substr(0, member.key.find('|'))] = *member.missing;
   }
-  missing["rope_theta"] = layout.rope_theta.value_or(0);
+  const boost::json::object none;
+  ConfigReader reader(none);
+  ModelConfig model;
+  for (const auto& group : layout.groups) group.read(reader, model);
+  missing["rope_theta"] = model.rope_theta;
   return missing;
 }
 
@@ -149,7 +154,9 @@ TEST(Families, TakeForAMissingKeyWhatTransformersTakes) {
 }
 
 TEST(Families, HaveWindowsInTheirOwnLayers) {
-  const auto windows = [](const char* family) { return find_family(family).hugging_face.windows; };
+  const auto windows = [](const char* family) {
+    return resolved_model_config(small(family)).window_layers;
+  };
   EXPECT_EQ(windows("llama"), "");
   EXPECT_EQ(windows("mistral"), "w");
   EXPECT_EQ(windows("qwen2"), "w");

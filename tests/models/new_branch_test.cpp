@@ -33,7 +33,6 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
 }
 
 ModelFamily summing_family() {
-  const auto none = [](const ModelConfig&) { return std::vector<HuggingFaceLayout::Fixed>(); };
   return {.name = "summing",
           .title = "Summing",
           .keys = {"window_layers"},
@@ -57,8 +56,6 @@ ModelFamily summing_family() {
                                        {"max_position_embeddings", &ModelConfig::context},
                                        {"vocab_size", &ModelConfig::vocabulary}},
                            .fixed = {{"pattern", {std::string("sa")}}},
-                           .derived = none,
-                           .written = none,
                            .tied_head = "wte.weight"}};
 }
 

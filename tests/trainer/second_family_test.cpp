@@ -43,8 +43,6 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
 }
 
 HuggingFaceLayout layout() {
-  using Fixed = HuggingFaceLayout::Fixed;
-  const auto none = [](const ModelConfig&) { return std::vector<Fixed>(); };
   return {.model_type = "twin",
           .architecture = "TwinForCausalLM",
           .prefix = "model.",
@@ -53,8 +51,6 @@ HuggingFaceLayout layout() {
                       {"max_position_embeddings", &ModelConfig::context},
                       {"vocab_size", &ModelConfig::vocabulary}},
           .fixed = {{"use_twin_branches", {true}}},
-          .derived = none,
-          .written = none,
           .tied_head = ""};
 }
 

@@ -8,7 +8,13 @@
 
 #include "hybrid_trainer/models/language_model.h"
 
+namespace boost::json {
+class object;
+}
+
 namespace hybrid_trainer {
+
+class ConfigReader;
 
 /// A configuration to start from: `hybrid train --preset NAME`.
 struct ModelPreset {
@@ -19,43 +25,6 @@ struct ModelPreset {
   std::string optimizer;
   double learning_rate;
   std::int64_t vocabulary = 4096;  // of benchmarks, which have no data
-};
-
-/// By which keys of config.json a window of attention is told.
-enum class WindowKeys {
-  kNone,
-  kAll,         // sliding_window, of all layers
-  kAllIfUsed,   // use_sliding_window, then sliding_window, of all layers
-  kFromLayer,   // use_sliding_window, and layer_types or the first layer in max_window_layers
-  kUntilLayer,  // the same, but every other layer before that one
-  kLayerTypes,  // layer_types, sliding_window_pattern or the family's own pattern
-};
-
-/// By which keys of config.json the mixers of the layers are told.
-enum class MixerKeys {
-  kNone,
-  kLayerTypes,         // layer_types
-  kAttentionLayers,    // attn_layer_indices: those with attention
-  kAttentionInterval,  // layer_types, or full_attention_interval: every so many-th has attention
-};
-
-/// The keys of config.json that tell of experts; the family has not those that are empty.
-struct ExpertKeys {
-  std::string_view count{};  // several with '|' between, the first is written
-  std::string_view inner_width{}, shared_width{};
-  /// What missing keys mean.
-  double missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
-  /// Only models without experts are read, or whose layers all have none.
-  bool are_refused = false;
-  bool may_be_none = false;  // a count of 0 is a dense model
-  /// Says that the weights of the chosen experts add up to 1; without the key they do.
-  std::string_view sums_to_one{};
-  bool missing_sums_to_one = false;
-  bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
-  double missing_balance = 0.001;  // of router_aux_loss_coef
-  std::string_view gate_limit{};   // which is 7 where the key is missing
-  /// PEFT 0.21 over transformers 5 knows this family's experts by target_parameters alone.
-  bool are_parameters = false;
 };
 
 /// What a key of config.json holds of a member x.
@@ -93,10 +62,15 @@ struct HuggingFaceLayout {
   std::string prefix;
   std::vector<Member> members;
   std::vector<Fixed> fixed;
-  /// Keys that depend on the sizes, with their only values; null is accepted as well.
-  std::vector<Fixed> (*derived)(const ModelConfig& config);
-  /// What is only written.
-  std::vector<Fixed> (*written)(const ModelConfig& config);
+  /// Keys that belong together and that no member holds, such as those of rotation or experts. They are read
+  /// and written after the members.
+  struct KeyGroup {
+    std::function<void(ConfigReader& reader, ModelConfig& model)> read;
+    std::function<void(boost::json::object& config, const ModelConfig& model)> write;
+  };
+  std::vector<KeyGroup> groups{};
+  /// What is only written; empty: nothing.
+  std::vector<Fixed> (*written)(const ModelConfig& config) = nullptr;
   /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
   /// of its own.
   std::string tied_head;
@@ -104,29 +78,12 @@ struct HuggingFaceLayout {
   std::vector<std::string> copies_of_table{};
   /// Endings of tensors that files may hold and the model makes itself (masks).
   std::vector<std::string> ignored{};
-  /// What a missing rope_theta means; without it the family does not rotate. Of those that do,
-  /// rope_scaling or rope_parameters are read, too.
-  std::optional<double> rope_theta{};
-  WindowKeys window_keys = WindowKeys::kNone;
-  std::string windows{};  // the family's pattern, see ModelConfig::window_layers
-  /// Where layers with a window rotate by a base of their own.
-  double ModelConfig::*window_rope_theta = nullptr;
-  /// What a missing partial_rotary_factor means where the family has the key.
-  std::optional<double> rotary_share{};
-  /// The key counts in rope_parameters alone; outside it means nothing.
-  bool share_in_parameters = false;
-  /// Without rope_scaling and rope_parameters transformers scales angles, which then is refused.
-  bool wants_scaling = false;
-  /// Heads rotate if position_embedding_type is "rope".
-  bool rotates_by_type = false;
-
-  MixerKeys mixer_keys = MixerKeys::kNone;
-  char mixer = 'm';  // of the layers without attention
-  /// Of Mamba-2's mixers: the key of the channels of a head ("auto" or missing: what expand makes of
-  /// the width), that of expand, and so that of the limits of a step is read.
-  std::string head_size_key{}, expand_key{};
-  std::optional<double> missing_head_size{};
-  ExpertKeys experts{};
+  bool tells_windows = false;  // config.json has a key for ModelConfig::window
+  bool has_mixers = false;     // whose vectors folders in bf16 may hold in f32
+  /// PEFT 0.21 over transformers 5 knows this family's experts by target_parameters alone.
+  bool experts_are_parameters = false;
+  /// What programs misread in the config.json that is written; "": nothing. Empty: nothing ever.
+  std::string (*misread)(const ModelConfig& config) = nullptr;
   /// Keys of the family's class that change nothing of what is computed here.
   std::vector<std::string> inert{};
 

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/files/json.h"
-#include "src/model_files/hugging_face/config_reader.h"
+#include "src/models/hugging_face/config_reader.h"
 
 #define BOOST_REGEX_MAX_STATE_COUNT 200000  // of one match over iterators without random access
 #include <boost/regex.hpp>

@@ -79,7 +79,7 @@ struct AdaptedModules {
         }
       }
     });
-    names_experts = layout.experts.are_parameters && !of_experts.empty();
+    names_experts = layout.experts_are_parameters && !of_experts.empty();
     if (names_experts) parameters.insert({"experts.down_proj", "experts.gate_up_proj"});
     for (const std::string& module : adapted) {
       const bool is_one =
@@ -146,7 +146,7 @@ bool lies_transposed(Network& model) {
 /// Of adapters that have the names of experts', which PEFT looks for among experts alone.
 void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
-  if (layout.experts.are_parameters) return;
+  if (layout.experts_are_parameters) return;
   std::set<std::string> of_experts, of_layers;
   for (const AdapterTensor& tensor : tensors_of_adapters(model, experts))
     (tensor.experts > 1 ? of_experts : of_layers)

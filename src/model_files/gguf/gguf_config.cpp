@@ -7,7 +7,7 @@
 #include "src/gguf/gguf_names.h"
 #include "src/gguf/gguf_special_tokens.h"
 #include "src/model_files/gguf/gguf_model.h"
-#include "src/model_files/hugging_face/config_reader.h"
+#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 

@@ -41,7 +41,7 @@ bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
 
 OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout)
     : layout_(layout), folder_(folder) {
-  const bool takes_over = !layout.carried.empty() || layout.mixer_keys != MixerKeys::kNone;
+  const bool takes_over = !layout.carried.empty() || layout.has_mixers;
   if (folder.empty() || !takes_over || folder.is_gguf()) return;
   if (!folder.has_weights()) {
     if (!layout.carried.empty())

@@ -167,7 +167,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
                                 key == "experts.bias_rate" || key == "encoder.source_length" ||
                                 key.starts_with("attention_pattern.") || key == "vision.labels" ||
-                                (key == "window" && layout.window_keys == WindowKeys::kNone);
+                                (key == "window" && !layout.tells_windows);
     const bool is_of_positions = rotates && (key == "context" || key.starts_with("rope_scaling."));
     const bool is_replaced = tables == TokenTables::kReplaced && key == "vocabulary";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
@@ -279,17 +279,15 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   check_hugging_face_export(model, registry);
   const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
   const OriginFolder taken_over(origin, layout);
-  if (layout.window_keys == WindowKeys::kNone && model.window > 0)
+  if (!layout.tells_windows && model.window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.window,
                                  ": whoever reads it lets attention see all tokens before"));
   if (model.attention_pattern.is_on())
     warn(folder.string(),
          "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
          "all tokens before");
-  if (layout.share_in_parameters && model.rotary_share != *layout.rotary_share)
-    warn(folder.string(),
-         concat("config.json says model.rotary_share=", model.rotary_share,
-                " where transformers 4 does not look: that version takes ", *layout.rotary_share));
+  if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
+    warn(folder.string(), misread);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
   write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
               stream, base_config, registry);

@@ -7,9 +7,9 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
 #include "src/model_files/hugging_face/config_files.h"
-#include "src/model_files/hugging_face/config_reader.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/model_folder.h"
+#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 

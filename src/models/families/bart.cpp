@@ -158,8 +158,6 @@ std::vector<ModelPreset> bart_presets() {
 
 using Fixed = HuggingFaceLayout::Fixed;
 
-std::vector<Fixed> bart_derived_keys(const ModelConfig&) { return {}; }
-
 std::vector<Fixed> bart_written_keys(const ModelConfig& config) {
   return sequence_written_keys(config, {{"classifier_dropout", {0.0}}});
 }
@@ -181,7 +179,6 @@ HuggingFaceLayout bart_hugging_face() {
                     {"extra_pos_embeddings", {std::int64_t{2}}},
                     {"is_encoder_decoder", {true}},
                     {"tie_word_embeddings", {true}}},
-          .derived = bart_derived_keys,
           .written = bart_written_keys,
           .tied_head = "shared.weight",
           .copies_of_table = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"},

@@ -37,4 +37,7 @@ ModelFamily series_family();
 ModelFamily vit_family();
 ModelFamily bart_family();
 
+/// A network with one stack of this many blocks, for ModelFamily::with_depth.
+ModelConfig with_layers(ModelConfig config, std::int64_t layers);
+
 }  // namespace hybrid_trainer

@@ -2,6 +2,7 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "src/models/families/families.h"
+#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 
@@ -58,9 +59,10 @@ std::vector<ModelPreset> presets() {
 
 using Fixed = HuggingFaceLayout::Fixed;
 
-std::vector<Fixed> derived_keys(const ModelConfig& config) {
-  return {{"n_inner", {4 * config.width}}};
+void gpt2_read(ConfigReader& reader, ModelConfig& model) {
+  reader.expect_derived({"n_inner", {4 * model.width}});
 }
+void gpt2_write(boost::json::object& config, const ModelConfig&) { config["n_inner"] = nullptr; }
 
 std::vector<Fixed> written_keys(const ModelConfig& config) {
   return {{"n_ctx", {config.context}},
@@ -87,7 +89,7 @@ HuggingFaceLayout hugging_face() {
                     {"reorder_and_upcast_attn", {false}},
                     {"tie_word_embeddings", {true}},
                     {"add_cross_attention", {false}}},
-          .derived = derived_keys,
+          .groups = {{gpt2_read, gpt2_write}},
           .written = written_keys,
           .tied_head = "wte.weight",
           .ignored = {".attn.bias", ".attn.masked_bias"}};

@@ -7,6 +7,7 @@
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/mixers.h"
 #include "src/models/families/family_experts.h"
+#include "src/models/hugging_face/layer_keys.h"
 
 namespace hybrid_trainer {
 
@@ -296,7 +297,7 @@ void collect_attention_problems(const ModelConfig& config, std::vector<std::stri
 /// Of a family whose folders tell of rotation by a word.
 void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& config,
                                std::vector<std::string>& problems) {
-  if (!kind.layout.rotates_by_type || config.rotary_share == 0 || config.rotary_share == 1) return;
+  if (!kind.rotates_all_or_none || config.rotary_share == 0 || config.rotary_share == 1) return;
   problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", but in ",
                             kind.title, " all channels of a head rotate or none do; want 0 or 1"));
 }
@@ -342,6 +343,23 @@ ProductFiles usual_attention_files(const ModelConfig&) {
 
 ProductFiles state_space_files(const ModelConfig&) {
   return {.first = {"in_proj"}, .last = "out_proj"};
+}
+
+HuggingFaceLayout with_attention(const char* model_type, const char* architecture) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .prefix = "model.",
+          .members = {{"num_hidden_layers", &ModelConfig::layers},
+                      {"num_attention_heads", &ModelConfig::heads},
+                      {"hidden_size", &ModelConfig::width},
+                      {"vocab_size", &ModelConfig::vocabulary},
+                      {"tie_word_embeddings", &ModelConfig::tied_head, 0},
+                      {"attention_bias", &ModelConfig::attention_bias, 0}},
+          .fixed = {silu_key()},
+          .written = written_of_attention,
+          .tied_head = "embed_tokens.weight",
+          .ignored = {".rotary_emb.inv_freq"},
+          .has_mixers = true};
 }
 
 ModelFamily hybrid_decoder_family(const HybridDecoder& kind) {

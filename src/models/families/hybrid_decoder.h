@@ -25,6 +25,7 @@ struct HybridDecoder {
   bool gated_attention = false;
   bool attention_bias = false, mlp_bias = false;  // keys that it has
   bool scales = false;                            // Granite's four factors
+  bool rotates_all_or_none = false;               // of a head's channels
   /// Its layers may have a mixture, beside which the feed-forward branch is the shared expert.
   bool has_experts = false;
   std::int64_t chosen_experts = 2;  // where the config leaves that out
@@ -46,13 +47,8 @@ struct HybridDecoder {
 /// The registry's row.
 ModelFamily hybrid_decoder_family(const HybridDecoder& kind);
 
-/// Folders of the families with state-space layers: keys and their defaults as transformers 5.24
-/// has them in Mamba2Config, GraniteMoeHybridConfig, BambaConfig, Qwen3_5TextConfig (by itself and
-/// in Qwen3_5Config) and Qwen3NextConfig.
-HuggingFaceLayout mamba2_layout();
-HuggingFaceLayout granite_hybrid_layout();
-HuggingFaceLayout bamba_layout();
-HuggingFaceLayout qwen3_5_layout();
-HuggingFaceLayout qwen3_next_layout();
+/// The keys that families with attention among their mixers have in common. Keys and their defaults are as in
+/// transformers 5.24.
+HuggingFaceLayout with_attention(const char* model_type, const char* architecture);
 
 }  // namespace hybrid_trainer

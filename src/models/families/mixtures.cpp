@@ -81,7 +81,6 @@ ModelFamily qwen2_moe_family() {
                                 .chosen = 4,
                                 .rule = kSoftmaxRule,
                                 .is_shared = true,
-                                .has_dense_layers = true,
                                 .keys = {.count = "num_experts|num_local_experts",
                                          .inner_width = "moe_intermediate_size",
                                          .shared_width = "shared_expert_intermediate_size",
@@ -89,11 +88,11 @@ ModelFamily qwen2_moe_family() {
                                          .missing_chosen = 4,
                                          .missing_inner_width = 1408,
                                          .sums_to_one = "norm_topk_prob",
-                                         .has_dense_layers = true,
-                                         .are_parameters = true}},
+                                         .has_dense_layers = true}},
        .file_key_heads = 16,
        .file_context = 32768,
-       .window_keys = WindowKeys::kUntilLayer});
+       .window_keys = WindowKeys::kUntilLayer,
+       .experts_are_parameters = true});
 }
 
 ModelFamily qwen3_moe_family() {
@@ -105,7 +104,6 @@ ModelFamily qwen3_moe_family() {
        .windows = "w",
        .experts = FamilyExperts{.count = 128,
                                 .chosen = 8,
-                                .has_dense_layers = true,
                                 .keys = {.count = "num_experts|num_local_experts",
                                          .inner_width = "moe_intermediate_size",
                                          .missing_count = 128,

@@ -9,15 +9,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-using Fixed = HuggingFaceLayout::Fixed;
-
-std::vector<Fixed> no_keys(const ModelConfig&) { return {}; }
-
 bool has_experts(const RotaryDecoder& kind) { return kind.experts.has_value(); }
 
 /// Whether layers may have a feed-forward branch.
 bool has_feed_forward(const RotaryDecoder& kind) {
-  return !has_experts(kind) || kind.experts->has_dense_layers;
+  return !has_experts(kind) || kind.experts->keys.has_dense_layers;
 }
 
 std::vector<std::string> config_keys(const RotaryDecoder& kind) {
@@ -172,11 +168,11 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
                               std::vector<std::string>& problems) {
   collect_expert_problems(config, problems);
   const ExpertConfig& experts = config.experts;
-  if (!experts.layers.empty() && !kind.experts->has_dense_layers)
+  if (!experts.layers.empty() && !kind.experts->keys.has_dense_layers)
     problems.push_back(concat("model.experts.layers: got ", experts.layers,
                               ", and all layers of the family ", kind.name,
                               " have experts; leave it out"));
-  if (kind.experts->has_dense_layers)
+  if (kind.experts->keys.has_dense_layers)
     collect_pattern_problems("model.experts.layers", experts.layers, "ef",
                              "e (with experts) and f (with a feed-forward branch)", config.layers,
                              problems);
@@ -227,26 +223,6 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back("model.rope_scaling.type: dynamic wants a head_size of at least 4");
 }
 
-std::vector<Fixed> rotary_fixed_keys(const ModelConfig& config) {
-  return {{"initializer_range", {config.initializer_range.value_or(0.02)}},
-          {"attention_dropout", {0.0}}};
-}
-
-void add_expert_keys(HuggingFaceLayout& layout, const RotaryDecoder& kind) {
-  layout.experts = kind.experts->keys;
-  if (kind.limits_values)
-    layout.members.push_back({"clip_qkv", &ModelConfig::query_key_value_limit, 0, true});
-}
-
-void add_scale_keys(HuggingFaceLayout& layout) {
-  const std::vector<HuggingFaceLayout::Member> members{
-      {"embedding_multiplier", &ModelConfig::embedding_scale, 1},
-      {"residual_multiplier", &ModelConfig::residual_scale, 1},
-      {"logits_scaling", &ModelConfig::logit_scale, 1, false, KeyUnit::kReciprocal},
-      {"attention_multiplier", &ModelConfig::query_scalar, 1, false, KeyUnit::kReciprocalRoot}};
-  layout.members.insert(layout.members.end(), members.begin(), members.end());
-}
-
 HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
   HuggingFaceLayout layout{
       .model_type = kind.model_type,
@@ -262,22 +238,25 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
                   {"tie_word_embeddings", &ModelConfig::tied_head,
                    kind.file_tied_head ? 1.0 : 0.0}},
       .fixed = {},
-      .derived = no_keys,
-      .written = rotary_fixed_keys,
+      .groups = {rotary_keys({.theta = kind.file_theta,
+                              .windows_have_own = kind.window_rope,
+                              .wants_scaling = kind.file_wants_scaling})},
+      .written = written_of_attention,
       .tied_head = "embed_tokens.weight",
       .ignored = {".rotary_emb.inv_freq"},
-      .rope_theta = kind.file_theta,
-      .window_keys = kind.window_keys,
-      .windows = kind.windows,
-      .wants_scaling = kind.file_wants_scaling};
+      .tells_windows = kind.window_keys != WindowKeys::kNone,
+      .experts_are_parameters = kind.experts_are_parameters};
   const auto member = [&](const char* key, auto pointer, double missing) {
     layout.members.push_back({key, pointer, missing});
   };
   member("head_dim", &ModelConfig::head_size, kind.file_head_size);
   if (has_feed_forward(kind))
     layout.members.push_back({"intermediate_size", &ModelConfig::inner_width});
-  if (has_experts(kind)) add_expert_keys(layout, kind);
-  if (kind.scales) add_scale_keys(layout);
+  if (layout.tells_windows) layout.groups.push_back(window_keys(kind.window_keys, kind.windows));
+  if (has_experts(kind)) layout.groups.push_back(expert_keys(kind.experts->keys));
+  if (kind.limits_values)
+    layout.members.push_back({"clip_qkv", &ModelConfig::query_key_value_limit, 0, true});
+  if (kind.scales) add(layout.members, scale_members());
   if (kind.attention_bias)
     member("attention_bias", &ModelConfig::attention_bias, kind.file_attention_bias ? 1 : 0);
   if (kind.mlp_bias) member("mlp_bias", &ModelConfig::mlp_bias, 0);
@@ -285,7 +264,7 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
     layout.fixed = {{"hidden_activation", {std::string("gelu_pytorch_tanh")}},
                     {"hidden_act", {std::string("gelu_pytorch_tanh")}}};
   } else {
-    layout.fixed = {{"hidden_act", {std::string("silu"), std::string("swish")}}};
+    layout.fixed = {silu_key()};
   }
   if (has_experts(kind) && kind.biased_queries) layout.fixed.push_back({"qkv_bias", {true}});
   if (kind.caps) {
@@ -296,7 +275,6 @@ HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
     layout.members.push_back(
         {"final_logit_softcapping", &ModelConfig::logit_cap, second ? 30.0 : 0.0, true});
   }
-  if (kind.window_rope) layout.window_rope_theta = &ModelConfig::window_rope_theta;
   return layout;
 }
 

@@ -3,6 +3,7 @@
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
+#include "src/models/hugging_face/layer_keys.h"
 
 namespace hybrid_trainer {
 
@@ -12,10 +13,9 @@ struct FamilyExperts {
   const char* rule = kSoftmaxOfChosenRule;
   const char* module = "mlp";  // in files
   ExpertMixture::Files files{};
-  bool is_shared = false;         // may have a shared expert, behind a gate
-  bool is_clamped = false;        // gates and ups are cut (ExpertConfig::gate_limit)
-  bool has_biases = false;        // of router and experts
-  bool has_dense_layers = false;  // some layers may have a feed-forward branch
+  bool is_shared = false;   // may have a shared expert, behind a gate
+  bool is_clamped = false;  // gates and ups are cut (ExpertConfig::gate_limit)
+  bool has_biases = false;  // of router and experts
   ExpertKeys keys{};
 };
 
@@ -46,6 +46,7 @@ struct RotaryDecoder {
          file_epsilon = 1e-6;
   bool file_tied_head = false, file_attention_bias = false, file_wants_scaling = false;
   WindowKeys window_keys = WindowKeys::kNone;
+  bool experts_are_parameters = false;  // see HuggingFaceLayout
   std::vector<ModelPreset> presets{};
 };
 

@@ -116,6 +116,7 @@ ModelFamily gemma3_family() {
   kind.query_key_norm = true;
   kind.windows = "wwwwwa";
   kind.window_rope = true;
+  kind.window_keys = WindowKeys::kPeriod;
   kind.file_context = 131072;
   kind.file_theta = 1e6;
   return rotary_decoder_family(kind);

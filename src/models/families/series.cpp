@@ -58,10 +58,7 @@ ModelFamily series_family() {
           .is_of_language = false,
           .data = "TABLE",
           .adapted_parts = {"kinematics.layers.*"},
-          .with_depth = [](ModelConfig config, std::int64_t depth) {
-            config.layers = depth;
-            return config;
-          }};
+          .with_depth = with_layers};
 }
 
 }  // namespace hybrid_trainer

@@ -1,12 +1,18 @@
 #include <algorithm>
+#include <charconv>
 
+#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/module_graph.h"
+#include "src/files/json.h"
 #include "src/models/families/families.h"
+#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
+
+namespace json = boost::json;
 
 namespace {
 
@@ -128,9 +134,78 @@ std::vector<ModelPreset> vit_presets() {
           {"vit-base", shape(12, 12, 768), 16, 1, "adamw", 3e-4}};
 }
 
-using Fixed = HuggingFaceLayout::Fixed;
+constexpr std::int64_t kMissingClasses = 2, kMostClasses = 1 << 20;
 
-std::vector<Fixed> vit_derived_keys(const ModelConfig&) { return {}; }
+void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int64_t missing) {
+  const json::value* value = reader.find(key);
+  const json::array* sides = value == nullptr ? nullptr : value->if_array();
+  if (sides == nullptr) return reader.read(to, key, static_cast<double>(missing));
+  to = 1;
+  const bool are_equal = sides->size() == 2 && (*sides)[0] == (*sides)[1] &&
+                         (*sides)[0].is_int64() && (*sides)[0].get_int64() > 0;
+  if (!are_equal) return reader.refuse(key, *value, "a whole number from 1 on, of both sides");
+  to = (*sides)[0].get_int64();
+}
+
+/// The number that a text is as a whole; none where it is something else.
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return number;
+}
+
+void read_labels(ConfigReader& reader, ModelConfig& model) {
+  const json::object* names = reader.find_object("id2label");
+  reader.know("label2id");
+  std::vector<ClassLabel>& labels = model.vision.labels;
+  if (names == nullptr || names->empty()) {
+    std::int64_t count = kMissingClasses;
+    reader.read(count, "num_labels", kMissingClasses);
+    for (std::int64_t i = 0; i < std::min(count, kMostClasses); ++i)
+      labels.push_back({concat("LABEL_", i)});
+    return;
+  }
+  reader.know("num_labels");
+  labels.resize(names->size());
+  std::vector<bool> are_there(names->size());
+  for (const auto& [key, value] : *names) {
+    const auto number = whole_number(key);
+    const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
+    if (!fits || are_there[static_cast<std::size_t>(*number)])
+      return reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
+                                   json_line(value).substr(0, 60),
+                                   ", want a name for each of 0 to ", labels.size() - 1));
+    are_there[static_cast<std::size_t>(*number)] = true;
+    labels[static_cast<std::size_t>(*number)].name = value.get_string();
+  }
+}
+
+/// image_size and patch_size, each a number or two equal ones, and the classes by id2label; without it they
+/// are called LABEL_0 and so on, num_labels of them or two, as transformers does.
+void vit_read(ConfigReader& reader, ModelConfig& model) {
+  read_side(reader, model.vision.image_size, "image_size", kImageSize);
+  read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);
+  read_labels(reader, model);
+  constexpr const char* kOneOfAll = "single_label_classification";
+  const json::value* problem = reader.find("problem_type");
+  if (problem != nullptr && *problem != json::value(kOneOfAll))
+    reader.refuse("problem_type", *problem, concat('"', kOneOfAll, "\" or no such key"));
+}
+
+void vit_write(json::object& config, const ModelConfig& model) {
+  config["image_size"] = model.vision.image_size;
+  config["patch_size"] = model.vision.patch_size;
+  json::object names, numbers;
+  for (std::size_t i = 0; i < model.vision.labels.size(); ++i) {
+    names[std::to_string(i)] = model.vision.labels[i].name;
+    numbers[model.vision.labels[i].name] = i;
+  }
+  config["id2label"] = std::move(names);
+  config["label2id"] = std::move(numbers);
+}
+
+using Fixed = HuggingFaceLayout::Fixed;
 
 std::vector<Fixed> vit_written_keys(const ModelConfig& config) {
   return {{"hidden_dropout_prob", {0.0}},
@@ -150,7 +225,7 @@ HuggingFaceLayout vit_hugging_face() {
           .fixed = {{"hidden_act", {std::string("gelu")}},
                     {"num_channels", {kImageColors}},
                     {"qkv_bias", {true}}},
-          .derived = vit_derived_keys,
+          .groups = {{vit_read, vit_write}},
           .written = vit_written_keys,
           .tied_head = "",
           // Of a model without a head, and of one that fills in masked patches.
@@ -176,10 +251,7 @@ ModelFamily vit_family() {
           .fine_tuning = {.batch_size = 16, .learning_rate = 5e-5},
           .adapted_parts = {"encoder.*"},
           .frozen_parts = {"embeddings.*"},
-          .with_depth = [](ModelConfig config, std::int64_t depth) {
-            config.layers = depth;
-            return config;
-          }};
+          .with_depth = with_layers};
 }
 
 }  // namespace hybrid_trainer

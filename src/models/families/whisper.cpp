@@ -106,8 +106,6 @@ std::vector<ModelPreset> whisper_presets() {
 
 using Fixed = HuggingFaceLayout::Fixed;
 
-std::vector<Fixed> whisper_derived_keys(const ModelConfig&) { return {}; }
-
 std::vector<Fixed> whisper_written_keys(const ModelConfig& config) {
   return sequence_written_keys(config);
 }
@@ -124,7 +122,6 @@ HuggingFaceLayout whisper_hugging_face() {
                     {"use_weighted_layer_sum", {false}},
                     {"is_encoder_decoder", {true}},
                     {"tie_word_embeddings", {true}}},
-          .derived = whisper_derived_keys,
           .written = whisper_written_keys,
           .tied_head = "decoder.embed_tokens.weight",
           .ignored = {"proj_out.weight"},

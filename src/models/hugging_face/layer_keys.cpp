@@ -1,4 +1,4 @@
-#include "src/model_files/hugging_face/layer_keys.h"
+#include "src/models/hugging_face/layer_keys.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/files/json.h"
-#include "src/model_files/hugging_face/config_reader.h"
+#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 
@@ -50,39 +50,23 @@ std::string letters_of_interval(ConfigReader& reader, std::int64_t layers, char 
   return letters;
 }
 
-void read_mixers(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  const std::int64_t layers = model.layers;
-  std::string letters;
-  if (layout.mixer_keys == MixerKeys::kAttentionLayers) {
-    letters = letters_of_indices(reader, layers, layout.mixer);
-  } else {
-    letters = std::string(static_cast<std::size_t>(layers), layout.mixer);
-    if (layout.mixer_keys == MixerKeys::kAttentionInterval)
-      letters = letters_of_interval(reader, layers, layout.mixer);
-    const json::value* types = reader.find("layer_types|layers_block_type");
-    if (types != nullptr) letters = letters_of_types(reader, *types, layers, layout.mixer);
-  }
-  const std::string period = period_of(letters);
-  model.mixers = 2 * period.size() > letters.size() ? letters : period;
-}
-
 /// Heads times their channels are what expand makes of the width.
-void read_head_size(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+void read_head_size(ConfigReader& reader, ModelConfig& model, const MambaKeys& keys) {
   std::int64_t expand = 2;
-  reader.read(expand, layout.expand_key, 2);
+  reader.read(expand, keys.expand, 2);
   StateSpaceConfig& sizes = model.state_space;
   const std::int64_t channels = expand * model.width,
                      heads = std::max<std::int64_t>(sizes.heads, 1);
-  const json::value* value = reader.find(layout.head_size_key);
+  const json::value* value = reader.find(keys.head_size);
   const bool is_missing = value == nullptr;
-  if ((is_missing && !layout.missing_head_size) || (value != nullptr && *value == "auto")) {
+  if ((is_missing && !keys.missing_head_size) || (value != nullptr && *value == "auto")) {
     sizes.head_size = channels / heads;
   } else {
-    reader.read(sizes.head_size, layout.head_size_key, layout.missing_head_size);
+    reader.read(sizes.head_size, keys.head_size, keys.missing_head_size);
   }
   if (model.mixers.find('m') == std::string::npos && !model.mixers.empty()) return;
   if (channels == heads * sizes.head_size) return;
-  reader.problem(concat(layout.expand_key, ": got ", expand, ", which makes ", channels,
+  reader.problem(concat(keys.expand, ": got ", expand, ", which makes ", channels,
                         " channels of a width of ", model.width, ", and ", heads, " heads of ",
                         sizes.head_size, " are ", heads * sizes.head_size, "; want as many"));
 }
@@ -102,8 +86,8 @@ void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
   sizes.most_step = std::isinf(*most) ? 0 : *most;
 }
 
-json::array types_of(const ModelConfig& model, const HuggingFaceLayout& layout) {
-  const bool is_old = layout.mixer_keys == MixerKeys::kLayerTypes;  // words that both versions know
+json::array types_of(const ModelConfig& model, MixerKeys keys) {
+  const bool is_old = keys == MixerKeys::kLayerTypes;  // words that both versions know
   json::array types;
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const bool attends = kind_of_layer(model.mixers, i) == 'a';
@@ -113,45 +97,53 @@ json::array types_of(const ModelConfig& model, const HuggingFaceLayout& layout) 
   return types;
 }
 
-}  // namespace
-
-void read_mixer_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  if (layout.mixer_keys != MixerKeys::kNone) read_mixers(reader, model, layout);
-  if (!layout.expand_key.empty()) {
-    read_head_size(reader, model, layout);
-    read_step_limits(reader, model.state_space);
+void read_mixer_keys(ConfigReader& reader, ModelConfig& model, MixerKeys keys, char mixer) {
+  const std::int64_t layers = model.layers;
+  std::string letters;
+  if (keys == MixerKeys::kAttentionLayers) {
+    letters = letters_of_indices(reader, layers, mixer);
+  } else {
+    letters = std::string(static_cast<std::size_t>(layers), mixer);
+    if (keys == MixerKeys::kAttentionInterval) letters = letters_of_interval(reader, layers, mixer);
+    const json::value* types = reader.find("layer_types|layers_block_type");
+    if (types != nullptr) letters = letters_of_types(reader, *types, layers, mixer);
   }
-  for (const std::string& key : layout.inert) reader.know(key);
+  const std::string period = period_of(letters);
+  model.mixers = 2 * period.size() > letters.size() ? letters : period;
 }
 
-void write_mixer_keys(json::object& config, const ModelConfig& model,
-                      const HuggingFaceLayout& layout) {
-  if (layout.mixer_keys == MixerKeys::kAttentionLayers) {
-    json::array indices;
-    for (std::int64_t i = 0; i < model.layers; ++i)
-      if (kind_of_layer(model.mixers, i) == 'a') indices.emplace_back(i);
-    config[kIndices] = indices;
-  } else if (layout.mixer_keys != MixerKeys::kNone) {
-    config["layer_types"] = types_of(model, layout);
+void write_mixer_keys(json::object& config, const ModelConfig& model, MixerKeys keys) {
+  if (keys != MixerKeys::kAttentionLayers) {
+    config["layer_types"] = types_of(model, keys);
+    return;
   }
-  if (layout.expand_key.empty()) return;
+  json::array indices;
+  for (std::int64_t i = 0; i < model.layers; ++i)
+    if (kind_of_layer(model.mixers, i) == 'a') indices.emplace_back(i);
+  config[kIndices] = indices;
+}
+
+void read_mamba_keys(ConfigReader& reader, ModelConfig& model, const MambaKeys& keys) {
+  read_head_size(reader, model, keys);
+  read_step_limits(reader, model.state_space);
+}
+
+void write_mamba_keys(json::object& config, const ModelConfig& model, const MambaKeys& keys) {
   const StateSpaceConfig& sizes = model.state_space;
   const std::int64_t channels = sizes.heads * sizes.head_size;
   const bool is_told = channels % model.width == 0;
   if (!is_told && model.mixers.find('m') != std::string::npos)
-    throw DataError(concat("a folder of a ", layout.model_type, " model cannot tell of ",
-                           sizes.heads, " heads of ", sizes.head_size, ": their ", channels,
+    throw DataError(concat("a folder of a ", model.family, " model cannot tell of ", sizes.heads,
+                           " heads of ", sizes.head_size, ": their ", channels,
                            " channels must be a whole multiple of the width, ", model.width,
                            " (model.state_space.heads, head_size)"));
-  config[layout.head_size_key] = sizes.head_size;
-  if (is_told) config[layout.expand_key] = channels / model.width;
+  config[keys.head_size] = sizes.head_size;
+  if (is_told) config[keys.expand] = channels / model.width;
   if (sizes.least_step == 0 && sizes.most_step == 0) return;  // as where the key is missing
   const double most =
       sizes.most_step > 0 ? sizes.most_step : std::numeric_limits<double>::infinity();
   config[kStepLimits] = json::array{sizes.least_step, named_float(most)};
 }
-
-namespace {
 
 constexpr const char* kChosen = "num_experts_per_tok";
 constexpr const char* kBalance = "router_aux_loss_coef";
@@ -184,17 +176,6 @@ std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
   }
   if (!fits) reader.refuse(kPlainLayers, *plain, concat("a list of layers from 0 to ", layers - 1));
   return letters;
-}
-
-/// Of a family whose mixtures are not read.
-void refuse_experts(ConfigReader& reader, std::int64_t layers, const ExpertKeys& keys) {
-  const json::value* value = reader.find(std::string(keys.count));
-  const bool is_missing = value == nullptr;
-  const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
-  if ((is_missing ? keys.missing_count == 0 : is_zero(*value)) || are_plain) return;
-  reader.problem(concat(keys.count, ": ", is_missing ? "is missing, which means " : "got ",
-                        is_missing ? concat(keys.missing_count) : json_line(*value).substr(0, 60),
-                        ", want 0: mixtures of experts of this family are not read"));
 }
 
 /// One number under several names.
@@ -261,12 +242,19 @@ void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& ke
     reader.refuse(kNoise, *noise, "0: noise on what routers read is not supported");
 }
 
-}  // namespace
+/// Unless the folder is dense, or all its layers are.
+void refuse_experts(ConfigReader& reader, std::int64_t layers, const std::string& count,
+                    double missing_count) {
+  const json::value* value = reader.find(count);
+  const bool is_missing = value == nullptr;
+  const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
+  if ((is_missing ? missing_count == 0 : is_zero(*value)) || are_plain) return;
+  reader.problem(concat(count, ": ", is_missing ? "is missing, which means " : "got ",
+                        is_missing ? concat(missing_count) : json_line(*value).substr(0, 60),
+                        ", want 0: mixtures of experts of this family are not read"));
+}
 
-void read_expert_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  const ExpertKeys& keys = layout.experts;
-  if (keys.count.empty()) return;
-  if (keys.are_refused) return refuse_experts(reader, model.layers, keys);
+void read_expert_keys(ConfigReader& reader, ModelConfig& model, const ExpertKeys& keys) {
   const json::value* count = reader.find(std::string(keys.count));
   if (keys.may_be_none && count != nullptr && is_zero(*count)) {
     for (const std::string& key : {std::string(keys.inner_width), std::string(kChosen),
@@ -277,16 +265,13 @@ void read_expert_keys(ConfigReader& reader, ModelConfig& model, const HuggingFac
   read_experts(reader, model, keys);
 }
 
-void write_expert_keys(json::object& config, const ModelConfig& model,
-                       const HuggingFaceLayout& layout) {
-  const ExpertKeys& keys = layout.experts;
-  if (keys.count.empty()) return;
+void write_expert_keys(json::object& config, const ModelConfig& model, const ExpertKeys& keys) {
   const ExpertConfig& experts = model.experts;
   config[first_of(keys.count)] = experts.count;
-  if (keys.are_refused || experts.count == 0) return;
+  if (experts.count == 0) return;
   const bool sums_to_one = experts.rule == kSoftmaxOfChosenRule;
   if (experts.rule == kSigmoidRule || (keys.sums_to_one.empty() && !sums_to_one))
-    throw DataError(concat("a folder of a ", layout.model_type,
+    throw DataError(concat("a folder of a ", model.family,
                            " model cannot tell of model.experts.rule=", experts.rule,
                            ": whoever reads it would weigh experts otherwise"));
   config[kChosen] = experts.chosen;
@@ -303,6 +288,54 @@ void write_expert_keys(json::object& config, const ModelConfig& model,
   }
   config[kBalance] = experts.balance_loss > 0 ? experts.balance_loss : keys.missing_balance;
   config[kWantsBalance] = experts.balance_loss > 0;
+}
+
+}  // namespace
+
+KeyGroup mixer_keys(MixerKeys keys, char mixer) {
+  return {[=](ConfigReader& reader, ModelConfig& model) {
+            read_mixer_keys(reader, model, keys, mixer);
+          },
+          [=](json::object& config, const ModelConfig& model) {
+            write_mixer_keys(config, model, keys);
+          }};
+}
+
+KeyGroup mamba_keys(const MambaKeys& keys) {
+  return {[=](ConfigReader& reader, ModelConfig& model) { read_mamba_keys(reader, model, keys); },
+          [=](json::object& config, const ModelConfig& model) {
+            write_mamba_keys(config, model, keys);
+          }};
+}
+
+KeyGroup expert_keys(const ExpertKeys& keys) {
+  return {[=](ConfigReader& reader, ModelConfig& model) { read_expert_keys(reader, model, keys); },
+          [=](json::object& config, const ModelConfig& model) {
+            write_expert_keys(config, model, keys);
+          }};
+}
+
+KeyGroup no_expert_keys(const std::string& count, double missing_count) {
+  return {[=](ConfigReader& reader, ModelConfig& model) {
+            refuse_experts(reader, model.layers, count, missing_count);
+          },
+          [=](json::object& config, const ModelConfig&) { config[count] = 0; }};
+}
+
+std::vector<HuggingFaceLayout::Member> scale_members() {
+  return {{"embedding_multiplier", &ModelConfig::embedding_scale, 1},
+          {"residual_multiplier", &ModelConfig::residual_scale, 1},
+          {"logits_scaling", &ModelConfig::logit_scale, 1, false, KeyUnit::kReciprocal},
+          {"attention_multiplier", &ModelConfig::query_scalar, 1, false, KeyUnit::kReciprocalRoot}};
+}
+
+std::vector<HuggingFaceLayout::Fixed> written_of_attention(const ModelConfig& model) {
+  return {{"initializer_range", {model.initializer_range.value_or(0.02)}},
+          {"attention_dropout", {0.0}}};
+}
+
+HuggingFaceLayout::Fixed silu_key() {
+  return {"hidden_act", {std::string("silu"), std::string("swish")}};
 }
 
 }  // namespace hybrid_trainer

@@ -3,8 +3,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/core/narrow.h"
-#include "src/model_files/hugging_face/config_reader.h"
-#include "src/model_files/hugging_face/layer_keys.h"
+#include "src/models/hugging_face/config_reader.h"
+#include "src/models/hugging_face/layer_keys.h"
 
 namespace hybrid_trainer {
 
@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
+constexpr const char* kPositionType = "position_embedding_type";
 
 /// partial_rotary_factor, and how positions of images are told, which for texts alone is no matter.
 void read_share(ConfigReader& reader, double* share, double missing) {
@@ -64,11 +65,10 @@ void read_rope(ConfigReader& reader, const json::object& object, const std::stri
   reader.add(inner);
 }
 
-void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  reader.read(model.rope_theta, "rope_theta", layout.rope_theta);
+void read_ropes(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
+  reader.read(model.rope_theta, "rope_theta", keys.theta);
   RotaryScaling none;
-  double* const of_windows =
-      layout.window_rope_theta == nullptr ? nullptr : &(model.*layout.window_rope_theta);
+  double* const of_windows = keys.windows_have_own ? &model.window_rope_theta : nullptr;
   if (of_windows != nullptr) reader.read(*of_windows, "rope_local_base_freq", 1e4);
   const json::object* parameters = reader.find_object("rope_parameters");
   const auto part = [&](const char* name) {
@@ -86,11 +86,10 @@ void read_ropes(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayou
   }
   const json::object* scaling = reader.find_object("rope_scaling");
   if (scaling != nullptr && scaling->empty()) scaling = nullptr;
-  double* const share = layout.rotary_share ? &model.rotary_share : nullptr;
-  if (share != nullptr && !layout.share_in_parameters)
-    read_share(reader, share, *layout.rotary_share);
-  if (layout.share_in_parameters) {
-    model.rotary_share = *layout.rotary_share;
+  double* const share = keys.share ? &model.rotary_share : nullptr;
+  if (share != nullptr && !keys.share_is_in_parameters) read_share(reader, share, *keys.share);
+  if (keys.share_is_in_parameters) {
+    model.rotary_share = *keys.share;
     reader.know("partial_rotary_factor");
   }
   // transformers takes rope_scaling in place of rope_parameters, and of full_attention on top.
@@ -118,55 +117,6 @@ bool is_switched(WindowKeys keys) {
          keys == WindowKeys::kUntilLayer;
 }
 
-void read_windows(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  if (layout.window_keys == WindowKeys::kNone) return;
-  const json::value* window = reader.find("sliding_window");
-  if (window == nullptr || *window != json::value(0))  // which means none, as null does
-    reader.read_nullable(model.window, "sliding_window", 4096);
-  if (is_switched(layout.window_keys)) {
-    bool used = false;
-    reader.read(used, "use_sliding_window", 0);
-    if (!used) model.window = 0;
-  }
-  if (layout.window_keys == WindowKeys::kAllIfUsed) reader.know("max_window_layers");
-  if (is_of_all_layers(layout.window_keys)) return;
-  std::string letters(static_cast<std::size_t>(model.layers), 'w');
-  for (std::size_t i = 0; i < letters.size(); ++i)
-    letters[i] = kind_of_layer(layout.windows, static_cast<std::int64_t>(i));
-  if (layout.window_keys == WindowKeys::kFromLayer ||
-      layout.window_keys == WindowKeys::kUntilLayer) {
-    const bool until = layout.window_keys == WindowKeys::kUntilLayer;
-    std::int64_t border = 28;
-    const json::value* value = reader.find("max_window_layers");  // may be 0
-    if (value != nullptr && value->is_int64()) border = value->get_int64();
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      const auto layer = static_cast<std::int64_t>(i);
-      const bool has_window = until ? layer < border && layer % 2 == 0 : layer >= border;
-      letters[i] = has_window ? 'w' : 'a';
-    }
-  } else if (layout.window_rope_theta != nullptr) {
-    std::int64_t period = 6;
-    reader.read(period, "sliding_window_pattern|_sliding_window_pattern", 6);
-    for (std::size_t i = 0; i < letters.size(); ++i)
-      letters[i] = (static_cast<std::int64_t>(i) + 1) % period == 0 ? 'a' : 'w';
-  }
-  const json::value* types = reader.find("layer_types");
-  if (types != nullptr)
-    letters = letters_of_layers(reader, *types, model.layers, {{kFull, 'a'}, {kSliding, 'w'}});
-  const bool differ = layout.window_rope_theta != nullptr;  // even where all keys are seen
-  if (letters.find('w') == std::string::npos && !differ) model.window = 0;
-  if (model.window > 0 || differ) model.window_layers = period_of(letters);
-}
-
-void read_position_type(ConfigReader& reader, ModelConfig& model) {
-  constexpr const char* kKey = "position_embedding_type";
-  const json::value* type = reader.find(kKey);
-  const bool rotates = type != nullptr && *type == "rope";
-  model.rotary_share = rotates ? 1 : 0;
-  if (type != nullptr && !rotates && *type != "nope")
-    reader.refuse(kKey, *type, "\"rope\", \"nope\" or null");
-}
-
 json::object json_of_scaling(const RotaryScaling& scaling) {
   json::object object{{"rope_type", scaling.type}};
   if (scaling.type == "default") return object;
@@ -192,72 +142,137 @@ json::object json_of_scaling(const RotaryScaling& scaling) {
 }
 
 /// In the words of transformers 4, unless only those of 5 have room for a share.
-void write_scaling(json::object& config, const ModelConfig& model,
-                   const HuggingFaceLayout& layout) {
+void write_scaling(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
   json::object scaling = json_of_scaling(model.rope_scaling);
-  if (layout.share_in_parameters && model.rotary_share != *layout.rotary_share) {
+  if (keys.share_is_in_parameters && model.rotary_share != *keys.share) {
     scaling["rope_theta"] = model.rope_theta;
     scaling["partial_rotary_factor"] = model.rotary_share;
     config["rope_parameters"] = scaling;
-  } else if (model.rope_scaling.type == "default" && !layout.wants_scaling) {
+  } else if (model.rope_scaling.type == "default" && !keys.wants_scaling) {
     config["rope_scaling"] = nullptr;
   } else {
     config["rope_scaling"] = scaling;
   }
 }
 
-}  // namespace
-
-void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  if (layout.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
+void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
+  if (keys.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
       reader.find_object("rope_parameters") == nullptr)
     reader.problem(
         "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
         "written out, {\"rope_type\": \"default\"} for none");
-  read_ropes(reader, model, layout);
-  if (layout.rotates_by_type) read_position_type(reader, model);
-  read_windows(reader, model, layout);
+  read_ropes(reader, model, keys);
 }
 
-static void check_all_have_windows(const ModelConfig& model, const HuggingFaceLayout& layout) {
+void write_rotary_keys(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
+  config["rope_theta"] = model.rope_theta;
+  write_scaling(config, model, keys);
+  if (model.rope_scaling.type == "dynamic")
+    config["max_position_embeddings"] = model.rope_scaling.original_context;
+  if (keys.windows_have_own) config["rope_local_base_freq"] = model.window_rope_theta;
+  if (keys.share && !keys.share_is_in_parameters)
+    config["partial_rotary_factor"] = model.rotary_share;
+}
+
+void read_position_type(ConfigReader& reader, ModelConfig& model) {
+  const json::value* type = reader.find(kPositionType);
+  const bool rotates = type != nullptr && *type == "rope";
+  model.rotary_share = rotates ? 1 : 0;
+  if (type != nullptr && !rotates && *type != "nope")
+    reader.refuse(kPositionType, *type, "\"rope\", \"nope\" or null");
+}
+
+void write_position_type(json::object& config, const ModelConfig& model) {
+  config[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
+}
+
+void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
+                      const std::string& pattern) {
+  const json::value* window = reader.find("sliding_window");
+  if (window == nullptr || *window != json::value(0))  // which means none, as null does
+    reader.read_nullable(model.window, "sliding_window", 4096);
+  if (is_switched(keys)) {
+    bool used = false;
+    reader.read(used, "use_sliding_window", 0);
+    if (!used) model.window = 0;
+  }
+  if (keys == WindowKeys::kAllIfUsed) reader.know("max_window_layers");
+  if (is_of_all_layers(keys)) return;
+  std::string letters(static_cast<std::size_t>(model.layers), 'w');
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    letters[i] = kind_of_layer(pattern, static_cast<std::int64_t>(i));
+  if (keys == WindowKeys::kFromLayer || keys == WindowKeys::kUntilLayer) {
+    const bool until = keys == WindowKeys::kUntilLayer;
+    std::int64_t border = 28;
+    const json::value* value = reader.find("max_window_layers");  // may be 0
+    if (value != nullptr && value->is_int64()) border = value->get_int64();
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const auto layer = static_cast<std::int64_t>(i);
+      const bool has_window = until ? layer < border && layer % 2 == 0 : layer >= border;
+      letters[i] = has_window ? 'w' : 'a';
+    }
+  } else if (keys == WindowKeys::kPeriod) {
+    std::int64_t period = 6;
+    reader.read(period, "sliding_window_pattern|_sliding_window_pattern", 6);
+    for (std::size_t i = 0; i < letters.size(); ++i)
+      letters[i] = (static_cast<std::int64_t>(i) + 1) % period == 0 ? 'a' : 'w';
+  }
+  const json::value* types = reader.find("layer_types");
+  if (types != nullptr)
+    letters = letters_of_layers(reader, *types, model.layers, {{kFull, 'a'}, {kSliding, 'w'}});
+  const bool differ = keys == WindowKeys::kPeriod;
+  if (letters.find('w') == std::string::npos && !differ) model.window = 0;
+  if (model.window > 0 || differ) model.window_layers = period_of(letters);
+}
+
+void check_all_have_windows(const ModelConfig& model) {
   for (std::int64_t i = 0; i < model.layers && model.window > 0; ++i)
     if (!model.window_layers.empty() && kind_of_layer(model.window_layers, i) != 'w')
-      throw DataError(concat("a folder of a ", layout.model_type, " model gives the window to all ",
+      throw DataError(concat("a folder of a ", model.family, " model gives the window to all ",
                              "layers, and model.window_layers=", model.window_layers,
                              " to some; leave it out to export"));
 }
 
-void write_rotary_keys(json::object& config, const ModelConfig& model,
-                       const HuggingFaceLayout& layout) {
-  config["rope_theta"] = model.rope_theta;
-  write_scaling(config, model, layout);
-  if (model.rope_scaling.type == "dynamic")
-    config["max_position_embeddings"] = model.rope_scaling.original_context;
-  if (layout.window_rope_theta != nullptr)
-    config["rope_local_base_freq"] = model.*layout.window_rope_theta;
-  if (layout.rotary_share && !layout.share_in_parameters)
-    config["partial_rotary_factor"] = model.rotary_share;
-  if (layout.rotates_by_type)
-    config["position_embedding_type"] = model.rotary_share > 0 ? "rope" : "nope";
-  if (layout.window_keys == WindowKeys::kNone) return;
+void write_window_keys(json::object& config, const ModelConfig& model, WindowKeys keys) {
   // Where each layer says its kind, transformers wants a number even if none has a window.
-  const bool wants_number = layout.window_keys == WindowKeys::kLayerTypes;
+  const bool differ = keys == WindowKeys::kPeriod,
+             wants_number = differ || keys == WindowKeys::kLayerTypes;
   config["sliding_window"] = model.window > 0 ? json::value(model.window)
                              : wants_number   ? json::value(model.context)
                                               : json::value();
-  if (is_switched(layout.window_keys)) config["use_sliding_window"] = model.window > 0;
-  if (is_of_all_layers(layout.window_keys)) return check_all_have_windows(model, layout);
+  if (is_switched(keys)) config["use_sliding_window"] = model.window > 0;
+  if (is_of_all_layers(keys)) return check_all_have_windows(model);
   json::array types;
   std::int64_t first = 0;  // layer with a window
-  const bool windows = model.window > 0 || layout.window_rope_theta != nullptr;
+  const bool windows = model.window > 0 || differ;
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const bool window = windows && kind_of_layer(model.window_layers, i) == 'w';
     types.emplace_back(window ? kSliding : kFull);
     if (!window && first == i) ++first;
   }
   config["layer_types"] = types;
-  if (layout.window_keys == WindowKeys::kFromLayer) config["max_window_layers"] = first;
-  if (layout.window_keys == WindowKeys::kUntilLayer) config["max_window_layers"] = model.layers;
+  if (keys == WindowKeys::kFromLayer) config["max_window_layers"] = first;
+  if (keys == WindowKeys::kUntilLayer) config["max_window_layers"] = model.layers;
+}
+
+}  // namespace
+
+KeyGroup rotary_keys(const RotaryKeys& keys) {
+  return {[=](ConfigReader& reader, ModelConfig& model) { read_rotary_keys(reader, model, keys); },
+          [=](json::object& config, const ModelConfig& model) {
+            write_rotary_keys(config, model, keys);
+          }};
+}
+
+KeyGroup position_type_keys() { return {read_position_type, write_position_type}; }
+
+KeyGroup window_keys(WindowKeys keys, const std::string& pattern) {
+  return {[=](ConfigReader& reader, ModelConfig& model) {
+            read_window_keys(reader, model, keys, pattern);
+          },
+          [=](json::object& config, const ModelConfig& model) {
+            write_window_keys(config, model, keys);
+          }};
 }
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "src/model_files/hugging_face/config_reader.h"
+#include "src/models/hugging_face/config_reader.h"
 
 #include <algorithm>
 #include <cmath>
