@@ -20,7 +20,8 @@ struct FieldNode {
   std::vector<std::string> choices;  // of a text; empty: any
   FieldValue value;                  // what the struct holds now
   bool is_size = false;              // a MemorySize
-  bool left_out = false;             // an optional that holds nothing
+  bool is_constant = false;          // no key; see constant()
+  bool left_out = false;             // an optional that holds nothing, a constant with its default
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // what the C++ integer can hold
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
   std::function<void(const FieldValue&)>
@@ -48,10 +49,17 @@ FieldNode field_node(const Field<T>& field);
 
 template <class T>
 void add_fields(FieldNode& group, T& config) {
-  std::remove_const_t<T>::visit_fields(config, [&](const auto& field) {
-    group.fields.push_back(field_node(field));
+  using Struct = std::remove_const_t<T>;
+  const std::size_t first = group.fields.size();
+  Struct::visit_fields(config,
+                       [&](const auto& field) { group.fields.push_back(field_node(field)); });
+  Struct defaults;
+  Struct::visit_fields(defaults, [&, at = first](const auto& field) mutable {
+    FieldNode& node = group.fields[at++];
+    node.is_constant = field.is_constant;
+    if (field.is_constant) node.left_out = node.value == field_node(field).value;
     if constexpr (requires { config.owner_of(field.name); })
-      group.fields.back().owner = config.owner_of(field.name);
+      node.owner = config.owner_of(field.name);
   });
 }
 

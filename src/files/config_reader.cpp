@@ -158,14 +158,15 @@ std::string joined(const std::string& path, const std::string& name) {
 
 std::vector<std::string> names_of(const FieldNode& group) {
   std::vector<std::string> names;
-  for (const FieldNode& field : group.fields) names.push_back(field.name);
+  for (const FieldNode& field : group.fields)
+    if (!field.is_constant) names.push_back(field.name);
   return names;
 }
 
 /// Path of the first field that is called `name` in any group, or "".
 std::string path_of(const FieldNode& group, std::string_view name) {
   for (const FieldNode& field : group.fields) {
-    if (field.name == name) return field.name;
+    if (field.name == name && !field.is_constant) return field.name;
     const std::string below = field.is_list ? "" : path_of(field, name);
     if (!below.empty()) return joined(field.name, below);
   }

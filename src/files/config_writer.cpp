@@ -98,7 +98,8 @@ json::object schema_of(const FieldNode& field);
 
 void add_properties(json::object& schema, const FieldNode& group) {
   json::object properties;
-  for (const FieldNode& field : group.fields) properties[field.name] = schema_of(field);
+  for (const FieldNode& field : group.fields)
+    if (!field.is_constant) properties[field.name] = schema_of(field);
   schema["type"] = "object";
   schema["additionalProperties"] = false;
   schema["properties"] = std::move(properties);
@@ -208,7 +209,7 @@ std::string allowed_text(const FieldNode& field) {
 void append_group(std::string& out, const FieldNode& group, const std::string& path) {
   std::string rows;
   for (const FieldNode& field : group.fields) {
-    if (field.is_group() || field.owner == KeyOwner::kOther) continue;
+    if (field.is_group() || field.is_constant || field.owner == KeyOwner::kOther) continue;
     rows += concat("| `", path, field.name, "` | ", default_text(field), " | ", allowed_text(field),
                    " | ", field.help, " |\n");
   }

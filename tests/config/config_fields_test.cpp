@@ -311,6 +311,7 @@ void collect_leaves(const FieldNode& node, const std::string& path,
                     std::vector<std::string>& leaves) {
   for (const FieldNode& field : node.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
+    if (field.is_constant) continue;  // the tests of its layer change it
     if (field.is_group()) {
       collect_leaves(field, at, leaves);
     } else {

@@ -51,6 +51,7 @@ struct Config {
   Shade shade = Shade::kDark;
   std::string folder;
   std::vector<Group> groups{};
+  double decay = 0.9;
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"optimizer", self.optimizer, "How weights change."});
@@ -60,6 +61,7 @@ struct Config {
     visit(Field{"shuffle", self.shuffle, "Random order."});
     visit(Field{"shade", self.shade, "Colours."});
     visit(Field{"folder", self.folder, "Any folder."});
+    visit(constant("decay", self.decay, Range::fraction()));
   }
   bool operator==(const Config&) const = default;
 };
@@ -237,6 +239,19 @@ TEST_F(ReadConfig, ReadsAndWritesAListWhoseElementsMayLeaveKeysOut) {
   EXPECT_EQ(read("{\"groups\": []}"), Config{});
   const auto tree = field_tree(config);
   EXPECT_EQ(field_text(tree.fields[1]), "[{match: a, learning_rate: 0.1}, {match: b*, bits: 8}]");
+}
+
+TEST_F(ReadConfig, KeepsAConstantThatCodeHasChangedAndDescribesNone) {
+  Config config;
+  EXPECT_EQ(config_json(config).find("decay"), std::string::npos);
+  config.decay = 0.5;
+  EXPECT_EQ(read(config_json(config)), config);
+  EXPECT_EQ(config_markdown(config).find("decay"), std::string::npos);
+  EXPECT_EQ(json_schema(config).find("decay"), std::string::npos);
+  config.decay = 1;
+  std::vector<std::string> found;
+  collect_range_problems(config, "", found);
+  EXPECT_EQ(found, std::vector<std::string>{"decay: got 1, want a number in [0, 1)"});
 }
 
 TEST_F(ReadConfig, NamesWhatIsWrongInAListByItsPlace) {

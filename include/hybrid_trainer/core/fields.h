@@ -119,6 +119,7 @@ struct Field {
   OnResume resume = OnResume::kSame;   // of a group: of all its keys
   Question question = Question::kNone;
   std::vector<KeyNeed> all_needs{};  // of a group: of all its keys
+  bool is_constant = false;
 
   Field on_resume(OnResume value) && {
     resume = value;
@@ -145,6 +146,15 @@ struct Field {
 };
 template <class T>
 Field(const char*, T&, const char*) -> Field<T>;
+
+/// A member that C++ code may set and users do not: JSON has it only where it differs from its
+/// default, so that a run is resumed as it began, and help and docs/CONFIG.md leave it out.
+template <class T>
+Field<T> constant(const char* name, T& value, Range range = {}) {
+  Field<T> field{name, value, "", range};
+  field.is_constant = true;
+  return field;
+}
 template <class T>
 Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>

@@ -23,7 +23,7 @@ struct DataConfig {
   std::string columns{};
   bool mask_frames = false;
   bool mirror_pictures = false;
-  /// No key: steps to load ahead in a background thread. Each prefetched batch is held in memory; 0
+  /// Constant: steps to load ahead in a background thread. Each prefetched batch is held in memory; 0
   /// loads each batch when its step needs it.
   std::int64_t prefetch_depth = 1;
 
@@ -91,6 +91,8 @@ struct DataConfig {
                 "Of pictures, mirror half of them in training, other ones in each epoch."}
               .unless("model.vision.labels", {"[]"},
                       "it is for pictures, of which this model sees none"));
+    visit(constant("prefetch_depth", self.prefetch_depth, Range::between(0, 1024))
+              .on_resume(OnResume::kMayChange));
   }
 };
 

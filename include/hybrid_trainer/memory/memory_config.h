@@ -143,7 +143,7 @@ const std::vector<std::string>& offload_strategy_names();
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
 
-  // No keys:
+  // Constants:
   bool async_restore = true;  // beside Correct's passes, else before its update
   /// Predict steps before Correct at which reading from a file begins, if host memory has no budget.
   std::int64_t async_restore_lookahead = 5;
@@ -165,6 +165,8 @@ struct PredictAwareMemoryConfig {
         "CUDA. nvme_offload uses a file. compress_in_place rounds each f32 number to one byte. "
         "drop_and_reinitialize frees it and starts again from zeros.",
         Range{}, offload_strategy_names()});
+    visit(constant("async_restore", self.async_restore));
+    visit(constant("async_restore_lookahead", self.async_restore_lookahead, Range::at_least(1)));
   }
 };
 

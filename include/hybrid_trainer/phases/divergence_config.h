@@ -18,7 +18,7 @@ struct DivergenceConfig {
   std::int64_t critical_after = 0;
   std::int64_t max_roll_backs = 3;
 
-  // No keys:
+  // Constants:
   std::int64_t window = 32;          // updates that the moving statistics cover
   double loss_sigmas = 4.0;          // standard deviations above its expectation: loss too high
   double gradient_factor = 10.0;     // multiple of its median: gradient norm exploded
@@ -60,6 +60,15 @@ struct DivergenceConfig {
               .needs_any(KeyNeed::of(
                   {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
                   {"roll_back"}, "no divergence action is roll_back")));
+    visit(constant("window", self.window, Range::at_least(4)));
+    visit(constant("loss_sigmas", self.loss_sigmas, Range::above(0)));
+    visit(constant("gradient_factor", self.gradient_factor, Range::above(1)));
+    visit(constant("vanishing_factor", self.vanishing_factor, Range::fraction()));
+    visit(constant("oscillation", self.oscillation, Range::between(0, 1)));
+    visit(constant("recovery_steps", self.recovery_steps, Range::at_least(1)));
+    visit(constant("horizon_factor", self.horizon_factor, Range{0, 1, true, true}));
+    visit(constant("threshold_raise", self.threshold_raise, Range{0, 1, true, true}));
+    visit(constant("roll_back_rate", self.roll_back_rate, Range{0, 1, true, false}));
   }
 };
 

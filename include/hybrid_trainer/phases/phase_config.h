@@ -38,7 +38,7 @@ struct SkipBackwardConfig {
   double trial_share = 0.005;
   std::int64_t trial_steps = 2;
 
-  // No keys:
+  // Constants:
   std::int64_t confidence_window = 8;  // gradients that the confidence is estimated from
   double decay = 0.9;                  // length of a predicted step as a share of the one before
   std::int64_t history_interval = 3;   // updates between two samples of the weights, for predictors
@@ -92,6 +92,16 @@ struct SkipBackwardConfig {
                 Range::between(0, 1)});
     visit(Field{"trial_steps", self.trial_steps,
                 "Length of the first probe; accepted ones double it.", Range::at_least(1)});
+    visit(constant("confidence_window", self.confidence_window, Range::at_least(2)));
+    visit(constant("decay", self.decay, Range{0, 1, true, false}));
+    visit(constant("history_interval", self.history_interval, Range::at_least(1)));
+    visit(constant("slow_share", self.slow_share, Range::between(0, 1)));
+    visit(constant("probe_batches", self.probe_batches, Range::at_least(1)));
+    visit(constant("max_shrinks", self.max_shrinks, Range::at_least(0)));
+    visit(constant("evidence_sigmas", self.evidence_sigmas, Range::at_least(0)));
+    visit(constant("aim_cost", self.aim_cost, Range::at_least(0)));
+    visit(constant("dream_cost", self.dream_cost, Range::at_least(0)));
+    visit(constant("residual_store", self.residual_store, Range::between(0, 4096)));
   }
 };
 
@@ -108,7 +118,7 @@ struct AsynchronousOptimizerConfig {
   std::string device_side = "anticipated";
   std::string exact_state = "host";
   double prediction_error_limit = 1.0;
-  /// No key: threads of the worker that makes the updates. Another number changes the last bits of
+  /// Constant: threads of the worker that makes the updates. Another number changes the last bits of
   /// Muon's exact weights and AdamW's forecasts.
   std::int64_t worker_threads = 1;
 
@@ -139,6 +149,7 @@ struct AsynchronousOptimizerConfig {
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange)
               .unless("phases.max_predict_steps", {"0"}));
+    visit(constant("worker_threads", self.worker_threads, Range::at_least(1)));
   }
 };
 
@@ -178,7 +189,7 @@ struct LocalSgdConfig {
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
   double outer_momentum = 0.9;
-  /// No key: share of the ranks' mean movement by which an exchange moves the common weights.
+  /// Constant: share of the ranks' mean movement by which an exchange moves the common weights.
   double outer_learning_rate = 0.7;
 
   template <class Self, class Visitor>
@@ -200,6 +211,7 @@ struct LocalSgdConfig {
     visit(Field{"outer_momentum", self.outer_momentum,
                 "Nesterov momentum of the ranks' mean movement, from exchange to exchange.",
                 Range::fraction()});
+    visit(constant("outer_learning_rate", self.outer_learning_rate, Range::between(0, 2)));
   }
 };
 
@@ -218,7 +230,7 @@ struct PhaseConfig {
   AsynchronousGradientsConfig asynchronous_gradients{};
   LocalSgdConfig local_sgd{};
 
-  // No keys:
+  // Constants:
   std::int64_t correct_steps = 1;  // the first one decides, the others are updates
   double forward_cost = 0.35;      // of a forward pass, as a share of a Full step
 
@@ -276,6 +288,8 @@ struct PhaseConfig {
     visit(Field{"local_sgd", self.local_sgd, "Settings of the method local_sgd."}
               .needs("phases.method", {"local_sgd"})
               .unless("phases.max_predict_steps", {"0"}));
+    visit(constant("correct_steps", self.correct_steps, Range::at_least(1)));
+    visit(constant("forward_cost", self.forward_cost, Range{0, 1, true, false}));
   }
 };
 
@@ -286,7 +300,7 @@ const std::vector<std::string>& finder_mode_names();
 struct LearningRateFinderConfig {
   std::string mode = "off";
 
-  // No keys:
+  // Constants:
   std::int64_t interval = 12;   // updates between two probes, and of the sum that they follow
   double largest_factor = 4.0;  // by which one probe raises the learning rate
   double batch_share = 0.25;    // of the next step's batch on which a probe takes losses
@@ -303,6 +317,10 @@ struct LearningRateFinderConfig {
         "It rescues a constant rate that is far too low. Under a schedule that decays, the rate "
         "found may be 2.6 to 4 times too low. It makes no run faster than the right rate does.",
         Range{}, finder_mode_names()});
+    visit(constant("interval", self.interval, Range::at_least(1)));
+    visit(constant("largest_factor", self.largest_factor, Range::above(1)));
+    visit(constant("batch_share", self.batch_share, Range{0, 1, true, false}));
+    visit(constant("refusals", self.refusals, Range::at_least(1)));
   }
 };
 
