@@ -192,14 +192,10 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   return lines;
 }
 
-PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
-                                std::uint64_t seed, const Tokenizer& tokenizer,
+PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,
                                 std::int64_t source_length) {
-  return {.batch_size = batch_size,
-          .sequence_length = config.sequence_length,
-          .shuffle = config.shuffle,
+  return {.sequence_length = config.sequence_length,
           .packs = config.layout != "apart" && source_length == 0,
-          .seed = seed,
           .padding = tokenizer.end_of_text().value_or(0),
           .source_length = source_length};
 }

@@ -104,19 +104,19 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
-/// What the model that a run with objective dpo began with gives for other pairs, laid out by `packing`.
-/// Throws MissingInput, DataError if that model is gone or another one.
+/// What the model that a run with objective dpo began with gives for other pairs, of which a pass
+/// computes at most `at_once` sequences. Throws MissingInput, DataError if that model is gone or another
+/// one.
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
-                                                         const std::vector<ExampleRow>& rows,
-                                                         const PackedRows::Settings& packing,
+                                                         const PackedRows& rows,
+                                                         std::int64_t at_once,
                                                          const Stream& stream);
 
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
 
-/// How rows are laid into batches of `batch_size` sequences. `source_length`: of rows with sources.
-PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
-                                std::uint64_t seed, const Tokenizer& tokenizer,
+/// How rows are laid into sequences. `source_length`: of rows with sources.
+PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,
                                 std::int64_t source_length = 0);
 
 }  // namespace hybrid_trainer

@@ -149,11 +149,12 @@ class NetworkTask final : public Task {
     return make_run_model(config, base_, places, registry());
   }
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return data_->batches(config);
+    return shuffled_batches(data_->training(config), config);
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    return data_->evaluation(config, stream);
+    return std::make_unique<OrderedBatches>(data_->validation(config), config.data.batch_size,
+                                            stream);
   }
   void write_export(const RunPaths& run, const std::filesystem::path& output) const override {
     const Stream stream(MemoryPool::create("device"));
@@ -264,14 +265,14 @@ std::string NetworkScore::text(const std::string& between) const {
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream) {
   const Stream host(make_host_pool(stream.device()));  // not the run's, whose peak is told
-  const auto batches = data.evaluation(config, host);
-  const EvaluationResult result = evaluate(network, *batches, dtype, stream);
+  OrderedBatches batches(data.validation(config), config.data.batch_size, host);
+  const EvaluationResult result = evaluate(network, batches, dtype, stream);
   const Pass pass{.training = false, .dtype = dtype};
   return {.loss = result.loss,
           .examples = result.tokens,
           .best_loss = data.best_loss(config),
           .measures = data.in_own_units(
-              with_explained_variance(measures_of(network, *batches, pass, stream)), config)};
+              with_explained_variance(measures_of(network, batches, pass, stream)), config)};
 }
 
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,

@@ -241,7 +241,7 @@ Packing packing_of(const std::vector<ExampleRow>& rows, std::int64_t length) {
   const bool has_sources = rows.front().clip || !rows.front().source.empty();
   if (has_sources) return {std::ssize(rows), 0};  // as long as the longest
   const PackedRows packed(rows, {.sequence_length = length});
-  return {packed.sequences(), packed.fill()};
+  return {packed.size(), packed.fill()};
 }
 
 void print_json(const ExampleRows& examples, const Packing& packing, const std::string& called) {

@@ -356,21 +356,17 @@ MeasuredModel rows_of(const TrainedRun& run, const std::string& folder,
   std::int64_t source_length = 0;
   for (const ExampleRow& row : data.validation)
     source_length = std::max(source_length, std::ssize(row.source));
-  PackedRows::Settings packing =
-      packing_of(config, config.batch_size, 0, *run.tokenizer,
-                 files.source && !whole ? files.source->longest : source_length);
+  PackedRows::Settings packing = packing_of(
+      config, *run.tokenizer, files.source && !whole ? files.source->longest : source_length);
   if (files.pairs && run.config.objective == "dpo")
     packing.references =
         is_own ? validation_references(RunPaths{folder}, data)
-               : references_of_base(RunPaths{folder}, data.validation, packing, stream);
-  if (files.heard_seconds > 0) {
-    packing.packs = false;
-    return {std::make_unique<EvaluationClips>(
-                data.validation,
-                ClipBatches::Settings{.rows = packing, .encoder = run.config.model.encoder}, host),
-            data.validation};
-  }
-  return {std::make_unique<EvaluationRows>(std::move(data.validation), packing, host)};
+               : references_of_base(RunPaths{folder}, PackedRows(data.validation, packing),
+                                    config.batch_size, stream);
+  const bool are_clips = files.heard_seconds > 0;
+  return {std::make_unique<OrderedBatches>(dataset_of_rows(data.validation, packing, run.config),
+                                           config.batch_size, host),
+          are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
 }
 
 /// `host`: for the batches; `stream`: of the model. `shards`: receives what the batches read from.

@@ -247,8 +247,8 @@ void fit_to_sources(const FineTuning& asked, const ExampleData& data, ExampleFil
 std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files,
                               const HybridTrainerConfig& config) {
   const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
-  return PackedRows(data.train, packing_of(config.data, 1, 0, *files.tokenizer.tokenizer(), source))
-      .sequences();
+  return PackedRows(data.train, packing_of(config.data, *files.tokenizer.tokenizer(), source))
+      .size();
 }
 
 /// Packs the rows of a small file into sequences of its longest row, unless the length is set, so that
