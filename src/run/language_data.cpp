@@ -98,7 +98,7 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
     throw DataError(concat(name, ": ", problem));
   data.rows += std::ssize(read.rows);
   if (data.form.empty()) data.form = read.form();
-  for (const ExampleFile& file : read.files) data.checksum += checksum_of_file(file.path);
+  for (const RowFile& file : read.files) data.checksum += checksum_of_file(file.path);
   return std::move(read.rows);
 }
 

@@ -104,7 +104,7 @@ void check_pixels(PictureRows& read, const PictureProcessor& processor) {
   for (std::size_t i = 0; i < problems.size(); ++i) {
     if (problems[i].empty()) continue;
     read.rows[i].is_damaged = true;
-    read.refuse(read.rows[i].file, read.rows[i].line, problems[i]);
+    read.refused.push_back({read.rows[i].line, problems[i], read.rows[i].file});
   }
 }
 
@@ -116,7 +116,7 @@ void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
       row.target = class_of(row.label, classes);
       known.push_back(std::move(row));
     } catch (const DataError& error) {
-      read.refuse(row.file, row.line, error.what());
+      read.refused.push_back({row.line, error.what(), row.file});
     }
   }
   read.rows = std::move(known);
@@ -124,8 +124,8 @@ void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
 
 void require_rows(const PictureRows& read) {
   if (std::ranges::all_of(read.rows, &PictureRow::is_damaged))
-    throw DataError(
-        concat(read.files.front().path.string(), ": every row is refused; ", read.refused.front()));
+    throw DataError(concat(read.files.front().path.string(), ": every row is refused; ",
+                           read.text_of(read.refused.front())));
 }
 
 class Pictures final : public NetworkData {
@@ -274,12 +274,12 @@ class Pictures final : public NetworkData {
   void take(const PictureRows& read) {
     constexpr std::size_t kShown = 5;
     for (std::size_t i = 0; i < std::min(kShown, read.refused.size()); ++i)
-      notes_.push_back(read.refused[i]);
+      notes_.push_back(read.text_of(read.refused[i]));
     if (read.refused.size() > kShown)
       notes_.push_back(concat(read.refused.size() - kShown, " more rows are refused"));
     require_rows(read);
     files_.insert(files_.end(), read.files.begin(), read.files.end());
-    refused_.insert(refused_.end(), read.refused.begin(), read.refused.end());
+    for (const ReadRows::Refusal& one : read.refused) refused_.push_back(read.text_of(one));
     checksum_ += read.checksum;
   }
 
@@ -304,7 +304,7 @@ class Pictures final : public NetworkData {
   PictureProcessor processor_;
   std::vector<ClassLabel> classes_;
   std::vector<PictureRow> train_, validation_;
-  std::vector<PictureRows::File> files_;
+  std::vector<RowFile> files_;
   std::vector<std::string> refused_, notes_;
   std::string checksum_;
 };

@@ -134,14 +134,12 @@ ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleF
                                               .called = format.called,
                                               .longest_seconds = longest_seconds,
                                               .split = format.split});
-  ExampleRows examples;
-  for (const ClipRows::File& file : read.files) examples.files.push_back({file.path, file.form});
-  for (const auto& [line, reason, file] : read.refused)
-    examples.refused.push_back({line, reason, file});
+  ExampleRows examples{static_cast<const ReadRows&>(read)};
+  examples.shapes.resize(read.files.size());
   for (const ClipRow& clip : read.rows) {
     try {
       examples.rows.push_back(clip_example(clip, format, tokens));
-      ++examples.files[clip.file].shapes[RowShape::kClip];
+      ++examples.shapes[clip.file][RowShape::kClip];
     } catch (const DataError& error) {
       examples.refused.push_back({clip.line, error.what(), clip.file});
     }

@@ -220,9 +220,10 @@ void print_shown(const ShownRow& shown, std::int64_t line, bool json) {
 
 boost::json::array files_as_json(const ExampleRows& examples, const std::string& called) {
   boost::json::array files;
-  for (const ExampleFile& file : examples.files) {
+  for (std::size_t i = 0; i < examples.files.size(); ++i) {
+    const RowFile& file = examples.files[i];
     boost::json::object shapes;
-    for (const auto& [shape, count] : file.shapes) shapes[name_of(shape)] = count;
+    for (const auto& [shape, count] : examples.shapes[i]) shapes[name_of(shape)] = count;
     files.push_back({{"file", called.empty() ? file.path.string() : called},
                      {"container", name_of(file.form.container)},
                      {"shapes", shapes}});
@@ -293,7 +294,7 @@ void print_text(const ExampleRows& examples, const Packing& packing, std::int64_
 /// What the examples turned out to be.
 void tell_form(const ExampleRows& examples, const std::string& name) {
   std::cerr << name << ": " << examples.form() << "\n";
-  for (const ExampleFile& file : examples.files) {
+  for (const RowFile& file : examples.files) {
     if (file.form.container != RowContainer::kJsonArray) continue;
     std::cerr << (examples.files.size() > 1 ? file.path.string() : name)
               << (file.form.array_key.empty() ? " is" : " holds") << " a JSON array"
