@@ -340,17 +340,10 @@ class FineTuning final : public LanguageTask {
       notes.push_back(concat("the answers of the run are written without what the model's ",
                              files_.generation.file.filename().string(), " asks for: ", problem));
     const std::vector<ExampleRow> none;
-    const std::string cut =
-        told_of_cut({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
-                    sequence_length_,
-                    sequence_length_ < files_.context ? "raise data.sequence_length to keep them"
-                                                      : kContextIsFull);
-    if (!cut.empty()) notes.push_back(cut);
-    if (!files_.source) return notes;
-    const std::string cut_sources = told_of_cut_sources(
-        {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
-        files_.source->longest);
-    if (!cut_sources.empty()) notes.push_back(cut_sources);
+    for (std::string& cut : told_of_cut_rows(
+             {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation}, files_,
+             sequence_length_, "raise data.sequence_length to keep them"))
+      notes.push_back(std::move(cut));
     return notes;
   }
   PackedRows::Settings packing(const HybridTrainerConfig& config,

@@ -192,6 +192,16 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   return lines;
 }
 
+std::vector<std::string> told_of_cut_rows(
+    std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
+    std::int64_t length, const std::string& way_out) {
+  std::vector<std::string> told{
+      told_of_cut(rows, length, length < files.context ? way_out : kContextIsFull),
+      files.source ? told_of_cut_sources(rows, files.source->longest) : ""};
+  std::erase(told, "");
+  return told;
+}
+
 PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,
                                 std::int64_t source_length) {
   return {.sequence_length = config.sequence_length,

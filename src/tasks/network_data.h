@@ -61,19 +61,14 @@ struct NetworkDataSource {
   std::filesystem::path model{};  // folder of what lies beside the weights: of a run or a model
   bool is_trained = false;        // the model is a run's: what it tells apart stays
   bool is_measured = false;       // on all of `data`
-  bool checks_examples = true;    // each is read once, so that what is damaged is known
 };
 
 /// Where the data of a family's networks come from.
 struct NetworkDataKind {
   std::string family;  // a ModelFamily's name
-  /// `data`: what --data gave, or empty. Throws UsageError where the family wants a file and there is
-  /// none, or makes its own data and there is one; MissingInput, DataError.
-  std::function<std::unique_ptr<NetworkData>(const HybridTrainerConfig& config,
-                                             const std::filesystem::path& data)>
-      open;
-  /// In place of `open`, of data that need more.
-  std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open_source{};
+  /// Throws UsageError where the family wants a file and there is none, or makes its own data and there
+  /// is one; MissingInput, DataError.
+  std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open;
 };
 using NetworkDataKinds = std::vector<NetworkDataKind>;
 

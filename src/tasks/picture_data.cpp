@@ -135,10 +135,8 @@ class Pictures final : public NetworkData {
     PictureRows read = rows_in(source.data, source.config, processor_);
     std::optional<PictureRows> apart;
     if (!source.validation.empty()) apart = rows_in(source.validation, source.config, processor_);
-    if (source.checks_examples) {
-      check_pixels(read, processor_);
-      if (apart) check_pixels(*apart, processor_);
-    }
+    check_pixels(read, processor_);
+    if (apart) check_pixels(*apart, processor_);
     choose_classes(source, read, apart);
     set_targets(read, classes_);
     take(read);

@@ -143,7 +143,7 @@ TEST_F(CudaFamilies, VitHasTheProcessorsLossAndGradients) { expect_like_processo
 TEST_F(CudaFamilies, TridentHasTheProcessorsLossAndGradients) {
   HybridTrainerConfig config = preset();
   const auto kind = std::ranges::find(network_data_kinds(), "trident", &NetworkDataKind::family);
-  const auto data = kind->open_source({.config = config});
+  const auto data = kind->open({.config = config});
   const auto scenes = data->training(config).dataset;
   expect_like_processor(config.model, scenes->read(0, scenes->empty_batch(1, host_)), {.seed = 5});
 }

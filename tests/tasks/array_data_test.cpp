@@ -33,7 +33,7 @@ class ArrayDataRun : public TridentRuns {
     const HybridTrainerConfig config = small_config();
     for (const NetworkDataKind& kind : network_data_kinds()) {
       if (kind.family != "trident") continue;
-      const auto scenes = kind.open_source({.config = config})->training(config).dataset;
+      const auto scenes = kind.open({.config = config})->training(config).dataset;
       const Batch drawn = scenes->read(0, scenes->empty_batch(examples, stream_));
       for (const auto& [name, tensor] : drawn.tensors()) write_npy(name, tensor, examples);
       return drawn;
