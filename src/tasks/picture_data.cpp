@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
@@ -146,7 +145,10 @@ class Pictures final : public NetworkData {
       validation_ = std::move(apart->rows);
       train_ = std::move(read.rows);
     } else {
-      divide(std::move(read.rows), source.is_measured ? 0 : source.config.data.validation_fraction);
+      const double share = source.is_measured ? 0 : source.config.data.validation_fraction;
+      auto parts = divided(std::move(read.rows), share, kHeldPicturesKey);
+      train_ = std::move(parts.train);
+      validation_ = std::move(parts.validation);
     }
     std::erase_if(validation_, [](const PictureRow& row) { return row.is_damaged; });
     if (validation_.empty())
@@ -279,23 +281,6 @@ class Pictures final : public NetworkData {
     files_.insert(files_.end(), read.files.begin(), read.files.end());
     for (const ReadRows::Refusal& one : read.refused) refused_.push_back(read.text_of(one));
     checksum_ += read.checksum;
-  }
-
-  /// Holds back a share of the rows, at least one, by a draw that depends on their number alone; of a
-  /// single row, or a share of 0, all are in both.
-  void divide(std::vector<PictureRow> rows, double fraction) {
-    const auto count = static_cast<std::uint64_t>(rows.size());
-    if (count == 1 || fraction == 0) {
-      validation_ = rows;
-      train_ = std::move(rows);
-      return;
-    }
-    const auto held = static_cast<std::uint64_t>(std::clamp(
-        std::round(static_cast<double>(count) * fraction), 1.0, static_cast<double>(count - 1)));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const bool is_held = random_permuted({0, 0, kHeldPicturesKey}, i, count) < held;
-      (is_held ? validation_ : train_).push_back(std::move(rows[i]));
-    }
   }
 
   std::filesystem::path model_;

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
+#include "hybrid_trainer/core/random.h"
 #include "src/data/tables/row_files.h"
 #include "src/data/tables/table_reader.h"
 
@@ -59,6 +63,28 @@ struct RowSource {
 /// Reads a file of rows, or the files of a folder in order of their names (row_files, visit_rows), into
 /// `read`. Throws MissingInput, DataError if there are no rows or most are refused, IoError.
 void read_rows(const RowSource& source, const RowSchema& schema, ReadRows& read);
+
+/// Rows to train on and rows to measure on.
+template <class Row>
+struct DividedRows {
+  std::vector<Row> train, validation;
+  bool are_same = false;  // both have all rows
+};
+
+/// Holds back a share of the rows, at least one, by a draw that depends on their number alone. Of a
+/// single row, or a share of 0, all are in both.
+template <class Row>
+DividedRows<Row> divided(std::vector<Row> rows, double share, std::uint64_t key) {
+  const auto count = static_cast<std::uint64_t>(rows.size());
+  if (count == 1 || share == 0) return {rows, rows, true};
+  const auto held = static_cast<std::uint64_t>(std::clamp(
+      std::round(static_cast<double>(count) * share), 1.0, static_cast<double>(count - 1)));
+  DividedRows<Row> parts;
+  for (std::uint64_t i = 0; i < count; ++i)
+    (random_permuted({0, 0, key}, i, count) < held ? parts.validation : parts.train)
+        .push_back(std::move(rows[i]));
+  return parts;
+}
 
 /// The file that a row has under `name`; paths are relative to its file (folder_of_rows).
 FilePart file_in_row(FilesInRows& files, const GivenRow& row, std::string_view name,
