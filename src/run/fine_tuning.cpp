@@ -141,18 +141,12 @@ class FineTuning final : public LanguageTask {
         sequence_length_(settings.config.data.sequence_length) {}
 
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    PackedRows::Settings settings = packing(config, config.effective_batch(), train_references_);
-    if (hears())
-      return std::make_unique<ClipBatches>(data_.train, clips(config, std::move(settings)));
-    return std::make_unique<PackedRows>(data_.train, settings);
+    return shuffled_batches(examples(config, data_.train, train_references_), config);
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    PackedRows::Settings settings = packing(config, config.data.batch_size, validation_references_);
-    if (hears())
-      return std::make_unique<EvaluationClips>(data_.validation, clips(config, std::move(settings)),
-                                               stream);
-    return std::make_unique<EvaluationRows>(data_.validation, settings, stream);
+    return std::make_unique<OrderedBatches>(
+        examples(config, data_.validation, validation_references_), config.data.batch_size, stream);
   }
 
  private:
@@ -295,8 +289,7 @@ class FineTuning final : public LanguageTask {
                           key.pairs, " pairs, before it is trained"));
     PairReferences all;
     for (const auto* rows : {&data_.train, &data_.validation}) {
-      const PackedRows packed(*rows,
-                              packing(beginning.config, beginning.config.data.batch_size, {}));
+      const PackedRows packed(*rows, packing(beginning.config, {}));
       const DType dtype = rows == &data_.train ? dtype_of_training(beginning) : DType::kF32;
       const PairReferences some =
           compute_reference(beginning.model, packed, beginning.config.data.batch_size, dtype, ranks,
@@ -347,31 +340,24 @@ class FineTuning final : public LanguageTask {
       notes.push_back(concat("the answers of the run are written without what the model's ",
                              files_.generation.file.filename().string(), " asks for: ", problem));
     const std::vector<ExampleRow> none;
-    const std::string cut =
-        told_of_cut({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
-                    sequence_length_,
-                    sequence_length_ < files_.context ? "raise data.sequence_length to keep them"
-                                                      : kContextIsFull);
-    if (!cut.empty()) notes.push_back(cut);
-    if (!files_.source) return notes;
-    const std::string cut_sources = told_of_cut_sources(
-        {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
-        files_.source->longest);
-    if (!cut_sources.empty()) notes.push_back(cut_sources);
+    for (std::string& cut : told_of_cut_rows(
+             {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation}, files_,
+             sequence_length_, "raise data.sequence_length to keep them"))
+      notes.push_back(std::move(cut));
     return notes;
   }
-  PackedRows::Settings packing(const HybridTrainerConfig& config, std::int64_t batch_size,
+  PackedRows::Settings packing(const HybridTrainerConfig& config,
                                std::shared_ptr<const PairReferences> references) const {
-    PackedRows::Settings settings = packing_of(
-        config.data, batch_size, static_cast<std::uint64_t>(config.training.seed), *tokenizer_,
-        config.model.encoder.reads_tokens() ? config.model.encoder.source_places() : 0);
+    PackedRows::Settings settings =
+        packing_of(config.data, *tokenizer_,
+                   config.model.encoder.reads_tokens() ? config.model.encoder.source_places() : 0);
     if (config.objective == "dpo") settings.references = std::move(references);
     return settings;
   }
-  static ClipBatches::Settings clips(const HybridTrainerConfig& config, PackedRows::Settings rows) {
-    rows.packs = false;
-    return {
-        .rows = std::move(rows), .encoder = config.model.encoder, .masks = config.data.mask_frames};
+  std::shared_ptr<const Dataset> examples(const HybridTrainerConfig& config,
+                                          const std::vector<ExampleRow>& rows,
+                                          std::shared_ptr<const PairReferences> references) const {
+    return dataset_of_rows(rows, packing(config, std::move(references)), config);
   }
   std::shared_ptr<const ReadExamples> read_;
   const ExampleFiles& files_ = read_->files;

@@ -1,10 +1,6 @@
 #include "src/run/language_data.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/random.h"
 #include "src/core/messages.h"
 #include "src/data/tables/row_files.h"
 #include "src/files/checksum.h"
@@ -98,7 +94,7 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
     throw DataError(concat(name, ": ", problem));
   data.rows += std::ssize(read.rows);
   if (data.form.empty()) data.form = read.form();
-  for (const ExampleFile& file : read.files) data.checksum += checksum_of_file(file.path);
+  for (const RowFile& file : read.files) data.checksum += checksum_of_file(file.path);
   return std::move(read.rows);
 }
 
@@ -154,7 +150,6 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
       has_validation ? told_of_other_files(files.examples, {split, RowSplit::kValidation})
                      : told_of_other_files(files.examples, {split});
   if (!others.empty()) data.notes.push_back(concat(files.examples.string(), ": ", others));
-  const auto count = static_cast<std::uint64_t>(rows.size());
   if (!files.validation.empty() || has_validation) {
     data.validation =
         has_validation
@@ -164,19 +159,10 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
     data.train = std::move(rows);
     return data;
   }
-  if (count == 1 || config.validation_fraction == 0) {
-    data.validates_on_training_rows = true;
-    data.validation = rows;
-    data.train = std::move(rows);
-    return data;
-  }
-  const auto held = static_cast<std::uint64_t>(
-      std::clamp(std::round(static_cast<double>(count) * config.validation_fraction), 1.0,
-                 static_cast<double>(count - 1)));
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const bool is_held = random_permuted({0, 0, kHeldBackKey}, i, count) < held;
-    (is_held ? data.validation : data.train).push_back(std::move(rows[i]));
-  }
+  auto parts = divided(std::move(rows), config.validation_fraction, kHeldBackKey);
+  data.train = std::move(parts.train);
+  data.validation = std::move(parts.validation);
+  data.validates_on_training_rows = parts.are_same;
   return data;
 }
 
@@ -192,14 +178,20 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   return lines;
 }
 
-PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
-                                std::uint64_t seed, const Tokenizer& tokenizer,
+std::vector<std::string> told_of_cut_rows(
+    std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
+    std::int64_t length, const std::string& way_out) {
+  std::vector<std::string> told{
+      told_of_cut(rows, length, length < files.context ? way_out : kContextIsFull),
+      files.source ? told_of_cut_sources(rows, files.source->longest) : ""};
+  std::erase(told, "");
+  return told;
+}
+
+PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,
                                 std::int64_t source_length) {
-  return {.batch_size = batch_size,
-          .sequence_length = config.sequence_length,
-          .shuffle = config.shuffle,
+  return {.sequence_length = config.sequence_length,
           .packs = config.layout != "apart" && source_length == 0,
-          .seed = seed,
           .padding = tokenizer.end_of_text().value_or(0),
           .source_length = source_length};
 }

@@ -82,10 +82,13 @@ struct ReadExamples {
 ReadExamples read_examples(const TrainingRunSettings& settings,
                            const std::optional<ModelFolder>& model);
 
+class NetworkData;
+
 /// Inputs of a run that a command has read, for the run's task, which does not read them again.
 struct ReadInputs {
   ModelFolder model{};                             // that the run begins with, or none
   std::shared_ptr<const ReadExamples> examples{};  // null: not read
+  std::shared_ptr<const NetworkData> network{};    // likewise
 };
 
 /// Whether a path is a file, or a folder that has files of rows: examples, as opposed to the tokens
@@ -104,19 +107,25 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
-/// What the model that a run with objective dpo began with gives for other pairs, laid out by `packing`.
-/// Throws MissingInput, DataError if that model is gone or another one.
+/// What the model that a run with objective dpo began with gives for other pairs, of which a pass
+/// computes at most `at_once` sequences. Throws MissingInput, DataError if that model is gone or another
+/// one.
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
-                                                         const std::vector<ExampleRow>& rows,
-                                                         const PackedRows::Settings& packing,
+                                                         const PackedRows& rows,
+                                                         std::int64_t at_once,
                                                          const Stream& stream);
 
 /// The first refused lines, and which command names the others.
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
 
-/// How rows are laid into batches of `batch_size` sequences. `source_length`: of rows with sources.
-PackedRows::Settings packing_of(const DataConfig& config, std::int64_t batch_size,
-                                std::uint64_t seed, const Tokenizer& tokenizer,
+/// Rows and sources that lose tokens, if there are some. `length`: of a sequence; `way_out`: what makes
+/// it longer, as far as the model's context.
+std::vector<std::string> told_of_cut_rows(
+    std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
+    std::int64_t length, const std::string& way_out);
+
+/// How rows are laid into sequences. `source_length`: of rows with sources.
+PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,
                                 std::int64_t source_length = 0);
 
 }  // namespace hybrid_trainer

@@ -56,18 +56,17 @@ std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::i
                                 DType dtype, const RunRanks& ranks, const Stream& stream) {
   const std::int64_t rank = ranks.as_simulated().rank;
   const Stream host(make_host_pool(stream.device()));
-  const std::int64_t length = rows.sequence_length();
-  const Batch memory = empty_row_batch({at_once, length}, true, host);
+  const Batch memory = rows.empty_batch(at_once, host);
   std::vector<double> numbers;
   BatchUpload upload;
-  for (std::int64_t first = 0, index = 0; first < rows.sequences(); first += at_once, ++index) {
+  for (std::int64_t first = 0, index = 0; first < rows.size(); first += at_once, ++index) {
     if (index % ranks.size() != rank) continue;
-    const std::int64_t count = std::min(at_once, rows.sequences() - first);
-    const Batch batch = rows.read_in_order(first, memory.examples(0, count));
+    const std::int64_t count = std::min(at_once, rows.size() - first);
+    const Batch batch = rows.read(first, memory.examples(0, count));
     const Tensor sums = wait_for_sums(model, upload.to_device(batch, stream), dtype, host, stream);
     for (std::int64_t b = 0; b < count; ++b) {
-      const double* const of_halves = sums.data<double>() + b * length;
-      const auto halves = 2 * std::ssize(rows.rows_in_order(first + b));
+      const double* const of_halves = sums.data<double>() + b * sums.size(1);
+      const auto halves = 2 * std::ssize(rows.rows_of(first + b));
       numbers.insert(numbers.end(), of_halves, of_halves + halves);
     }
   }
@@ -123,8 +122,8 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
 }
 
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
-                                                         const std::vector<ExampleRow>& rows,
-                                                         const PackedRows::Settings& packing,
+                                                         const PackedRows& rows,
+                                                         std::int64_t at_once,
                                                          const Stream& stream) {
   const RunData data = data_of_run(paths);
   const HybridTrainerConfig config = config_of_run(paths);
@@ -145,9 +144,8 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
                            "other pairs are measured against it; put it back"));
   const auto model = make_run_model(config, base, stream, model_families());
   if (!data.adapter.empty()) read_adapter_weights(data.adapter, *model, config.model, stream);
-  const PackedRows packed(rows, packing);
-  return std::make_shared<PairReferences>(compute_reference(
-      *model, packed, packing.batch_size, DType::kF32, RunRanks(nullptr), stream));
+  return std::make_shared<PairReferences>(
+      compute_reference(*model, rows, at_once, DType::kF32, RunRanks(nullptr), stream));
 }
 
 void write_reference(const std::string& file, const ReferenceKey& key,
@@ -188,7 +186,7 @@ PairReferences compute_reference(LossModel& model, const PackedRows& rows,
                                  std::int64_t sequences_at_once, DType dtype, const RunRanks& ranks,
                                  const Stream& stream) {
   require(model.preference() != nullptr, "compute_reference: the model has no loss of pairs");
-  const std::int64_t at_once = std::min(sequences_at_once, rows.sequences());
+  const std::int64_t at_once = std::min(sequences_at_once, rows.size());
   const auto compute_in = [&](DType wanted) {
     model.visit_parameters([&](Parameter& weight) { weight.compute_in(wanted, stream); });
   };
@@ -199,9 +197,9 @@ PairReferences compute_reference(LossModel& model, const PackedRows& rows,
   model.preference()->clear(stream);
   PairReferences references(rows.rows().size());
   std::vector<std::size_t> read(all.size());  // bytes
-  for (std::int64_t sequence = 0; sequence < rows.sequences(); ++sequence) {
+  for (std::int64_t sequence = 0; sequence < rows.size(); ++sequence) {
     const auto rank = static_cast<std::size_t>(sequence / at_once) % all.size();
-    for (const std::size_t row : rows.rows_in_order(sequence)) {
+    for (const std::size_t row : rows.rows_of(sequence)) {
       require(read[rank] + sizeof(PairReference) <= all[rank].size(),
               "ranks have the same pairs of answers");
       std::memcpy(&references[row], all[rank].data() + read[rank], sizeof(PairReference));

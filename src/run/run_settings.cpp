@@ -53,6 +53,15 @@ TrainingRunSettings with_base(TrainingRunSettings settings) {
   return settings;
 }
 
+std::unique_ptr<const BatchSource> shuffled_batches(DatasetPart part,
+                                                    const HybridTrainerConfig& config) {
+  return std::make_unique<ShuffledBatches>(
+      std::move(part),
+      ShuffledBatches::Settings{.batch_size = config.effective_batch(),
+                                .shuffle = config.data.shuffle,
+                                .seed = static_cast<std::uint64_t>(config.training.seed)});
+}
+
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
                                         const ModelFolder& opened) {
   if (!settings.init_from || opened.path() != *settings.init_from) return settings.init_from;

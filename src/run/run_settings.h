@@ -7,6 +7,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/run/training_run.h"
+#include "src/data/dataset.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
@@ -27,6 +28,10 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
 /// The settings of a run that goes on, which has its weights from its checkpoint or, where there is
 /// none yet, from the folders that it began from; those of a run that begins are left as they are.
 TrainingRunSettings with_base(TrainingRunSettings settings);
+
+/// A run's batches of data.batch_size · gradient_accumulation.micro_batches of the examples.
+std::unique_ptr<const BatchSource> shuffled_batches(DatasetPart part,
+                                                    const HybridTrainerConfig& config);
 
 /// The folder of settings.init_from: `opened` where that is its path.
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,

@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/core/random.h"
 #include "src/data/images/npy_file.h"
 #include "src/files/checksum.h"
 #include "src/tasks/network_data.h"
@@ -66,13 +65,13 @@ class ExampleArray {
           brief(static_cast<double>(values_[static_cast<std::size_t>(example * elements_ + i)])));
     return elements_ > kShown ? concat(text, " … (", elements_, " numbers)") : text;
   }
-  void write(const Tensor& batch, std::int64_t place, std::int64_t example) const {
+  void write(std::int64_t example, std::string_view name, const ExampleMemory& memory) const {
     const float* const from = values_.data() + example * elements_;
     if (is_whole_)
-      std::transform(from, from + elements_, batch.data<std::int32_t>() + place * elements_,
+      std::transform(from, from + elements_, memory.labels(name).data(),
                      [](float value) { return static_cast<std::int32_t>(value); });
     else
-      std::copy(from, from + elements_, batch.data<float>() + place * elements_);
+      std::copy(from, from + elements_, memory.floats(name).data());
   }
 
  private:
@@ -94,7 +93,7 @@ class ExampleArray {
 };
 
 /// The arrays, in the order of the batch's tensors.
-class Arrays {
+class Arrays final : public Dataset {
  public:
   Arrays(const std::filesystem::path& folder, const Batch& form,
          const std::vector<WholeRange>& ranges)
@@ -109,17 +108,17 @@ class Arrays {
                                arrays_.front().examples(), "; want as many"));
     }
   }
-  std::int64_t examples() const { return arrays_.front().examples(); }
-  Batch empty_batch(std::int64_t size, const Stream& stream) const {
+  std::int64_t size() const override { return arrays_.front().examples(); }
+  Batch empty_batch(std::int64_t size, const Stream& stream) const override {
     return form_.with([&](const Tensor& one) {
       Shape shape{size};
       for (int i = 1; i < one.shape().rank(); ++i) shape.append(one.size(i));
       return Tensor::empty(shape, one.dtype(), MemoryKind::kData, stream);
     });
   }
-  void write(const Batch& batch, std::int64_t place, std::int64_t example) const {
+  void write(std::int64_t number, const ExampleMemory& memory) const override {
     for (std::size_t i = 0; i < arrays_.size(); ++i)
-      arrays_[i].write(batch.tensors()[i].tensor, place, example);
+      arrays_[i].write(number, form_.tensors()[i].name, memory);
   }
   DataFacts texts() const {
     DataFacts facts;
@@ -146,57 +145,6 @@ class Arrays {
   std::vector<ExampleArray> arrays_;
 };
 
-class ArrayBatches final : public BatchSource {
- public:
-  ArrayBatches(std::shared_ptr<const Arrays> arrays, std::int64_t size, std::int64_t examples,
-               std::uint64_t seed)
-      : arrays_(std::move(arrays)), size_(size), examples_(examples), seed_(seed) {}
-  Batch empty_batch(const Stream& stream) const override {
-    return arrays_->empty_batch(size_, stream);
-  }
-  std::int64_t epochs_in(std::int64_t batches) const override {
-    return batches * size_ / examples_;
-  }
-  Batch read(std::int64_t batch_index, const Batch& memory) const override {
-    const auto count = static_cast<std::uint64_t>(examples_);
-    for (std::int64_t i = 0; i < size_; ++i) {
-      const auto number = static_cast<std::uint64_t>(batch_index * size_ + i);
-      const std::uint64_t example =
-          random_permuted({seed_, number / count, 0}, number % count, count);
-      arrays_->write(memory, i, static_cast<std::int64_t>(example));
-    }
-    return memory;
-  }
-
- private:
-  std::shared_ptr<const Arrays> arrays_;
-  std::int64_t size_, examples_;
-  std::uint64_t seed_;
-};
-
-class ArrayEvaluation final : public EvaluationBatches {
- public:
-  ArrayEvaluation(std::shared_ptr<const Arrays> arrays, std::int64_t size, std::int64_t first,
-                  const Stream& stream)
-      : arrays_(std::move(arrays)),
-        first_(first),
-        memory_(arrays_->empty_batch(std::min(size, arrays_->examples() - first), stream)) {}
-  std::int64_t batches() const override {
-    return (arrays_->examples() - first_ + memory_.size() - 1) / memory_.size();
-  }
-  Batch batch(std::int64_t index) override {
-    const std::int64_t begin = first_ + index * memory_.size();
-    const std::int64_t count = std::min(memory_.size(), arrays_->examples() - begin);
-    for (std::int64_t i = 0; i < count; ++i) arrays_->write(memory_, i, begin + i);
-    return memory_.examples(0, count);
-  }
-
- private:
-  std::shared_ptr<const Arrays> arrays_;
-  std::int64_t first_;
-  Batch memory_;
-};
-
 class ArrayData final : public NetworkData {
  public:
   ArrayData(const NetworkDataSource& source, const Batch& form,
@@ -205,28 +153,26 @@ class ArrayData final : public NetworkData {
         arrays_(std::make_shared<Arrays>(folder_, form, ranges)),
         is_measured_(source.is_measured) {}
   std::string description() const override {
-    return concat(folder_.string(), ": ", arrays_->examples(), " examples");
+    return concat(folder_.string(), ": ", arrays_->size(), " examples");
   }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<ArrayBatches>(arrays_, config.effective_batch(), trained(config),
-                                          static_cast<std::uint64_t>(config.training.seed));
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return {arrays_, 0, trained(config)};
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    const bool holds_out = !is_measured_ && trained(config) < arrays_->examples();
-    return std::make_unique<ArrayEvaluation>(arrays_, config.data.batch_size,
-                                             holds_out ? trained(config) : 0, stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    const std::int64_t first = is_measured_ ? arrays_->size() : trained(config);
+    if (first == arrays_->size()) return arrays_;
+    return {arrays_, first, arrays_->size() - first};
   }
   DataFacts contents(const HybridTrainerConfig& config) const override {
     DataFacts facts = arrays_->texts();
     facts.emplace_back("examples", concat(trained(config), " to train on, ",
-                                          arrays_->examples() - trained(config), " to measure on"));
+                                          arrays_->size() - trained(config), " to measure on"));
     return facts;
   }
   DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
-    if (number > arrays_->examples())
+    if (number > arrays_->size())
       throw DataError(concat(folder_.string(), ": example ", number,
-                             " is not there: the last one is ", arrays_->examples()));
+                             " is not there: the last one is ", arrays_->size()));
     DataFacts facts = arrays_->texts(number - 1);
     facts.emplace_back("is for", number <= trained(config) ? "training" : "validation");
     return facts;
@@ -236,7 +182,7 @@ class ArrayData final : public NetworkData {
  private:
   /// How many come before those of validation, which are the last ones.
   std::int64_t trained(const HybridTrainerConfig& config) const {
-    const std::int64_t all = arrays_->examples();
+    const std::int64_t all = arrays_->size();
     const double share = config.data.validation_fraction;
     if (share == 0 || all == 1) return all;
     const auto held_out = static_cast<std::int64_t>(share * static_cast<double>(all));

@@ -11,9 +11,7 @@ DataFacts NetworkData::example(std::int64_t number, const HybridTrainerConfig& c
 
 const NetworkDataKinds& network_data_kinds() {
   static const NetworkDataKinds kinds{
-      {.family = "vit", .open = {}, .open_source = open_pictures},
-      {.family = "trident", .open = {}, .open_source = trident_data},
-      {.family = "series", .open = {}, .open_source = series_data}};
+      {"vit", open_pictures}, {"trident", trident_data}, {"series", series_data}};
   return kinds;
 }
 

@@ -4,9 +4,8 @@
 #include <functional>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/nn/network.h"
+#include "src/data/dataset.h"
 #include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {
@@ -14,20 +13,18 @@ namespace hybrid_trainer {
 /// What was read of a class, tensor or column, or of one example, for people: names and what they are.
 using DataFacts = std::vector<std::pair<std::string, std::string>>;
 
-/// What a network learns from and is measured on: batches with the tensors that its family reads, as
+/// What a network learns from and is measured on: examples with the tensors that its family reads, as
 /// Network::empty_batch has them.
 class NetworkData {
  public:
   virtual ~NetworkData() = default;
   /// For people: "drawn from the seed: falling bodies, 16 frames each".
   virtual std::string description() const = 0;
-  /// Of data.batch_size · gradient_accumulation.micro_batches examples each. What batch i holds
-  /// follows from i and the config alone, so that a resumed run reads what one never stopped reads.
-  virtual std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const = 0;
-  /// Examples that no training batch has.
-  virtual std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                        const Stream& stream) const = 0;
-  /// The lowest mean loss that any network can reach on examples such as `evaluation` has, where it can
+  /// Examples to train on.
+  virtual DatasetPart training(const HybridTrainerConfig& config) const = 0;
+  /// Examples to measure on, which `training` does not have.
+  virtual DatasetPart validation(const HybridTrainerConfig& config) const = 0;
+  /// The lowest mean loss that any network can reach on examples such as `validation` has, where it can
   /// be computed.
   virtual std::optional<double> best_loss(const HybridTrainerConfig& /*config*/) const {
     return {};
@@ -64,19 +61,14 @@ struct NetworkDataSource {
   std::filesystem::path model{};  // folder of what lies beside the weights: of a run or a model
   bool is_trained = false;        // the model is a run's: what it tells apart stays
   bool is_measured = false;       // on all of `data`
-  bool checks_examples = true;    // each is read once, so that what is damaged is known
 };
 
 /// Where the data of a family's networks come from.
 struct NetworkDataKind {
   std::string family;  // a ModelFamily's name
-  /// `data`: what --data gave, or empty. Throws UsageError where the family wants a file and there is
-  /// none, or makes its own data and there is one; MissingInput, DataError.
-  std::function<std::unique_ptr<NetworkData>(const HybridTrainerConfig& config,
-                                             const std::filesystem::path& data)>
-      open;
-  /// In place of `open`, of data that need more.
-  std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open_source{};
+  /// Throws UsageError where the family wants a file and there is none, or makes its own data and there
+  /// is one; MissingInput, DataError.
+  std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open;
 };
 using NetworkDataKinds = std::vector<NetworkDataKind>;
 
@@ -123,9 +115,8 @@ class SyntheticData final : public NetworkData {
                 std::int64_t held_out)
       : set_(std::move(set)), description_(std::move(description)), held_out_(held_out) {}
   std::string description() const override { return description_; }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override;
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override;
+  DatasetPart training(const HybridTrainerConfig&) const override { return set_; }
+  DatasetPart validation(const HybridTrainerConfig& config) const override;
   std::optional<double> best_loss(const HybridTrainerConfig& config) const override;
 
  private:

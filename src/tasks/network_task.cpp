@@ -1,6 +1,7 @@
 #include "src/tasks/network_task.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cmath>
 
 #include "hybrid_trainer/config/phase_precision.h"
@@ -14,7 +15,6 @@
 #include "src/generation/evaluation.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/optim/make_optimizer.h"
-#include "src/run/language_task.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
 #include "src/run/run_settings.h"
@@ -122,14 +122,24 @@ void check_network(const HybridTrainerConfig& config, const ModelRegistry& regis
   make_optimizer(config.optimizer, trainable_parameters(*network), nowhere);
 }
 
+bool goes_on(const TrainingRunSettings& settings) {
+  return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+}
+
+/// A run that goes on has its own.
+std::filesystem::path validation_of(const TrainingRunSettings& settings) {
+  if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
+  return data_of_run(RunPaths{settings.run.string()}).validation;
+}
+
 /// A network that is no language model, on the data of its family.
 class NetworkTask final : public Task {
  public:
   NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds,
-              const ModelFolder& model)
+              const ReadInputs& read)
       : settings_(with_base(settings)),
-        model_(opened_model(settings_, model)),
-        data_(opened_data(source_of(settings_), kinds)) {}
+        model_(opened_model(settings_, read.model)),
+        data_(read.network ? read.network : network_data(settings_, kinds)) {}
 
   HybridTrainerConfig completed(HybridTrainerConfig config) override {
     if (model_)
@@ -149,11 +159,12 @@ class NetworkTask final : public Task {
     return make_run_model(config, base_, places, registry());
   }
   std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return data_->batches(config);
+    return shuffled_batches(data_->training(config), config);
   }
   std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
                                                 const Stream& stream) const override {
-    return data_->evaluation(config, stream);
+    return std::make_unique<OrderedBatches>(data_->validation(config), config.data.batch_size,
+                                            stream);
   }
   void write_export(const RunPaths& run, const std::filesystem::path& output) const override {
     const Stream stream(MemoryPool::create("device"));
@@ -202,36 +213,21 @@ class NetworkTask final : public Task {
   }
   const ModelRegistry* simulated_by() const override { return settings_.registry; }
 
-  static NetworkDataSource source_of(const TrainingRunSettings& settings) {
-    const bool is_trained = goes_on(settings);
-    const std::filesystem::path model =
-        is_trained ? settings.run : settings.init_from.value_or(std::filesystem::path());
-    return {.config = settings.config,
-            .data = settings.data,
-            .validation = validation_of(settings),
-            .model = model,
-            .is_trained = is_trained};
-  }
-
  private:
-  static bool goes_on(const TrainingRunSettings& settings) {
-    return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
-  }
-  /// A run that goes on has its own.
-  static std::filesystem::path validation_of(const TrainingRunSettings& settings) {
-    if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
-    return data_of_run(RunPaths{settings.run.string()}).validation;
-  }
   RunPaths run() const { return RunPaths{settings_.run.string()}; }
   const ModelRegistry& registry() const { return *settings_.registry; }
   TrainingRunSettings settings_;
   std::optional<ModelFolder> model_;  // settings_.init_from
-  std::unique_ptr<NetworkData> data_;
+  std::shared_ptr<const NetworkData> data_;
   std::optional<ModelFolder> base_;  // of the weights that the network began with
 };
 
-}  // namespace
+/// Ends of an interval.
+struct ShareInterval {
+  double low = 0, high = 0;
+};
 
+/// Within which the share of all such examples lies, in 95 of 100 cases (Wilson).
 ShareInterval interval_of_share(const Measure& measure) {
   constexpr double kDeviations = 1.959963985;  // of the normal distribution, 95 % within
   const double n = std::max(1.0, measure.count), share = measure.sum / n;
@@ -243,7 +239,10 @@ ShareInterval interval_of_share(const Measure& measure) {
   return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
 }
 
+/// Whether a measure is a share of examples, as accuracy is.
 bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
+
+}  // namespace
 
 std::string NetworkScore::text(const std::string& between) const {
   std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
@@ -261,17 +260,29 @@ std::string NetworkScore::text(const std::string& between) const {
   return text;
 }
 
+boost::json::object NetworkScore::json() const {
+  boost::json::object found{{"loss", loss}, {"examples", examples}};
+  if (best_loss) found["best_loss"] = *best_loss;
+  for (const Measure& measure : measures) {
+    found[measure.name] = measure.sum / std::max(1.0, measure.count);
+    if (!is_share(measure)) continue;
+    const ShareInterval interval = interval_of_share(measure);
+    found[measure.name + "_interval"] = {interval.low, interval.high};
+  }
+  return found;
+}
+
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream) {
   const Stream host(make_host_pool(stream.device()));  // not the run's, whose peak is told
-  const auto batches = data.evaluation(config, host);
-  const EvaluationResult result = evaluate(network, *batches, dtype, stream);
+  OrderedBatches batches(data.validation(config), config.data.batch_size, host);
+  const EvaluationResult result = evaluate(network, batches, dtype, stream);
   const Pass pass{.training = false, .dtype = dtype};
   return {.loss = result.loss,
           .examples = result.tokens,
           .best_loss = data.best_loss(config),
           .measures = data.in_own_units(
-              with_explained_variance(measures_of(network, *batches, pass, stream)), config)};
+              with_explained_variance(measures_of(network, batches, pass, stream)), config)};
 }
 
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
@@ -296,33 +307,27 @@ std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds) {
   const std::string& family = source.config.model.family;
   const auto kind = std::ranges::find(kinds, family, &NetworkDataKind::family);
-  if (kind != kinds.end() && kind->open_source) return kind->open_source(source);
-  if (kind != kinds.end()) return kind->open(source.config, source.data);
+  if (kind != kinds.end()) return kind->open(source);
   throw UsageError(concat("model.family: got ", family,
                           ", a network of which no data are known here; train it with a task of "
                           "your own (docs/ARCHITECTURE.md)"));
 }
 
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
-                                   const NetworkDataKinds& kinds, const ModelFolder& model) {
-  return std::make_unique<NetworkTask>(settings, kinds, model);
+                                   const NetworkDataKinds& kinds, const ReadInputs& read) {
+  return std::make_unique<NetworkTask>(settings, kinds, read);
 }
 
-std::int64_t examples_in_epoch(const TrainingRunSettings& settings) {
-  NetworkDataSource source = NetworkTask::source_of(settings);
-  source.checks_examples = false;
-  return opened_data(source)->examples();
-}
-
-std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings) {
-  return task_with_inputs(settings, {});
-}
-
-std::unique_ptr<Task> task_with_inputs(const TrainingRunSettings& settings,
-                                       const ReadInputs& read) {
-  return find_family(settings.config.model.family, *settings.registry).is_of_language
-             ? language_task(settings, read)
-             : network_task(settings, network_data_kinds(), read.model);
+std::shared_ptr<const NetworkData> network_data(const TrainingRunSettings& settings,
+                                                const NetworkDataKinds& kinds) {
+  const std::filesystem::path model =
+      goes_on(settings) ? settings.run : settings.init_from.value_or(std::filesystem::path());
+  return opened_data({.config = settings.config,
+                      .data = settings.data,
+                      .validation = validation_of(settings),
+                      .model = model,
+                      .is_trained = goes_on(settings)},
+                     kinds);
 }
 
 }  // namespace hybrid_trainer

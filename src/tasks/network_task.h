@@ -1,5 +1,7 @@
 #pragma once
 
+#include <boost/json/object.hpp>
+
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/run/language_data.h"
@@ -9,28 +11,14 @@
 namespace hybrid_trainer {
 
 /// The task of a run whose family is no language model: its network, trained on the family's data.
-/// `model`: settings.init_from, which may have been opened before. Throws UsageError where no data of the
-/// family are known, and as NetworkDataKind::open.
+/// Throws UsageError where no data of the family are known, and as NetworkDataKind::open.
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
                                    const NetworkDataKinds& kinds = network_data_kinds(),
-                                   const ModelFolder& model = {});
+                                   const ReadInputs& read = {});
 
-/// Examples that such a run has in an epoch; 0: its data are drawn from the seed. Throws as network_task.
-std::int64_t examples_in_epoch(const TrainingRunSettings& settings);
-
-/// language_task or network_task, as the family of config.model is.
-std::unique_ptr<Task> task_of_family(const TrainingRunSettings& settings);
-/// Makes that task of inputs that were read already.
-std::unique_ptr<Task> task_with_inputs(const TrainingRunSettings& settings, const ReadInputs& read);
-
-/// Ends of an interval.
-struct ShareInterval {
-  double low = 0, high = 0;
-};
-/// Whether a measure is a share of examples, as accuracy is.
-bool is_share(const Measure& measure);
-/// Within which the share of all such examples lies, in 95 of 100 cases (Wilson).
-ShareInterval interval_of_share(const Measure& measure);
+/// Opens the data of such a run. Throws as network_task.
+std::shared_ptr<const NetworkData> network_data(
+    const TrainingRunSettings& settings, const NetworkDataKinds& kinds = network_data_kinds());
 
 /// How good a network is on held-out examples.
 struct NetworkScore {
@@ -43,6 +31,7 @@ struct NetworkScore {
   /// "loss 0.52 over 256 examples, the best that can be reached is 0.5; events.accuracy 0.91".
   /// Measures stand between texts of `between`.
   std::string text(const std::string& between = "; ") const;
+  boost::json::object json() const;
 };
 
 /// Evaluates it on the data's held-out examples. `dtype` is that of activations and products. Throws

@@ -1,8 +1,6 @@
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
@@ -18,114 +16,52 @@ namespace hybrid_trainer {
 
 namespace {
 
-Batch empty_picture_batch(std::int64_t size, const PictureProcessor& processor,
-                          const Stream& stream) {
-  return Batch({{"pixels", Tensor::empty({size, processor.height(), processor.width(), kColors},
-                                         DType::kF32, MemoryKind::kData, stream)},
-                {"label", Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream)}});
-}
-
-/// Batches of pictures: "pixels" (B, H, W, 3) f32 and "label" (B) i32, whose order is drawn anew in each
-/// epoch.
-class PictureBatches final : public BatchSource {
+/// Pictures with labels: "pixels" (B, H, W, 3) f32 and "label" (B) i32.
+class PictureExamples final : public Dataset {
  public:
   struct Settings {
-    std::int64_t batch_size = 1;
-    bool shuffle = true;
-    bool mirrors = false;  // every other picture, others in each epoch
+    bool mirrors = false;  // in training every other picture, others in each epoch
     std::uint64_t seed = 0;
   };
-  PictureBatches(std::vector<PictureRow> rows, const PictureProcessor& processor,
-                 const Settings& settings)
+  PictureExamples(std::vector<PictureRow> rows, const PictureProcessor& processor,
+                  const Settings& settings)
       : rows_(std::move(rows)), processor_(processor), settings_(settings) {}
-  Batch empty_batch(const Stream& stream) const override {
-    return empty_picture_batch(settings_.batch_size, processor_, stream);
+  std::int64_t size() const override { return std::ssize(rows_); }
+  std::uint64_t order_key() const override { return 0x706963747572; }  // "pictur"
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
+    return Batch(
+        {{"pixels", Tensor::empty({examples, processor_.height(), processor_.width(), kColors},
+                                  DType::kF32, MemoryKind::kData, stream)},
+         {"label", Tensor::empty({examples}, DType::kI32, MemoryKind::kData, stream)}});
   }
-  std::int64_t epochs_in(std::int64_t batches) const override {
-    return batches * settings_.batch_size / std::ssize(rows_);
-  }
-  /// Reads the pictures. In place of one that cannot be read it takes the next row's, and warns once.
+  /// Reads the picture. In place of one that cannot be read it takes the next row's, and warns once.
   /// Throws DataError if none can be read, IoError.
-  Batch read(std::int64_t index, const Batch& memory) const override;
+  void write(std::int64_t number, const ExampleMemory& memory) const override {
+    constexpr std::uint64_t kMirrorKey = 0x6D6972726F72;  // "mirror"
+    const auto first = static_cast<std::uint64_t>(number);
+    const bool mirrors = settings_.mirrors && memory.epoch() &&
+                         random_word({settings_.seed, *memory.epoch(), kMirrorKey}, first) % 2 == 1;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const PictureRow& row = rows_[(first + i) % rows_.size()];
+      if (row.is_damaged) continue;
+      try {
+        processor_.write(row.picture, memory.floats("pixels"), mirrors);
+        memory.labels("label")[0] = row.target;
+        return;
+      } catch (const DataError& error) {
+        warn("skipped a picture", error.what());
+      } catch (const MissingInput& error) {
+        warn("skipped a picture", error.what());
+      }
+    }
+    throw DataError("no picture can be read any longer");
+  }
 
  private:
   std::vector<PictureRow> rows_;
   PictureProcessor processor_;
   Settings settings_;
 };
-
-/// All rows once, in order.
-class EvaluationPictures final : public EvaluationBatches {
- public:
-  /// Takes one batch from the stream's pool.
-  EvaluationPictures(std::vector<PictureRow> rows, const PictureProcessor& processor,
-                     std::int64_t batch_size, const Stream& stream)
-      : rows_(std::move(rows)),
-        processor_(processor),
-        memory_(empty_picture_batch(std::min(batch_size, std::ssize(rows_)), processor, stream)) {}
-  std::int64_t batches() const override {
-    return (std::ssize(rows_) + memory_.size() - 1) / memory_.size();
-  }
-  Batch batch(std::int64_t index) override;
-
- private:
-  std::vector<PictureRow> rows_;
-  PictureProcessor processor_;
-  Batch memory_;
-};
-
-constexpr std::uint64_t kPictureKey = 0x706963747572;  // "pictur"
-constexpr std::uint64_t kMirrorKey = 0x6D6972726F72;   // "mirror"
-
-void write_picture(const Batch& batch, std::int64_t at, const PictureRow& row,
-                   const PictureProcessor& processor, bool mirrors) {
-  const std::span<float> to(batch.at("pixels").data<float>() + at * processor.values(),
-                            static_cast<std::size_t>(processor.values()));
-  processor.write(row.picture, to, mirrors);
-  batch.at("label").data<std::int32_t>()[at] = row.target;
-}
-
-/// The next row whose picture can be read stands in for one that cannot.
-void write_readable(const Batch& batch, std::int64_t at, const std::vector<PictureRow>& rows,
-                    std::size_t first, const PictureProcessor& processor, bool mirrors) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const PictureRow& row = rows[(first + i) % rows.size()];
-    if (row.is_damaged) continue;
-    try {
-      return write_picture(batch, at, row, processor, mirrors);
-    } catch (const DataError& error) {
-      warn("skipped a picture", error.what());
-    } catch (const MissingInput& error) {
-      warn("skipped a picture", error.what());
-    }
-  }
-  throw DataError("no picture can be read any longer");
-}
-
-Batch PictureBatches::read(std::int64_t index, const Batch& memory) const {
-  const auto count = static_cast<std::uint64_t>(rows_.size());
-  for (std::int64_t at = 0; at < memory.size(); ++at) {
-    const auto example = static_cast<std::uint64_t>(index * settings_.batch_size + at);
-    const std::uint64_t epoch = example / count;
-    const std::uint64_t row =
-        settings_.shuffle
-            ? random_permuted({settings_.seed, epoch, kPictureKey}, example % count, count)
-            : example % count;
-    const bool mirrors =
-        settings_.mirrors && random_word({settings_.seed, epoch, kMirrorKey}, row) % 2 == 1;
-    write_readable(memory, at, rows_, row, processor_, mirrors);
-  }
-  return memory;
-}
-
-Batch EvaluationPictures::batch(std::int64_t index) {
-  require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
-  const std::int64_t first = index * memory_.size();
-  const Batch batch = memory_.examples(0, std::min(memory_.size(), std::ssize(rows_) - first));
-  for (std::int64_t at = 0; at < batch.size(); ++at)
-    write_readable(batch, at, rows_, static_cast<std::size_t>(first + at), processor_, false);
-  return batch;
-}
 
 constexpr std::uint64_t kHeldPicturesKey = 0x68656C64;  // "held"
 constexpr const char* kProcessorFile = "preprocessor_config.json";
@@ -167,7 +103,7 @@ void check_pixels(PictureRows& read, const PictureProcessor& processor) {
   for (std::size_t i = 0; i < problems.size(); ++i) {
     if (problems[i].empty()) continue;
     read.rows[i].is_damaged = true;
-    read.refuse(read.rows[i].file, read.rows[i].line, problems[i]);
+    read.refused.push_back({read.rows[i].line, problems[i], read.rows[i].file});
   }
 }
 
@@ -179,7 +115,7 @@ void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
       row.target = class_of(row.label, classes);
       known.push_back(std::move(row));
     } catch (const DataError& error) {
-      read.refuse(row.file, row.line, error.what());
+      read.refused.push_back({row.line, error.what(), row.file});
     }
   }
   read.rows = std::move(known);
@@ -187,8 +123,8 @@ void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
 
 void require_rows(const PictureRows& read) {
   if (std::ranges::all_of(read.rows, &PictureRow::is_damaged))
-    throw DataError(
-        concat(read.files.front().path.string(), ": every row is refused; ", read.refused.front()));
+    throw DataError(concat(read.files.front().path.string(), ": every row is refused; ",
+                           read.text_of(read.refused.front())));
 }
 
 class Pictures final : public NetworkData {
@@ -198,10 +134,8 @@ class Pictures final : public NetworkData {
     PictureRows read = rows_in(source.data, source.config, processor_);
     std::optional<PictureRows> apart;
     if (!source.validation.empty()) apart = rows_in(source.validation, source.config, processor_);
-    if (source.checks_examples) {
-      check_pixels(read, processor_);
-      if (apart) check_pixels(*apart, processor_);
-    }
+    check_pixels(read, processor_);
+    if (apart) check_pixels(*apart, processor_);
     choose_classes(source, read, apart);
     set_targets(read, classes_);
     take(read);
@@ -211,7 +145,10 @@ class Pictures final : public NetworkData {
       validation_ = std::move(apart->rows);
       train_ = std::move(read.rows);
     } else {
-      divide(std::move(read.rows), source.is_measured ? 0 : source.config.data.validation_fraction);
+      const double share = source.is_measured ? 0 : source.config.data.validation_fraction;
+      auto parts = divided(std::move(read.rows), share, kHeldPicturesKey);
+      train_ = std::move(parts.train);
+      validation_ = std::move(parts.validation);
     }
     std::erase_if(validation_, [](const PictureRow& row) { return row.is_damaged; });
     if (validation_.empty())
@@ -224,18 +161,11 @@ class Pictures final : public NetworkData {
                   " pictures to train on, ", validation_.size(), " to measure on, ",
                   classes_.size(), " classes");
   }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<PictureBatches>(
-        train_, processor_,
-        PictureBatches::Settings{.batch_size = config.effective_batch(),
-                                 .shuffle = config.data.shuffle,
-                                 .mirrors = config.data.mirror_pictures,
-                                 .seed = static_cast<std::uint64_t>(config.training.seed)});
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return examples(train_, config);
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return std::make_unique<EvaluationPictures>(validation_, processor_, config.data.batch_size,
-                                                stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return examples(validation_, config);
   }
   HybridTrainerConfig completed(HybridTrainerConfig config) const override {
     config.model.vision.labels = classes_;
@@ -280,6 +210,13 @@ class Pictures final : public NetworkData {
   }
 
  private:
+  std::shared_ptr<const Dataset> examples(const std::vector<PictureRow>& rows,
+                                          const HybridTrainerConfig& config) const {
+    return std::make_shared<PictureExamples>(
+        rows, processor_,
+        PictureExamples::Settings{.mirrors = config.data.mirror_pictures,
+                                  .seed = static_cast<std::uint64_t>(config.training.seed)});
+  }
   DataFacts facts_of(const PictureRow& row, bool is_trained) const {
     std::vector<float> values(static_cast<std::size_t>(processor_.values()));
     processor_.write(row.picture, values);
@@ -337,37 +274,20 @@ class Pictures final : public NetworkData {
   void take(const PictureRows& read) {
     constexpr std::size_t kShown = 5;
     for (std::size_t i = 0; i < std::min(kShown, read.refused.size()); ++i)
-      notes_.push_back(read.refused[i]);
+      notes_.push_back(read.text_of(read.refused[i]));
     if (read.refused.size() > kShown)
       notes_.push_back(concat(read.refused.size() - kShown, " more rows are refused"));
     require_rows(read);
     files_.insert(files_.end(), read.files.begin(), read.files.end());
-    refused_.insert(refused_.end(), read.refused.begin(), read.refused.end());
+    for (const ReadRows::Refusal& one : read.refused) refused_.push_back(read.text_of(one));
     checksum_ += read.checksum;
-  }
-
-  /// Holds back a share of the rows, at least one, by a draw that depends on their number alone; of a
-  /// single row, or a share of 0, all are in both.
-  void divide(std::vector<PictureRow> rows, double fraction) {
-    const auto count = static_cast<std::uint64_t>(rows.size());
-    if (count == 1 || fraction == 0) {
-      validation_ = rows;
-      train_ = std::move(rows);
-      return;
-    }
-    const auto held = static_cast<std::uint64_t>(std::clamp(
-        std::round(static_cast<double>(count) * fraction), 1.0, static_cast<double>(count - 1)));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const bool is_held = random_permuted({0, 0, kHeldPicturesKey}, i, count) < held;
-      (is_held ? validation_ : train_).push_back(std::move(rows[i]));
-    }
   }
 
   std::filesystem::path model_;
   PictureProcessor processor_;
   std::vector<ClassLabel> classes_;
   std::vector<PictureRow> train_, validation_;
-  std::vector<PictureRows::File> files_;
+  std::vector<RowFile> files_;
   std::vector<std::string> refused_, notes_;
   std::string checksum_;
 };

@@ -99,93 +99,30 @@ void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) 
              folders.size() > 1 ? " and another one as --validation" : ""));
 }
 
-/// Reads files of pictures' rows one behind the other.
-class PictureReader {
- public:
-  PictureReader(const ColumnNames& columns, const std::function<void(const FilePart&)>& check)
-      : columns_(columns), check_(check) {}
-
-  void read(const std::filesystem::path& path) {
-    read_.files.push_back({path, {}});
-    const TableVisitor visitor{
-        [&](std::int64_t line, const json::object& row, const WideIntegers&) {
-          add_or_refuse(line, [&] { return picture_in(line, row); });
-        },
-        [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
-    read_.files.back().form = visit_rows(
-        path, {.columns = columns_, .wanted = kPictureKeys, .takes_bytes = true}, visitor);
-    read_.checksum += checksum_of_file(path);
-  }
-
-  void read_classes(const fs::path& folder) {
-    read_.files.push_back({folder, {.container = RowContainer::kCsv}});
-    const std::vector<fs::path> classes = folders_in(folder);
-    refuse_parts(folder, classes);
-    std::string names;
-    std::int64_t row = 0;
-    for (const fs::path& one : classes)
-      for (const fs::path& file : pictures_in(one)) {
-        names += concat(file.lexically_relative(folder).string(), " ", fs::file_size(file), "\n");
-        ++row;
-        add_or_refuse(row, [&] {
-          return PictureRow{
-              .picture = file, .label = {.text = one.filename().string()}, .line = row};
-        });
+/// Adds the pictures of a folder of classes.
+void read_classes(const fs::path& folder, const std::function<void(const FilePart&)>& check,
+                  PictureRows& read) {
+  read.files.push_back({folder, {.container = RowContainer::kCsv}});
+  const std::vector<fs::path> classes = folders_in(folder);
+  refuse_parts(folder, classes);
+  std::string names;
+  std::int64_t row = 0;
+  for (const fs::path& one : classes)
+    for (const fs::path& file : pictures_in(one)) {
+      names += concat(file.lexically_relative(folder).string(), " ", fs::file_size(file), "\n");
+      ++row;
+      try {
+        check(file);
+        read.rows.push_back(
+            {.picture = file, .label = {.text = one.filename().string()}, .line = row});
+      } catch (const DataError& error) {
+        read.refused.push_back({row, error.what()});
+      } catch (const MissingInput& error) {
+        read.refused.push_back({row, error.what()});
       }
-    read_.checksum += checksum_of(names);
-  }
-
-  PictureRows take() {
-    if (!unread_.empty())
-      warn(read_.files.front().path.string(), concat("these keys of pictures have no effect here: ",
-                                                     join({unread_.begin(), unread_.end()})));
-    return std::move(read_);
-  }
-
- private:
-  template <class Make>
-  void add_or_refuse(std::int64_t line, const Make& make) {
-    try {
-      PictureRow picture = make();
-      check_(picture.picture);
-      read_.rows.push_back(std::move(picture));
-    } catch (const DataError& error) {
-      refuse(line, error.what());
-    } catch (const MissingInput& error) {
-      refuse(line, error.what());
     }
-  }
-
-  PictureRow picture_in(std::int64_t line, const json::object& row) {
-    for (const auto& member : row)
-      if (std::ranges::find(kPictureKeys, std::string_view(member.key())) == kPictureKeys.end())
-        unread_.insert(concat('"', std::string_view(member.key()), '"'));
-    const fs::path& file = read_.files.back().path;
-    const char* key = value_in_row(row, "image") == nullptr && value_in_row(row, "file_name")
-                          ? "file_name"
-                          : "image";
-    return {.picture = pictures_.file(row, key, kWords, folder_of_rows(file),
-                                      concat("row ", line, " of ", file.string())),
-            .label = label_in(row),
-            .file = read_.files.size() - 1,
-            .line = line};
-  }
-
-  /// A file that is something else is not read to its end.
-  void refuse(std::int64_t line, const std::string& reason) {
-    constexpr std::size_t kManyRefused = 1000;
-    read_.refuse(read_.files.size() - 1, line, reason);
-    if (!read_.rows.empty() || read_.refused.size() < kManyRefused) return;
-    throw DataError(concat(read_.files.back().path.string(), ": none of its first ", kManyRefused,
-                           " rows can be used; ", read_.refused.front()));
-  }
-
-  const ColumnNames& columns_;
-  const std::function<void(const FilePart&)>& check_;
-  PictureRows read_;
-  FilesInRows pictures_;
-  std::set<std::string> unread_;
-};
+  read.checksum = checksum_of(names);
+}
 
 /// Some of the names, for a message.
 std::string names_of_classes(const std::vector<ClassLabel>& classes) {
@@ -210,10 +147,6 @@ std::optional<std::int64_t> number_in(const std::string& text) {
 
 }  // namespace
 
-std::string PictureRows::place(std::size_t file, std::int64_t line) const {
-  return concat(files.at(file).form.unit(), " ", line, " of ", files.at(file).path.string());
-}
-
 bool is_folder_of_classes(const std::filesystem::path& path) {
   std::error_code unreadable;
   if (!fs::is_directory(path, unreadable) || is_folder_of_rows(path)) return false;
@@ -222,17 +155,28 @@ bool is_folder_of_classes(const std::filesystem::path& path) {
 
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check) {
-  PictureReader reader(columns, check);
+  PictureRows read;
   if (is_folder_of_classes(path)) {
-    reader.read_classes(path);
-  } else {
-    for (const std::filesystem::path& file : row_files(path)) reader.read(file);
-    const std::string others = told_of_other_files(path, {RowSplit::kTrain});
-    if (!others.empty()) warn(path.string(), others);
+    read_classes(path, check, read);
+    return read;
   }
-  PictureRows read = reader.take();
-  if (read.rows.empty() && read.refused.empty())
-    throw DataError(path.string() + ": holds no pictures");
+  FilesInRows pictures;
+  const auto use = [&](const GivenRow& row) {
+    const bool is_named_file = value_in_row(row.object, "image") == nullptr &&
+                               value_in_row(row.object, "file_name") != nullptr;
+    PictureRow picture{
+        .picture = file_in_row(pictures, row, is_named_file ? "file_name" : "image", kWords, read),
+        .label = label_in(row.object),
+        .file = row.file,
+        .line = row.line};
+    check(picture.picture);
+    read.rows.push_back(std::move(picture));
+  };
+  read_rows({path, columns},
+            {.rows = "pictures", .keys = kPictureKeys, .takes_bytes = true, .use = use}, read);
+  for (const RowFile& file : read.files) read.checksum += checksum_of_file(file.path);
+  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+  if (!others.empty()) warn(path.string(), others);
   return read;
 }
 

@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/network_config.h"
-#include "src/data/tables/table_reader.h"
+#include "src/data/tables/row_reader.h"
 
 namespace hybrid_trainer {
 
@@ -23,20 +23,13 @@ struct PictureRow {
 };
 
 /// Contents of files of pictures' rows: each of their lines is in one of the lists, in order.
-struct PictureRows {
-  struct File {
-    std::filesystem::path path;
-    TableForm form;
-  };
-  std::vector<PictureRow> rows;
-  std::vector<std::string> refused;  // "line 3 of FILE is refused: why"
-  std::vector<File> files;
-  std::string checksum;  // of the files, or of the names in a folder of classes
+struct PictureRows : ReadRows {
+  std::vector<PictureRow> rows{};
+  std::string checksum{};  // of the files, or of the names in a folder of classes
 
-  /// "line 3 of FILE".
-  std::string place(std::size_t file, std::int64_t line) const;
-  void refuse(std::size_t file, std::int64_t line, const std::string& reason) {
-    refused.push_back(place(file, line) + " is refused: " + reason);
+  /// "line 3 of FILE is refused: why".
+  std::string text_of(const Refusal& one) const {
+    return concat(place(one.file, one.line, true), " is refused: ", one.reason);
   }
 };
 

@@ -34,18 +34,13 @@ class SeriesData final : public NetworkData {
     scale(config);  // or throws
     return config;
   }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<SeriesBatches>(reader(config), windows(config).training,
-                                           config.effective_batch(),
-                                           static_cast<std::uint64_t>(config.training.seed));
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return examples(config, windows(config).training);
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
     SeriesWindows all = windows(config);
     const bool holds_out = is_measured_ || config.data.validation_fraction > 0;
-    return std::make_unique<SeriesEvaluation>(reader(config),
-                                              std::move(holds_out ? all.validation : all.training),
-                                              config.data.batch_size, stream);
+    return examples(config, std::move(holds_out ? all.validation : all.training));
   }
   DataFacts contents(const HybridTrainerConfig& config) const override {
     const SeriesScale scales = scale(config);
@@ -128,8 +123,10 @@ class SeriesData final : public NetworkData {
   SeriesScale scale(const HybridTrainerConfig& config) const {
     return scale_from(config.model.series.scale, table_.width(), "model.series.scale");
   }
-  WindowReader reader(const HybridTrainerConfig& config) const {
-    return {table_, scale(config), config.data.sequence_length};
+  std::shared_ptr<const Dataset> examples(const HybridTrainerConfig& config,
+                                          std::vector<std::int64_t> windows) const {
+    return std::make_shared<SeriesExamples>(table_, scale(config), config.data.sequence_length,
+                                            std::move(windows));
   }
   std::filesystem::path path_;
   SeriesTable table_;

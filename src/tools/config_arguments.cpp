@@ -153,6 +153,17 @@ std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
   return keys;
 }
 
+void set_vocabulary(const std::string& command, const ConfigArguments& arguments,
+                    HybridTrainerConfig& config) {
+  const ModelFamily& family = find_family(config.model.family);
+  if (config.model.vocabulary != 0 || !family.is_of_language) return;
+  for (const ModelPreset& preset : family.presets)
+    if (preset.name == arguments.preset) config.model.vocabulary = preset.vocabulary;
+  if (config.model.vocabulary == 0)
+    throw UsageError(command +
+                     ": give --set model.vocabulary=N, the number of the tokenizer's tokens");
+}
+
 void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config) {
   std::int64_t& parts = config.gradient_accumulation.micro_batches;
   const bool is_set =

@@ -36,6 +36,11 @@ HybridTrainerConfig build_config(
 /// The keys that were set: by a setting, or by the file to another value than the default.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
 
+/// Sets the vocabulary of the preset for `command`, which has no data. Throws UsageError if a language
+/// model has none then.
+void set_vocabulary(const std::string& command, const ConfigArguments& arguments,
+                    HybridTrainerConfig& config);
+
 /// Cuts the usual batch of a run that begins into a micro-batch for each rank, where no batch is set.
 void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config);
 

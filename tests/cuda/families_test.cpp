@@ -142,12 +142,10 @@ TEST_F(CudaFamilies, VitHasTheProcessorsLossAndGradients) { expect_like_processo
 
 TEST_F(CudaFamilies, TridentHasTheProcessorsLossAndGradients) {
   HybridTrainerConfig config = preset();
-  config.data.batch_size = 1;
-  config.gradient_accumulation.micro_batches = 1;
   const auto kind = std::ranges::find(network_data_kinds(), "trident", &NetworkDataKind::family);
-  const auto data = kind->open_source({.config = config});
-  const auto batches = data->batches(config);
-  expect_like_processor(config.model, batches->read(0, batches->empty_batch(host_)), {.seed = 5});
+  const auto data = kind->open({.config = config});
+  const auto scenes = data->training(config).dataset;
+  expect_like_processor(config.model, scenes->read(0, scenes->empty_batch(1, host_)), {.seed = 5});
 }
 
 /// Runs through all phases, whose losses are the processor's.

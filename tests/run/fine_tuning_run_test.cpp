@@ -152,8 +152,7 @@ TEST_F(FineTuningRun, PackedRowsGiveLossAndGradientOfTheRowsApart) {
       const ExampleData data = read_example_data(
           {.examples = scratch_ / "examples.jsonl", .tokenizer = scratch_ / "model"}, config.data);
       // All rows in each step.
-      config.data.batch_size =
-          PackedRows(data.train, packing_of(config.data, 1, 0, *tokenizer)).sequences();
+      config.data.batch_size = PackedRows(data.train, packing_of(config.data, *tokenizer)).size();
       const std::string run = concat(family, "-", layout);
       train(config, run);
       return records_of(scratch_ / run);

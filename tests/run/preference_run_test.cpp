@@ -250,8 +250,7 @@ TEST_F(PreferenceRun, PackedPairsGiveLossAndGradientOfThePairsApart) {
                                                   .tokenizer = scratch_ / "model",
                                                   .pairs = true},
                                                  config.data);
-      config.data.batch_size =
-          PackedRows(data.train, packing_of(config.data, 1, 0, *tokenizer)).sequences();
+      config.data.batch_size = PackedRows(data.train, packing_of(config.data, *tokenizer)).size();
       const std::string run = concat(objective, "-", layout);
       train(config, run);
       return records_of(scratch_ / run);

@@ -8,15 +8,6 @@
 
 namespace hybrid_trainer {
 
-/// Calls write(example, draws) for each example of the memory.
-template <class Write>
-void write_each(const Batch& memory, std::uint64_t seed, std::uint64_t first, const Write& write) {
-  for (std::int64_t i = 0; i < memory.size(); ++i) {
-    RandomDraws draws({seed, first + static_cast<std::uint64_t>(i), 0});
-    write(ExampleMemory(memory, i), draws);
-  }
-}
-
 /// Points "x" (B, 2) of the unit disc in equal sectors, with a gap between them, and the label of each
 /// one's sector, "class" (B) i32; a wrong label with probability `noise`. Best cross entropy:
 /// noisy_label_entropy(classes, noise).
@@ -27,17 +18,16 @@ class SectorSet final : public SyntheticSet {
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
     return empty_examples(examples, {{"x", {2}}, {"class", {}, DType::kI32}}, stream);
   }
-  void write(const Batch& memory, std::uint64_t first) const override {
-    write_each(memory, seed_, first, [&](const ExampleMemory& example, RandomDraws& draws) {
-      const std::int64_t sector = draws.below(classes_);
-      const float angle = 2 * std::numbers::pi_v<float> / static_cast<float>(classes_) *
-                          (static_cast<float>(sector) + draws.between(0.1f, 0.9f));
-      const float radius = draws.between(0.3f, 1.0f);
-      example.floats("x")[0] = radius * std::cos(angle);
-      example.floats("x")[1] = radius * std::sin(angle);
-      example.labels("class")[0] =
-          static_cast<std::int32_t>(noisy_label(sector, classes_, noise_, draws));
-    });
+  void write(std::int64_t number, const ExampleMemory& example) const override {
+    RandomDraws draws({seed_, static_cast<std::uint64_t>(number), 0});
+    const std::int64_t sector = draws.below(classes_);
+    const float angle = 2 * std::numbers::pi_v<float> / static_cast<float>(classes_) *
+                        (static_cast<float>(sector) + draws.between(0.1f, 0.9f));
+    const float radius = draws.between(0.3f, 1.0f);
+    example.floats("x")[0] = radius * std::cos(angle);
+    example.floats("x")[1] = radius * std::sin(angle);
+    example.labels("class")[0] =
+        static_cast<std::int32_t>(noisy_label(sector, classes_, noise_, draws));
   }
   std::vector<BestLoss> best_losses() const override {
     return {{"class.loss", noisy_label_entropy(classes_, noise_)}};
@@ -57,13 +47,12 @@ class SurfaceSet final : public SyntheticSet {
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
     return empty_examples(examples, {{"x", {2}}, {"y", {1}}}, stream);
   }
-  void write(const Batch& memory, std::uint64_t first) const override {
-    write_each(memory, seed_, first, [&](const ExampleMemory& example, RandomDraws& draws) {
-      const std::span<float> x = example.floats("x");
-      for (float& value : x) value = draws.between(-1, 1);
-      example.floats("y")[0] =
-          std::sin(3 * x[0]) + 0.5f * x[1] + static_cast<float>(deviation_ * draws.normal());
-    });
+  void write(std::int64_t number, const ExampleMemory& example) const override {
+    RandomDraws draws({seed_, static_cast<std::uint64_t>(number), 0});
+    const std::span<float> x = example.floats("x");
+    for (float& value : x) value = draws.between(-1, 1);
+    example.floats("y")[0] =
+        std::sin(3 * x[0]) + 0.5f * x[1] + static_cast<float>(deviation_ * draws.normal());
   }
   std::vector<BestLoss> best_losses() const override {
     return {{"y.loss", deviation_ * deviation_}};
@@ -88,18 +77,17 @@ class ReversalSet final : public SyntheticSet {
                            {"targets", {length_}, DType::kI32}},
                           stream);
   }
-  void write(const Batch& memory, std::uint64_t first) const override {
-    write_each(memory, seed_, first, [&](const ExampleMemory& example, RandomDraws& draws) {
-      const auto source = example.labels("source"), before = example.labels("before"),
-                 targets = example.labels("targets");
-      for (std::int32_t& symbol : source) symbol = static_cast<std::int32_t>(draws.below(symbols_));
-      auto last = static_cast<std::int32_t>(symbols_);
-      for (std::size_t i = 0; i < source.size(); ++i) {
-        before[i] = last;
-        last = targets[i] = static_cast<std::int32_t>(
-            noisy_label(source[source.size() - 1 - i], symbols_, noise_, draws));
-      }
-    });
+  void write(std::int64_t number, const ExampleMemory& example) const override {
+    RandomDraws draws({seed_, static_cast<std::uint64_t>(number), 0});
+    const auto source = example.labels("source"), before = example.labels("before"),
+               targets = example.labels("targets");
+    for (std::int32_t& symbol : source) symbol = static_cast<std::int32_t>(draws.below(symbols_));
+    auto last = static_cast<std::int32_t>(symbols_);
+    for (std::size_t i = 0; i < source.size(); ++i) {
+      before[i] = last;
+      last = targets[i] = static_cast<std::int32_t>(
+          noisy_label(source[source.size() - 1 - i], symbols_, noise_, draws));
+    }
   }
   std::vector<BestLoss> best_losses() const override {
     return {{"targets.loss", noisy_label_entropy(symbols_, noise_)}};
@@ -122,16 +110,13 @@ class PlumeSet final : public SyntheticSet {
                            {"plume_kinds", {shape_.grid, shape_.grid}, DType::kI32}},
                           stream);
   }
-  void write(const Batch& memory, std::uint64_t first) const override {
-    for (std::int64_t i = 0; i < memory.size(); ++i) {
-      const ExampleMemory example(memory, i);
-      const RandomKey key{seed_, first + static_cast<std::uint64_t>(i), 0};
-      const auto kind = static_cast<PlumeKind>(RandomDraws(key).below(kPlumeKinds));
-      write_plume_scene({.image = example.floats("infrared"),
-                         .boxes = example.floats("plume_boxes"),
-                         .kinds = example.labels("plume_kinds")},
-                        shape_, kind, {key.seed, key.step, 1});
-    }
+  void write(std::int64_t number, const ExampleMemory& example) const override {
+    const RandomKey key{seed_, static_cast<std::uint64_t>(number), 0};
+    const auto kind = static_cast<PlumeKind>(RandomDraws(key).below(kPlumeKinds));
+    write_plume_scene({.image = example.floats("infrared"),
+                       .boxes = example.floats("plume_boxes"),
+                       .kinds = example.labels("plume_kinds")},
+                      shape_, kind, {key.seed, key.step, 1});
   }
   std::vector<BestLoss> best_losses() const override {
     return {{"plumes.loss", best_plume_loss(shape_)}};

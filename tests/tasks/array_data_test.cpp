@@ -30,13 +30,11 @@ class ArrayDataRun : public TridentRuns {
   /// The first examples that the seed draws.
   Batch write_arrays(std::int64_t examples) {
     std::filesystem::create_directories(folder_);
-    HybridTrainerConfig config = small_config();
-    config.data.batch_size = examples;
-    config.gradient_accumulation.micro_batches = 1;
+    const HybridTrainerConfig config = small_config();
     for (const NetworkDataKind& kind : network_data_kinds()) {
       if (kind.family != "trident") continue;
-      const auto batches = kind.open_source({.config = config})->batches(config);
-      const Batch drawn = batches->read(0, batches->empty_batch(stream_));
+      const auto scenes = kind.open({.config = config})->training(config).dataset;
+      const Batch drawn = scenes->read(0, scenes->empty_batch(examples, stream_));
       for (const auto& [name, tensor] : drawn.tensors()) write_npy(name, tensor, examples);
       return drawn;
     }

@@ -91,7 +91,7 @@ class PictureRun : public RunContracts {
             .run = scratch_ / run,
             .init_from = scratch_ / "model",
             .command = "test",
-            .task = task_of_family};
+            .task = [](const TrainingRunSettings& all) { return network_task(all); }};
   }
   NetworkScore score_of(const std::string& run, const std::string& data) const {
     const Stream stream(MemoryPool::create("test"));

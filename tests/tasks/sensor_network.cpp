@@ -166,69 +166,43 @@ std::unique_ptr<Network> make(const ModelConfig& config, std::uint64_t seed, con
   return std::make_unique<SensorNetwork>(config, seed, stream);
 }
 
-/// The examples of one batch, the same for the same key and index.
-void draw(std::uint64_t seed, std::int64_t index, const Batch& batch) {
-  const auto words = [&](std::int64_t i) {
-    return philox({seed, static_cast<std::uint64_t>(index), 7}, static_cast<std::uint64_t>(i));
-  };
-  float *const left = batch.at("left").data<float>(), *const right =
-                                                          batch.at("right").data<float>();
-  for (std::int64_t i = 0; i < batch.size() * kSignals; ++i) {
-    left[i] = 2 * to_unit_float(words(i)[0]) - 1;
-    right[i] = 2 * to_unit_float(words(i)[1]) - 1;
+/// Signals of two sensors, of which one example follows from seed and number.
+class Signals final : public Dataset {
+ public:
+  explicit Signals(std::uint64_t seed) : seed_(seed) {}
+  std::int64_t size() const override { return 0; }
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
+    static const SensorNetwork shape({.width = 1}, 0, Stream(MemoryPool::create("shape")));
+    return shape.empty_batch({.examples = examples}, stream);
   }
-  for (std::int64_t i = 0; i < batch.size(); ++i) {
-    const std::int64_t own = (left[i * kSignals] > 0 ? 2 : 0) + (right[i * kSignals] > 0 ? 1 : 0);
-    const auto drawn = words(i);
+  void write(std::int64_t number, const ExampleMemory& memory) const override {
+    const auto words = [&](std::size_t i) {
+      return philox({seed_, static_cast<std::uint64_t>(number), 7}, i);
+    };
+    const std::span<float> left = memory.floats("left"), right = memory.floats("right");
+    for (std::size_t i = 0; i < kSignals; ++i) {
+      left[i] = 2 * to_unit_float(words(i)[0]) - 1;
+      right[i] = 2 * to_unit_float(words(i)[1]) - 1;
+    }
+    const std::int64_t own = (left[0] > 0 ? 2 : 0) + (right[0] > 0 ? 1 : 0);
+    const auto drawn = words(0);
     const std::int64_t other = (own + 1 + drawn[2] % (kClasses - 1)) % kClasses;
-    batch.at("class").data<std::int32_t>()[i] =
+    memory.labels("class")[0] =
         static_cast<std::int32_t>(to_unit_float(drawn[3]) < kTold ? own : other);
   }
-}
-
-Batch empty_examples(std::int64_t size, const Stream& stream) {
-  static const SensorNetwork shape({.width = 1}, 0, Stream(MemoryPool::create("shape")));
-  return shape.empty_batch({.examples = size}, stream);
-}
-
-class DrawnSignals final : public BatchSource {
- public:
-  DrawnSignals(std::uint64_t seed, std::int64_t size) : seed_(seed), size_(size) {}
-  Batch empty_batch(const Stream& stream) const override { return empty_examples(size_, stream); }
-  Batch read(std::int64_t index, const Batch& memory) const override {
-    draw(seed_, index, memory);
-    return memory;
-  }
 
  private:
   std::uint64_t seed_;
-  std::int64_t size_;
-};
-
-class UnseenSignals final : public EvaluationBatches {
- public:
-  UnseenSignals(std::uint64_t seed, std::int64_t size, const Stream& stream)
-      : seed_(seed), memory_(empty_examples(size, stream)) {}
-  std::int64_t batches() const override { return 1024 / memory_.size(); }
-  Batch batch(std::int64_t index) override {
-    draw(seed_, kUnseen + index, memory_);
-    return memory_;
-  }
-
- private:
-  std::uint64_t seed_;
-  Batch memory_;
 };
 
 class SensorData final : public NetworkData {
  public:
   std::string description() const override { return "drawn from the seed: signals of two sensors"; }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<DrawnSignals>(config.training.seed, config.effective_batch());
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return std::make_shared<Signals>(config.training.seed);
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return std::make_unique<UnseenSignals>(config.training.seed, config.data.batch_size, stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return {training(config).dataset, kUnseen, 1024};
   }
   std::optional<double> best_loss(const HybridTrainerConfig&) const override {
     return -kTold * std::log(kTold) - (1 - kTold) * std::log((1 - kTold) / (kClasses - 1));
@@ -259,11 +233,10 @@ const ModelRegistry& sensor_registry() {
 }
 
 const NetworkDataKinds& sensor_data() {
-  static const NetworkDataKinds kinds{
-      {"sensors", [](const HybridTrainerConfig&, const std::filesystem::path& data) {
-         refuse_data_file("sensors", data);
-         return std::make_unique<SensorData>();
-       }}};
+  static const NetworkDataKinds kinds{{"sensors", [](const NetworkDataSource& source) {
+                                         refuse_data_file("sensors", source.data);
+                                         return std::make_unique<SensorData>();
+                                       }}};
   return kinds;
 }
 

@@ -52,7 +52,7 @@ class SeriesRun : public ::testing::Test {
                          .run = scratch_ / run,
                          .resume = resume,
                          .command = "test",
-                         .task = task_of_family},
+                         .task = [](const TrainingRunSettings& all) { return network_task(all); }},
                         console_);
   }
   std::string refusal(const HybridTrainerConfig& config, const std::filesystem::path& data) {

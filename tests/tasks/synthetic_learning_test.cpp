@@ -34,7 +34,7 @@ class SyntheticLearning : public ::testing::Test {
     HybridTrainer trainer(network, config, stream_);
     const Batch batch = set.empty_batch(lesson.batch, stream_);
     for (std::int64_t step = 0; step < lesson.steps; ++step) {
-      set.write(batch, static_cast<std::uint64_t>(step * lesson.batch));
+      set.read(step * lesson.batch, batch);
       trainer.step(batch);
     }
     return mean_loss(network, set) / set.best_losses().front().value;
@@ -43,8 +43,8 @@ class SyntheticLearning : public ::testing::Test {
     constexpr std::int64_t kBatches = 16, kExamples = 512;
     const Batch batch = set.empty_batch(kExamples, stream_);
     double sum = 0;
-    for (std::uint64_t i = 0; i < kBatches; ++i) {
-      set.write(batch, (std::uint64_t{1} << 40) + i * kExamples);
+    for (std::int64_t i = 0; i < kBatches; ++i) {
+      set.read((std::int64_t{1} << 40) + i * kExamples, batch);
       ForwardOnlyTape tape(Pass{.training = false});
       sum += kernels::wait_for_value(network.forward(batch, 1, tape, stream_), stream_);
     }

@@ -61,9 +61,9 @@ TEST_F(TridentRun, ThePresetsReadWhatTheSetDraws) {
     const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
     const auto network = make_network(config.model, 0, nowhere);
     const auto data = std::ranges::find(network_data_kinds(), "trident", &NetworkDataKind::family);
-    const Batch drawn =
-        data->open_source({.config = config})->batches(config)->empty_batch(nowhere);
-    const Batch wanted = network->empty_batch({.examples = config.effective_batch()}, nowhere);
+    const auto scenes = data->open({.config = config})->training(config).dataset;
+    const Batch drawn = scenes->empty_batch(3, nowhere);
+    const Batch wanted = network->empty_batch({.examples = 3}, nowhere);
     ASSERT_EQ(drawn.tensors().size(), wanted.tensors().size());
     for (const NamedTensor& one : wanted.tensors()) {
       EXPECT_EQ(drawn.at(one.name).shape(), one.tensor.shape()) << one.name;

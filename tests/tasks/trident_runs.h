@@ -45,7 +45,10 @@ class TridentRuns : public RunContracts {
   }
   TrainingRunSettings settings(const HybridTrainerConfig& config,
                                const std::string& run) const override {
-    return {.config = config, .run = scratch_ / run, .command = "test", .task = task_of_family};
+    return {.config = config,
+            .run = scratch_ / run,
+            .command = "test",
+            .task = [](const TrainingRunSettings& all) { return network_task(all); }};
   }
 };
 

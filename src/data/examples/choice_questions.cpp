@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/core/messages.h"
-#include "src/data/tables/table_reader.h"
+#include "src/data/tables/row_reader.h"
 
 namespace hybrid_trainer {
 
@@ -162,15 +160,14 @@ class QuestionReader {
 };
 
 /// All lines that are refused, as far as they are worth reading.
-std::string told_of_refused_lines(const std::vector<std::pair<std::int64_t, std::string>>& refused,
-                                  const std::filesystem::path& path) {
+std::string told_of_refused_lines(const ReadRows& read, const std::filesystem::path& path) {
   constexpr std::size_t kShown = 5;
   std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, refused.size()); ++i)
-    text += concat(i == 0 ? "" : "\n", path.string(), ", line ", refused[i].first, ": ",
-                   refused[i].second);
-  if (refused.size() > kShown)
-    text += concat("\n", refused.size() - kShown, " more lines cannot be used");
+  for (std::size_t i = 0; i < std::min(kShown, read.refused.size()); ++i)
+    text += concat(i == 0 ? "" : "\n", path.string(), ", line ", read.refused[i].line, ": ",
+                   read.refused[i].reason);
+  if (read.refused.size() > kShown)
+    text += concat("\n", read.refused.size() - kShown, " more lines cannot be used");
   return text;
 }
 
@@ -179,31 +176,16 @@ std::string told_of_refused_lines(const std::vector<std::pair<std::int64_t, std:
 ChoiceQuestions read_choice_questions(const std::filesystem::path& path,
                                       const ChoiceFormat& format) {
   ChoiceQuestions read;
+  ReadRows rows;
   QuestionReader reader(format);
-  std::vector<std::pair<std::int64_t, std::string>> refused;
-  const std::vector<std::string> keys{"prompt", "choices", "answer"};
-  std::set<std::string> unused;
-  const TableVisitor visitor{
-      [&](std::int64_t line, const json::object& question, const WideIntegers&) {
-        try {
-          read.questions.push_back(reader.read(question));
-          read.questions.back().line = line;
-          for (const auto& [key, value] : question)
-            if (std::ranges::count(keys, key) == 0 && !value.is_null())
-              unused.insert(concat('"', std::string_view(key), '"'));
-        } catch (const DataError& error) {
-          refused.emplace_back(line, error.what());
-        }
-      },
-      [&](std::int64_t line, const std::string& reason) { refused.emplace_back(line, reason); }};
-  const TableForm form = visit_rows(path, {ColumnNames{}, keys, {}}, visitor);
-  for (const std::string& name : form.unread) unused.insert(concat('"', name, '"'));
-  if (!refused.empty()) throw DataError(told_of_refused_lines(refused, path));
-  if (read.questions.empty()) throw DataError(concat(path.string(), ": holds no questions"));
+  const auto use = [&](const GivenRow& row) {
+    read.questions.push_back(reader.read(row.object));
+    read.questions.back().line = row.line;
+  };
+  read_rows({path, ColumnNames()},
+            {.rows = "questions", .keys = {"prompt", "choices", "answer"}, .use = use}, rows);
+  if (!rows.refused.empty()) throw DataError(told_of_refused_lines(rows, path));
   read.joined_words = reader.joined_words();
-  if (!unused.empty())
-    warn(path.string(), concat("the model sees nothing of ",
-                               join({unused.begin(), unused.end()}).substr(0, 1000)));
   return read;
 }
 

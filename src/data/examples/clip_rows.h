@@ -1,8 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/files/input_file.h"
-#include "src/data/tables/row_files.h"
-#include "src/data/tables/table_reader.h"
+#include "src/data/tables/row_reader.h"
 
 namespace hybrid_trainer {
 
@@ -17,22 +15,8 @@ struct ClipRow {
 };
 
 /// Contents of files of clips: each of their lines is in one of the lists, in order.
-struct ClipRows {
-  struct Refusal {
-    std::int64_t line = 0;
-    std::string reason;
-    std::size_t file = 0;
-  };
-  struct File {
-    std::filesystem::path path;
-    TableForm form;
-  };
-  std::vector<ClipRow> rows;
-  std::vector<Refusal> refused;
-  std::vector<File> files;
-
-  /// "line 3", "row 3"; with the file's name, where that is asked for or there are several.
-  std::string place(std::size_t file, std::int64_t line, bool names_file) const;
+struct ClipRows : ReadRows {
+  std::vector<ClipRow> rows{};
 };
 
 struct ClipFormat {

@@ -46,94 +46,40 @@ class EndTokens {
   std::map<std::int32_t, bool> ends_;
 };
 
-/// A file that is something else is not read to its end.
-void check_is_data(const ExampleRows& examples, const std::filesystem::path& path) {
-  constexpr std::size_t kManyRefused = 100'000;
-  const std::size_t used = examples.rows.size() + examples.pairs.size();
-  if (examples.refused.size() < kManyRefused || examples.refused.size() < used) return;
-  throw DataError(concat(path.string(), ": ", examples.refused.size(), " of its first ",
-                         used + examples.refused.size(), " lines are refused; line ",
-                         examples.refused.front().line, ": ", examples.refused.front().reason));
+void add_row(const GivenRow& row, MadeRow made, const ExampleFormat& format,
+             ExampleRows& examples) {
+  const RowShape shape = made.shape;
+  made.row.file = row.file;
+  made.row.line = row.line;
+  if (made.rejected && format.pairs)
+    made.row = pair_row(std::move(made.row), *made.rejected, format);
+  if (format.pairs && !made.rejected)
+    throw DataError(
+        "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
+        "of messages");
+  examples.shapes.resize(examples.files.size());
+  ++examples.shapes[row.file][shape];  // of what is used
+  if (!made.rejected || format.pairs) {
+    examples.rows.push_back(std::move(made.row));
+    return;
+  }
+  made.rejected->file = made.row.file;
+  made.rejected->line = row.line;
+  examples.pairs.push_back(
+      {std::move(made.row), *std::move(made.rejected), std::move(made.chosen_columns)});
 }
 
-/// Reads the files one behind the other.
-class ExampleReader {
- public:
-  explicit ExampleReader(const ExampleFormat& format) : format_(format), maker_(format) {}
-
-  void read(const std::filesystem::path& path) {
-    const TableReading reading{
-        .columns = format_.columns,
-        .wanted = keys_of_examples(),
-        .called = format_.called,
-        .renaming = columns_of(
-            {.has_template = format_.chat.chat_template.has_value(), .pairs = format_.pairs},
-            "COLUMN")};
-    examples_.files.push_back({path, {}});
-    const TableVisitor visitor{
-        [&](std::int64_t line, const json::object& example, const WideIntegers& wide) {
-          try {
-            add(line, maker_.make(example, wide));
-          } catch (const DataError& error) {
-            refuse(line, error.what());
-          }
-        },
-        [&](std::int64_t line, const std::string& reason) { refuse(line, reason); }};
-    examples_.files.back().form = visit_rows(path, reading, visitor);
+/// Throws DataError where the user names a column, and no row is made of it.
+void check_columns(const ExampleRows& examples, const ColumnNames& columns,
+                   const ExampleFindings& found) {
+  for (const auto& [name, column] : columns.names()) {
+    if (column.empty() || !found.unused.contains(name) || found.used.contains(name)) continue;
+    throw DataError(concat(examples.files.front().path.string(), ": the column \"", column,
+                           "\", read as ", name, ", has no effect: these are ", examples.form(),
+                           ", which have no ", name, "; leave it out, or leave out what is ",
+                           "read instead of it, as in --columns NAME="));
   }
-
-  ExampleRows take() {
-    check_columns();
-    examples_.findings = maker_.findings();
-    for (const ExampleFile& file : examples_.files)
-      for (const std::string& name : file.form.unread)
-        examples_.findings.unused.try_emplace(name, 0);
-    return std::move(examples_);
-  }
-
- private:
-  void add(std::int64_t line, MadeRow made) {
-    const RowShape shape = made.shape;
-    made.row.file = examples_.files.size() - 1;
-    made.row.line = line;
-    if (made.rejected && format_.pairs)
-      made.row = pair_row(std::move(made.row), *made.rejected, format_);
-    if (format_.pairs && !made.rejected)
-      throw DataError(
-          "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
-          "of messages");
-    ++examples_.files.back().shapes[shape];  // of what is used
-    if (!made.rejected || format_.pairs) {
-      examples_.rows.push_back(std::move(made.row));
-      return;
-    }
-    made.rejected->file = made.row.file;
-    made.rejected->line = line;
-    examples_.pairs.push_back(
-        {std::move(made.row), *std::move(made.rejected), std::move(made.chosen_columns)});
-  }
-
-  /// Throws DataError where the user names a column, and no row is made of it.
-  void check_columns() const {
-    const ExampleFindings& found = maker_.findings();
-    for (const auto& [name, column] : format_.columns.names()) {
-      if (column.empty() || !found.unused.contains(name) || found.used.contains(name)) continue;
-      throw DataError(concat(examples_.files.front().path.string(), ": the column \"", column,
-                             "\", read as ", name, ", has no effect: these are ", examples_.form(),
-                             ", which have no ", name, "; leave it out, or leave out what is ",
-                             "read instead of it, as in --columns NAME="));
-    }
-  }
-
-  void refuse(std::int64_t line, const std::string& reason) {
-    examples_.refused.push_back({line, reason, examples_.files.size() - 1});
-    check_is_data(examples_, examples_.files.back().path);
-  }
-
-  const ExampleFormat& format_;
-  RowMaker maker_;
-  ExampleRows examples_;
-};
+}
 
 std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritten) {
   std::string keys;
@@ -283,23 +229,18 @@ std::string ExampleRows::mostly_refused() const {
                 place(first.file, first.line, false), ": ", first.reason);
 }
 
-std::string ExampleRows::place(std::size_t file, std::int64_t line, bool names_file) const {
-  const ExampleFile& of = files.at(file);
-  const bool is_named = names_file || files.size() > 1;
-  return concat(of.form.unit(), " ", line, is_named ? " of " + of.path.string() : "");
-}
-
 std::string ExampleRows::form() const {
   std::vector<std::string> containers, counts;
-  std::map<RowShape, std::int64_t> shapes;
-  for (const ExampleFile& file : files) {
+  Shapes all;
+  for (const RowFile& file : files) {
     const std::string& key = file.form.array_key;
     const std::string name =
         concat(name_of(file.form.container), key.empty() ? "" : " under ", key);
     if (std::ranges::count(containers, name) == 0) containers.push_back(name);
-    for (const auto& [shape, count] : file.shapes) shapes[shape] += count;
   }
-  for (const auto& [shape, count] : shapes)
+  for (const Shapes& of_file : shapes)
+    for (const auto& [shape, count] : of_file) all[shape] += count;
+  for (const auto& [shape, count] : all)
     counts.push_back(concat(count,
                             count == 1 && counts.empty() ? " row of "
                             : counts.empty()             ? " rows of "
@@ -311,12 +252,25 @@ std::string ExampleRows::form() const {
 
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format) {
   require(format.longest >= 2, "a row of examples has at least 2 tokens");
-  ExampleReader reader(format);
-  for (const std::filesystem::path& file : row_files(path, format.split)) reader.read(file);
-  ExampleRows examples = reader.take();
-  if (examples.rows.empty() && examples.pairs.empty() && examples.refused.empty())
-    throw DataError(
-        concat(format.called.empty() ? path.string() : format.called, ": holds no examples"));
+  ExampleRows examples;
+  RowMaker maker(format);
+  const RowSchema schema{
+      .rows = "examples",
+      .keys = keys_of_examples(),
+      .is_closed = false,
+      .renaming = columns_of(
+          {.has_template = format.chat.chat_template.has_value(), .pairs = format.pairs}, "COLUMN"),
+      .most_refused = 100'000,
+      .used_share = 1,
+      .use = [&](const GivenRow& row) {
+        add_row(row, maker.make(row.object, row.wide), format, examples);
+      }};
+  read_rows({path, format.columns, format.called, format.split}, schema, examples);
+  check_columns(examples, format.columns, maker.findings());
+  examples.findings = maker.findings();
+  examples.shapes.resize(examples.files.size());
+  for (const RowFile& file : examples.files)
+    for (const std::string& name : file.form.unread) examples.findings.unused.try_emplace(name, 0);
   return examples;
 }
 

@@ -3,10 +3,8 @@
 #include <set>
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/data/chat/chat_template.h"
-#include "src/data/tables/row_files.h"
-#include "src/data/tables/table_reader.h"
+#include "src/data/tables/row_reader.h"
 
 namespace hybrid_trainer {
 
@@ -72,28 +70,14 @@ struct PreferencePair {
   std::string chosen_columns{};
 };
 
-/// What a file of examples turned out to hold.
-struct ExampleFile {
-  std::filesystem::path path;
-  TableForm form;
-  std::map<RowShape, std::int64_t> shapes{};  // of the lines that are used, and how many have it
-};
-
 /// Contents of files of examples: each of their lines is in one of the lists, in order.
-struct ExampleRows {
-  struct Refusal {
-    std::int64_t line = 0;
-    std::string reason;
-    std::size_t file = 0;
-  };
-  std::vector<ExampleRow> rows;
-  std::vector<PreferencePair> pairs;
-  std::vector<Refusal> refused;
-  ExampleFindings findings;
-  std::vector<ExampleFile> files;
+struct ExampleRows : ReadRows {
+  using Shapes = std::map<RowShape, std::int64_t>;
+  std::vector<ExampleRow> rows{};
+  std::vector<PreferencePair> pairs{};
+  ExampleFindings findings{};
+  std::vector<Shapes> shapes{};  // by file: how many of the lines that are used have each
 
-  /// "line 3", "row 3"; with the file's name, where that is asked for or there are several.
-  std::string place(std::size_t file, std::int64_t line, bool names_file) const;
   /// "CSV, 3 rows of messages and 1 of text"; of several files also how many.
   std::string form() const;
   /// One line for each kind of text that is in the examples and not trained on; refusals are not

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/random.h"
 #include "src/data/series/series.h"
 #include "src/files/json.h"
 
@@ -95,7 +94,7 @@ SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double h
   return windows;
 }
 
-Batch WindowReader::empty_batch(std::int64_t examples, const Stream& stream) const {
+Batch SeriesExamples::empty_batch(std::int64_t examples, const Stream& stream) const {
   const auto tensor = [&](const Shape& shape) {
     return Tensor::empty(shape, DType::kF32, MemoryKind::kData, stream);
   };
@@ -103,47 +102,17 @@ Batch WindowReader::empty_batch(std::int64_t examples, const Stream& stream) con
                 {"value", tensor({examples, 1})}});
 }
 
-void WindowReader::write(const Batch& memory, std::int64_t example, std::int64_t row) const {
+void SeriesExamples::write(std::int64_t number, const ExampleMemory& memory) const {
   const std::int64_t inputs = table_->width() - 1;
+  const std::int64_t row = windows_[static_cast<std::size_t>(number)];
   const auto scaled = [&](std::int64_t from, std::int64_t column) {
     return static_cast<float>(
         scale_.scaled(static_cast<std::size_t>(column), table_->row(from)[column]));
   };
-  float* value = memory.at("kinematics").data<float>() + example * length_ * inputs;
+  float* value = memory.floats("kinematics").data();
   for (std::int64_t t = 0; t < length_; ++t)
     for (std::int64_t c = 0; c < inputs; ++c) *value++ = scaled(row + t, c);
-  memory.at("value").data<float>()[example] = scaled(row + length_ - 1, inputs);
-}
-
-Batch SeriesBatches::read(std::int64_t batch_index, const Batch& memory) const {
-  const auto count = static_cast<std::uint64_t>(windows_.size());
-  for (std::int64_t i = 0; i < batch_size_; ++i) {
-    const auto example = static_cast<std::uint64_t>(batch_index * batch_size_ + i);
-    const std::uint64_t window =
-        random_permuted({seed_, example / count, 0}, example % count, count);
-    reader_.write(memory, i, windows_[window]);
-  }
-  return memory;
-}
-
-SeriesEvaluation::SeriesEvaluation(const WindowReader& reader, std::vector<std::int64_t> windows,
-                                   std::int64_t batch_size, const Stream& stream)
-    : reader_(reader),
-      windows_(std::move(windows)),
-      memory_(reader.empty_batch(std::min(batch_size, static_cast<std::int64_t>(windows_.size())),
-                                 stream)) {}
-
-std::int64_t SeriesEvaluation::batches() const {
-  return (static_cast<std::int64_t>(windows_.size()) + memory_.size() - 1) / memory_.size();
-}
-
-Batch SeriesEvaluation::batch(std::int64_t index) {
-  const std::int64_t first = index * memory_.size();
-  const std::int64_t count =
-      std::min(memory_.size(), static_cast<std::int64_t>(windows_.size()) - first);
-  for (std::int64_t i = 0; i < count; ++i)
-    reader_.write(memory_, i, windows_[static_cast<std::size_t>(first + i)]);
-  return memory_.examples(0, count);
+  memory.floats("value")[0] = scaled(row + length_ - 1, inputs);
 }
 
 }  // namespace hybrid_trainer

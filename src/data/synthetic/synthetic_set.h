@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/random.h"
+#include "src/data/dataset.h"
 
 namespace hybrid_trainer {
 
@@ -56,39 +56,16 @@ struct ExampleTensor {
 Batch empty_examples(std::int64_t examples, const std::vector<ExampleTensor>& tensors,
                      const Stream& stream);
 
-/// Where one example of a batch is written.
-class ExampleMemory {
- public:
-  ExampleMemory(const Batch& batch, std::int64_t example) : batch_(&batch), example_(example) {}
-  std::span<float> floats(std::string_view name) const { return part<float>(name); }
-  std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-
- private:
-  template <class T>
-  std::span<T> part(std::string_view name) const {
-    const Tensor& all = batch_->at(name);
-    const std::int64_t count = all.elements() / all.size(0);
-    return {all.data<T>() + example_ * count, static_cast<std::size_t>(count)};
-  }
-  const Batch* batch_;
-  std::int64_t example_;
-};
-
 /// The least mean of a loss over new examples: no model does better, however large and long trained.
 struct BestLoss {
   std::string name;  // of the loss: "events.loss"
   double value = 0;
 };
 
-/// An endless set of examples that can be learnt. Example i follows from the seed and i alone, so that
-/// a resumed run and all ranks see the same ones.
-class SyntheticSet {
+/// An endless set of examples that can be learnt, drawn from a seed.
+class SyntheticSet : public Dataset {
  public:
-  virtual ~SyntheticSet() = default;
-  /// Memory for so many examples, from the stream's pool. Throws OutOfMemory.
-  virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
-  /// Writes the examples from number `first` on. May run in several threads.
-  virtual void write(const Batch& memory, std::uint64_t first) const = 0;
+  std::int64_t size() const final { return 0; }
   /// Cross entropies are in nats.
   virtual std::vector<BestLoss> best_losses() const = 0;
 };

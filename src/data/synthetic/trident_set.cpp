@@ -225,33 +225,29 @@ Batch TridentSet::empty_batch(std::int64_t examples, const Stream& stream) const
                         stream);
 }
 
-void TridentSet::write(const Batch& memory, std::uint64_t first) const {
-  for (std::int64_t i = 0; i < memory.size(); ++i) {
-    const ExampleMemory example(memory, i);
-    const auto key = [&](Drawn what) {
-      return RandomKey{seed_, first + static_cast<std::uint64_t>(i), what};
-    };
-    const Truth truth = drawn_truth(key(kTruth));
-    write_moving_blob(example.floats("video"), shape_.video, static_cast<BlobMotion>(truth.motion),
-                      key(kVideo));
-    write_visible(example.floats("visible"), shape_.plumes.size, truth.brightness == 1,
-                  key(kVisible));
-    write_plume_scene({.image = example.floats("infrared"),
-                       .boxes = example.floats("plume_boxes"),
-                       .kinds = example.labels("plume_kinds")},
-                      shape_.plumes, static_cast<PlumeKind>(truth.plume_kind), key(kInfrared));
-    write_kinematics(example.floats("kinematics"), shape_.kinematic_channels, truth.swing == 1,
-                     key(kSwing));
-    const std::span<float> curve = example.floats("cooling");
-    write_cooling_curve(curve, truth.cooling == 1, key(kCurve));
-    write_geo(example.floats("geo"), truth.region, key(kGeo));
-    write_events({example.labels("event_tokens"), example.labels("event_targets")}, truth,
-                 shape_.event_noise, key(kSaid));
-    RandomKey constant = key(kCurve);
-    constant.tensor += std::uint64_t{1} << 32;
-    example.floats("cooling_constant")[0] = static_cast<float>(
-        fitted_cooling(curve) + shape_.cooling_deviation * random_normal(constant, 0));
-  }
+void TridentSet::write(std::int64_t number, const ExampleMemory& memory) const {
+  const auto key = [&](Drawn what) {
+    return RandomKey{seed_, static_cast<std::uint64_t>(number), what};
+  };
+  const Truth truth = drawn_truth(key(kTruth));
+  write_moving_blob(memory.floats("video"), shape_.video, static_cast<BlobMotion>(truth.motion),
+                    key(kVideo));
+  write_visible(memory.floats("visible"), shape_.plumes.size, truth.brightness == 1, key(kVisible));
+  write_plume_scene({.image = memory.floats("infrared"),
+                     .boxes = memory.floats("plume_boxes"),
+                     .kinds = memory.labels("plume_kinds")},
+                    shape_.plumes, static_cast<PlumeKind>(truth.plume_kind), key(kInfrared));
+  write_kinematics(memory.floats("kinematics"), shape_.kinematic_channels, truth.swing == 1,
+                   key(kSwing));
+  const std::span<float> curve = memory.floats("cooling");
+  write_cooling_curve(curve, truth.cooling == 1, key(kCurve));
+  write_geo(memory.floats("geo"), truth.region, key(kGeo));
+  write_events({memory.labels("event_tokens"), memory.labels("event_targets")}, truth,
+               shape_.event_noise, key(kSaid));
+  RandomKey constant = key(kCurve);
+  constant.tensor += std::uint64_t{1} << 32;
+  memory.floats("cooling_constant")[0] = static_cast<float>(
+      fitted_cooling(curve) + shape_.cooling_deviation * random_normal(constant, 0));
 }
 
 std::vector<BestLoss> TridentSet::best_losses() const {

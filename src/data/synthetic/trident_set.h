@@ -69,7 +69,7 @@ class TridentSet final : public SyntheticSet {
   /// Throws ConfigError where the shape cannot be drawn.
   TridentSet(const TridentShape& shape, std::uint64_t seed);
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
-  void write(const Batch& memory, std::uint64_t first) const override;
+  void write(std::int64_t number, const ExampleMemory& memory) const override;
   /// Of "events.loss", "plumes.loss" and "constant.loss".
   std::vector<BestLoss> best_losses() const override;
 

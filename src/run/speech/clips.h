@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/model_config.h"
@@ -60,41 +61,35 @@ ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
 ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
                                double longest_seconds, const SpeechTokens& tokens);
 
-/// Batches of rows that have clips, a row in each sequence, with "features" (B, frames, bands) f32 of
-/// the clips beside the tokens.
-class ClipBatches final : public BatchSource {
+/// Rows that have clips, each in a sequence of its own, with "features" (B, frames, bands) f32 of the
+/// clips beside the tokens. In training they are masked at other places in each epoch, if that is set.
+class ClipExamples final : public Dataset {
  public:
   struct Settings {
-    PackedRows::Settings rows;  // whose packs is false
-    EncoderConfig encoder;      // resolved
-    bool masks = false;         // feature_masks are applied, at other places in each epoch
+    EncoderConfig encoder;  // resolved
+    bool masks = false;     // in training
     FeatureMasks feature_masks{};
+    std::uint64_t seed = 0;  // of the masks
   };
-  /// Throws DataError where there are no rows.
-  ClipBatches(std::vector<ExampleRow> rows, const Settings& settings);
-  Batch empty_batch(const Stream& stream) const override;
-  std::int64_t epochs_in(std::int64_t batches) const override { return rows_.epochs_in(batches); }
-  /// Reads the clips. Throws what read_wav throws.
-  Batch read(std::int64_t index, const Batch& memory) const override;
+  /// `rows`: not packed. Throws DataError where there are no rows.
+  ClipExamples(std::vector<ExampleRow> rows, const PackedRows::Settings& layout,
+               const Settings& settings);
+  std::int64_t size() const override { return rows_.size(); }
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
+  /// Reads the clip. Throws DataError, with the row and the way out, if it cannot be read.
+  void write(std::int64_t number, const ExampleMemory& memory) const override;
+  std::int64_t targets(std::int64_t number) const override { return rows_.targets(number); }
+  bool pads() const override { return rows_.pads(); }
+  std::uint64_t order_key() const override { return rows_.order_key(); }
 
  private:
   PackedRows rows_;
   Settings settings_;
 };
 
-/// All rows once, in order.
-class EvaluationClips final : public EvaluationBatches {
- public:
-  /// Takes one batch from the stream's pool. Throws DataError where there are no rows.
-  EvaluationClips(std::vector<ExampleRow> rows, const ClipBatches::Settings& settings,
-                  const Stream& stream);
-  std::int64_t batches() const override;
-  Batch batch(std::int64_t index) override;
-
- private:
-  PackedRows rows_;
-  EncoderConfig encoder_;
-  Batch memory_;
-};
+/// Rows as a run of this configuration reads them: ClipExamples if they have clips, else PackedRows.
+std::shared_ptr<const Dataset> dataset_of_rows(std::vector<ExampleRow> rows,
+                                               PackedRows::Settings layout,
+                                               const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

@@ -11,6 +11,7 @@
 #include "src/files/json.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/benchmark.h"
+#include "src/tasks/task_kind.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
@@ -227,12 +228,7 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   if (!options.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(model, 0), config.model,
                                     explicit_keys(options.source));
-  const ModelFamily& family = find_family(config.model.family);
-  for (const ModelPreset& one : family.presets)
-    if (one.name == options.source.preset && config.model.vocabulary == 0 && family.is_of_language)
-      config.model.vocabulary = one.vocabulary;
-  if (config.model.vocabulary == 0 && family.is_of_language)
-    throw UsageError("bench: give --set model.vocabulary=N, the number of the tokenizer's tokens");
+  set_vocabulary("bench", options.source, config);
   if (!options.optimizer.empty()) config.optimizer.name = options.optimizer;
   return config;
 }
@@ -305,8 +301,7 @@ void time_training(const BenchmarkSettings& settings, const BenchOptions& option
     if (options.profile) object["profile"] = profile_json(result);
     std::cout << json_line(object) << "\n";
   } else {
-    const bool is_of_language = find_family(settings.model.family).is_of_language;
-    print(result, is_of_language ? "tokens" : "examples");
+    print(result, task_kind(settings.model).unit);
     if (options.profile) print_profile(result);
   }
 }

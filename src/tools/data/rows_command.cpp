@@ -31,13 +31,16 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What `hybrid rows` was asked of data that are no text: pictures, arrays or tables of series.
-struct NetworkRows {
-  std::filesystem::path data;
-  ModelFolder model;       // a folder of a model or a run; empty: the preset's or file's
-  ConfigArguments source;  // --preset, --config, --set
-  std::string columns;
-  std::optional<std::int64_t> shown;  // a line, row or example, from 1
+constexpr std::int64_t kUsualLength = 1024;
+
+/// What `hybrid rows` was asked.
+struct RowsAsked {
+  std::string data, called{};  // --data; its name in messages, if that is not its path
+  ModelFolder model{};         // of a model or a run; empty: the preset's or file's
+  ConfigArguments source{};    // --preset, --config, --set
+  std::string columns{}, control_tokens = "tokens", objective = "next_token";
+  std::int64_t longest = kUsualLength;
+  std::optional<std::int64_t> shown{};  // a line, row or example, from 1
   bool json = false;
 };
 
@@ -46,7 +49,7 @@ bool is_run(const ModelFolder& folder) {
 }
 
 /// Of a folder with config.json, or a run; none of a folder with a tokenizer alone.
-HybridTrainerConfig config_of(const NetworkRows& asked) {
+HybridTrainerConfig config_of(const RowsAsked& asked) {
   HybridTrainerConfig config;
   if (is_run(asked.model)) {
     config = config_of_run(RunPaths{asked.model.string()});
@@ -72,15 +75,14 @@ boost::json::object as_json(const DataFacts& facts) {
   return object;
 }
 
-/// Whether the model, or else the configuration that is asked for, is no language model.
-bool are_of_network(const NetworkRows& asked) {
-  return !find_family(config_of(asked).model.family).is_of_language;
-}
-
 /// Prints what a network would learn from the data, or from the example that is to be shown. Throws
 /// UsageError, MissingInput, DataError.
-void show_network_rows(const NetworkRows& asked) {
-  HybridTrainerConfig config = config_of(asked);
+void show_network_rows(const RowsAsked& asked, HybridTrainerConfig config) {
+  if (asked.longest != kUsualLength || asked.objective != "next_token" ||
+      asked.control_tokens != "tokens")
+    throw UsageError(
+        "hybrid rows: --length, --objective and --control-tokens are of text, and this network "
+        "reads none; leave them out");
   const auto data = opened_data({.config = config,
                                  .data = asked.data,
                                  .model = asked.model.path(),
@@ -220,9 +222,10 @@ void print_shown(const ShownRow& shown, std::int64_t line, bool json) {
 
 boost::json::array files_as_json(const ExampleRows& examples, const std::string& called) {
   boost::json::array files;
-  for (const ExampleFile& file : examples.files) {
+  for (std::size_t i = 0; i < examples.files.size(); ++i) {
+    const RowFile& file = examples.files[i];
     boost::json::object shapes;
-    for (const auto& [shape, count] : file.shapes) shapes[name_of(shape)] = count;
+    for (const auto& [shape, count] : examples.shapes[i]) shapes[name_of(shape)] = count;
     files.push_back({{"file", called.empty() ? file.path.string() : called},
                      {"container", name_of(file.form.container)},
                      {"shapes", shapes}});
@@ -241,7 +244,7 @@ Packing packing_of(const std::vector<ExampleRow>& rows, std::int64_t length) {
   const bool has_sources = rows.front().clip || !rows.front().source.empty();
   if (has_sources) return {std::ssize(rows), 0};  // as long as the longest
   const PackedRows packed(rows, {.sequence_length = length});
-  return {packed.sequences(), packed.fill()};
+  return {packed.size(), packed.fill()};
 }
 
 void print_json(const ExampleRows& examples, const Packing& packing, const std::string& called) {
@@ -293,7 +296,7 @@ void print_text(const ExampleRows& examples, const Packing& packing, std::int64_
 /// What the examples turned out to be.
 void tell_form(const ExampleRows& examples, const std::string& name) {
   std::cerr << name << ": " << examples.form() << "\n";
-  for (const ExampleFile& file : examples.files) {
+  for (const RowFile& file : examples.files) {
     if (file.form.container != RowContainer::kJsonArray) continue;
     std::cerr << (examples.files.size() > 1 ? file.path.string() : name)
               << (file.form.array_key.empty() ? " is" : " holds") << " a JSON array"
@@ -310,15 +313,62 @@ ModelConfig model_in(const ModelFolder& folder) {
   return read_hugging_face_model_config(folder, 0);
 }
 
+/// Prints what a language model would learn from the rows, or from the one that is to be shown. Throws
+/// UsageError, MissingInput, DataError.
+void show_rows(const RowsAsked& asked) {
+  if (asked.source.names_a_source() || !asked.source.settings.empty())
+    throw UsageError(
+        "hybrid rows: --preset, --config and --set are of networks that read no text; of text give "
+        "--model FOLDER alone, whose tokenizer encodes the rows");
+  const ModelFolder& folder = asked.model;
+  const ChatFiles& chat = folder.chat();
+  const auto tokenizer = folder.tokenizer();
+  ExampleFiles of_model;
+  of_model.set_encoder(model_in(folder), {folder});
+  const ExampleFormat format{.tokenizer = *tokenizer,
+                             .chat = chat,
+                             .longest = asked.longest + 1,
+                             .now = std::time(nullptr),
+                             .control = control_text_of(asked.control_tokens),
+                             .columns = ColumnNames(asked.columns, "hybrid rows: --columns"),
+                             .called = asked.called,
+                             .pairs = asked.objective != "next_token",
+                             .source = of_model.source};
+  const double seconds = of_model.heard_seconds;
+  const ExampleRows examples =
+      seconds > 0 ? read_clip_examples(asked.data, format, seconds,
+                                       read_speech_tokens(*tokenizer, of_model.generation))
+                  : read_example_rows(asked.data, format);
+  const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
+  if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
+    std::cerr << "the chat template writes today's date into the rows\n";
+  tell_form(examples, asked.called.empty() ? asked.data : asked.called);
+  print_refusals(examples);
+  for (const std::string& note : examples.notes()) std::cerr << note << "\n";
+  const std::string others = told_of_other_files(asked.data, {RowSplit::kTrain});
+  if (!others.empty()) std::cerr << asked.data << ": " << others << "\n";
+  if (asked.shown) {
+    print_shown(row_of_line(examples, *asked.shown, *tokenizer), *asked.shown, asked.json);
+    return;
+  }
+  const std::string problem = examples.mostly_refused();
+  const bool is_empty = examples.rows.empty() && examples.pairs.empty();
+  if (is_empty)
+    throw DataError(concat(asked.called.empty() ? asked.data : asked.called, ": ", problem));
+  if (!problem.empty()) std::cerr << "finetune would refuse it: " << problem << "\n";
+  const Packing packing = packing_of(examples.rows, asked.longest);
+  if (asked.json) {
+    print_json(examples, packing, asked.called);
+  } else {
+    print_text(examples, packing, asked.longest);
+  }
+}
+
 }  // namespace
 
 int rows_command(const std::vector<std::string>& arguments) {
-  std::string model, columns, control_tokens = "tokens", objective = "next_token";
-  constexpr std::int64_t kUsualLength = 1024;
-  std::int64_t longest = kUsualLength;
-  std::optional<std::int64_t> shown;
-  bool json = false;
-  ConfigArguments source;
+  RowsAsked asked;
+  std::string model;
   CommandSyntax syntax{
       .name = "rows",
       .usage = "EXAMPLES (--model FOLDER | --preset NAME) [--length N] [--show LINE] [--json]",
@@ -326,103 +376,49 @@ int rows_command(const std::vector<std::string>& arguments) {
           "Shows what a model would learn from examples (JSON, CSV, parquet, a folder of them, or "
           "-\n"
           "for standard input): rows used and refused, tokens, and packed sequences. Of pictures,\n"
-          "arrays and tables of series: classes, tensors or columns, and what they are read as.",
+          "arrays and tables of series: classes, tensors or columns, and what they are read "
+          "as.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
   add("model", model_value(model, "FOLDER"),
       "Hugging Face folder, GGUF file or ollama:NAME, with tokenizer and chat template; of other "
       "networks also a run.");
-  add_source_options(syntax.options, source);
-  add("length", po::value(&longest)->value_name("N"),
+  add_source_options(syntax.options, asked.source);
+  add("length", po::value(&asked.longest)->value_name("N"),
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
-  add("show",
-      po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) { shown = line; }),
+  add("show", po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) {
+    asked.shown = line;
+  }),
       "Print the row of this line, its target tokens between ⟦ and ⟧.");
-  add_columns_option(syntax.options, columns);
-  add("objective", po::value(&objective)->value_name("WHAT"),
+  add_columns_option(syntax.options, asked.columns);
+  add("objective", po::value(&asked.objective)->value_name("WHAT"),
       "That of the run to come: next_token, or dpo or orpo, whose rows are pairs of answers "
       "(next_token).");
-  add_control_tokens_option(syntax.options, control_tokens);
-  add("json", po::bool_switch(&json), "Print one JSON object.");
+  add_control_tokens_option(syntax.options, asked.control_tokens);
+  add("json", po::bool_switch(&asked.json), "Print one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
-  if (longest < 2 || longest > 1 << 24)
-    throw UsageError(concat("hybrid rows: --length: got ", longest, ", want 2 … ", 1 << 24));
+  if (asked.longest < 2 || asked.longest > 1 << 24)
+    throw UsageError(concat("hybrid rows: --length: got ", asked.longest, ", want 2 … ", 1 << 24));
 
   const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
-  if (std::ranges::count(objectives, objective) == 0)
-    throw UsageError(choice_problem("hybrid rows: --objective", objective, objectives));
-  if (shown && *shown < 1)
-    throw UsageError(concat("hybrid rows: --show: got ", *shown, ", want a line, 1 or more"));
+  if (std::ranges::count(objectives, asked.objective) == 0)
+    throw UsageError(choice_problem("hybrid rows: --objective", asked.objective, objectives));
+  if (asked.shown && *asked.shown < 1)
+    throw UsageError(concat("hybrid rows: --show: got ", *asked.shown, ", want a line, 1 or more"));
 
-  if (model.empty() && !source.names_a_source())
+  if (model.empty() && !asked.source.names_a_source())
     throw UsageError("hybrid rows: give --model FOLDER, or --preset NAME of a network");
   std::optional<StandardInput> input;
-  std::string path = operands->front(), called;
-  if (path == StandardInput::kOption) {
-    path = input.emplace().path().string();
-    called = StandardInput::kCalled;
+  asked.model = model;
+  asked.data = operands->front();
+  if (asked.data == StandardInput::kOption) {
+    asked.data = input.emplace().path().string();
+    asked.called = StandardInput::kCalled;
   }
-  const NetworkRows of_network{.data = path,
-                               .model = model,
-                               .source = source,
-                               .columns = columns,
-                               .shown = shown,
-                               .json = json};
-  if (are_of_network(of_network)) {
-    if (longest != kUsualLength || objective != "next_token" || control_tokens != "tokens")
-      throw UsageError(
-          "hybrid rows: --length, --objective and --control-tokens are of text, and this network "
-          "reads none; leave them out");
-    show_network_rows(of_network);
-    return 0;
-  }
-  if (source.names_a_source() || !source.settings.empty())
-    throw UsageError(
-        "hybrid rows: --preset, --config and --set are of networks that read no text; of text give "
-        "--model FOLDER alone, whose tokenizer encodes the rows");
-
-  const ModelFolder folder = of_network.model;
-  const ChatFiles& chat = folder.chat();
-  const auto tokenizer = folder.tokenizer();
-  ExampleFiles of_model;
-  of_model.set_encoder(model_in(folder), {folder});
-  const ExampleFormat format{.tokenizer = *tokenizer,
-                             .chat = chat,
-                             .longest = longest + 1,
-                             .now = std::time(nullptr),
-                             .control = control_text_of(control_tokens),
-                             .columns = ColumnNames(columns, "hybrid rows: --columns"),
-                             .called = called,
-                             .pairs = objective != "next_token",
-                             .source = of_model.source};
-  const double seconds = of_model.heard_seconds;
-  const ExampleRows examples =
-      seconds > 0 ? read_clip_examples(path, format, seconds,
-                                       read_speech_tokens(*tokenizer, of_model.generation))
-                  : read_example_rows(path, format);
-  const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
-  if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
-    std::cerr << "the chat template writes today's date into the rows\n";
-  tell_form(examples, called.empty() ? path : called);
-  print_refusals(examples);
-  for (const std::string& note : examples.notes()) std::cerr << note << "\n";
-  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
-  if (!others.empty()) std::cerr << path << ": " << others << "\n";
-  if (shown) {
-    print_shown(row_of_line(examples, *shown, *tokenizer), *shown, json);
-    return 0;
-  }
-  const std::string problem = examples.mostly_refused();
-  const bool is_empty = examples.rows.empty() && examples.pairs.empty();
-  if (is_empty) throw DataError(concat(called.empty() ? path : called, ": ", problem));
-  if (!problem.empty()) std::cerr << "finetune would refuse it: " << problem << "\n";
-  const Packing packing = packing_of(examples.rows, longest);
-  if (json) {
-    print_json(examples, packing, called);
-  } else {
-    print_text(examples, packing, longest);
-  }
+  const HybridTrainerConfig config = config_of(asked);
+  find_family(config.model.family).is_of_language ? show_rows(asked)
+                                                  : show_network_rows(asked, config);
   return 0;
 }
 

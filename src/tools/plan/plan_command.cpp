@@ -83,13 +83,7 @@ HybridTrainerConfig config_of(Asked& asked) {
   if (!asked.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(folder, 0), config.model,
                                     explicit_keys(asked.source));
-  const ModelFamily& family = find_family(config.model.family);
-  const bool wants_vocabulary = config.model.vocabulary == 0 && family.is_of_language;
-  for (const ModelPreset& preset : family.presets)
-    if (wants_vocabulary && preset.name == asked.source.preset)
-      config.model.vocabulary = preset.vocabulary;
-  if (config.model.vocabulary == 0 && family.is_of_language)
-    throw UsageError("plan: give --set model.vocabulary=N, the number of the tokenizer's tokens");
+  set_vocabulary("plan", asked.source, config);
   if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
   if (!asked.device.empty()) config.device = checked_device_name(asked.device);
   config.validate();

@@ -12,6 +12,7 @@
 #include "src/run/run_settings.h"
 #include "src/run/speech/clips.h"
 #include "src/tasks/network_task.h"
+#include "src/tasks/task_kind.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/options.h"
@@ -247,8 +248,8 @@ void fit_to_sources(const FineTuning& asked, const ExampleData& data, ExampleFil
 std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files,
                               const HybridTrainerConfig& config) {
   const std::int64_t source = files.source ? config.model.encoder.source_places() : 0;
-  return PackedRows(data.train, packing_of(config.data, 1, 0, *files.tokenizer.tokenizer(), source))
-      .sequences();
+  return PackedRows(data.train, packing_of(config.data, *files.tokenizer.tokenizer(), source))
+      .size();
 }
 
 /// Packs the rows of a small file into sequences of its longest row, unless the length is set, so that
@@ -269,59 +270,55 @@ void set_phases(const FineTuning& asked, HybridTrainerConfig& config) {
     config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
 }
 
-/// Of a network that is no language model.
-void set_steps_of_network(const FineTuning& asked, TrainingRunSettings& settings) {
+/// Reads the rows of a run, whose lengths it fits to them if it begins; `read` receives them.
+EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings,
+                          ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
-  const bool goes_on = goes_on_with_a_run(asked);
-  if (goes_on && !asked.epochs) return;
-  const std::int64_t examples = examples_in_epoch(settings);
-  if (examples == 0 && asked.epochs)
-    throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
-                            config.model.family,
-                            " draws its own without end; give --set training.steps=N"));
-  if (examples == 0) return;
-  if (goes_on) {
-    config.training.steps =
-        EpochLength{examples, examples, config.effective_batch()}.steps(*asked.epochs);
-    return;
-  }
-  const EpochLength length = fitted_length(asked, examples, examples, settings);
-  if (asked.source.sets("training.steps")) return;
-  set_steps(asked, length, settings);
-  set_phases(asked, config);
-}
-
-/// Chooses lengths, batch and steps from the examples, unless they are set. `read` receives the examples.
-void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
-  HybridTrainerConfig& config = settings.config;
-  if (!find_family(config.model.family).is_of_language) {
-    set_steps_of_network(asked, settings);
-    return;
-  }
-  const bool goes_on = goes_on_with_a_run(asked);
-  if (goes_on && !asked.epochs) return;
   const auto examples =
       std::make_shared<ReadExamples>(read_examples(settings, opened_model(settings, read.model)));
   const ExampleData& data = examples->data;
   ExampleFiles& files = examples->files;
   const std::int64_t longest = config.data.sequence_length,
                      longest_source = files.source ? files.source->longest : 0;
-  const bool has_sources = files.heard_seconds > 0 || files.source;
-  if (!goes_on && has_sources) fit_to_sources(asked, data, files, config);
-  if (!goes_on && !has_sources) fit_to_small_file(asked, data, files, config);
+  if (!goes_on_with_a_run(asked)) {
+    if (files.heard_seconds > 0 || files.source)
+      fit_to_sources(asked, data, files, config);
+    else
+      fit_to_small_file(asked, data, files, config);
+  }
   const bool may_grow = config.data.sequence_length > longest ||
                         (files.source && files.source->longest > longest_source);
   if (!may_grow) read.examples = examples;  // else rows that were cut are longer now
-  const std::int64_t rows = std::ssize(data.train),
-                     sequences = packed_sequences(data, files, config);
+  return {std::ssize(data.train), packed_sequences(data, files, config)};
+}
+
+/// Chooses lengths, batch and steps from the examples, unless they are set. `read` receives the examples.
+void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
+  HybridTrainerConfig& config = settings.config;
+  const bool goes_on = goes_on_with_a_run(asked),
+             reads_rows = find_family(config.model.family).is_of_language;
+  if (goes_on && !asked.epochs) return;
+  EpochLength length;
+  if (reads_rows) {
+    length = rows_of_epoch(asked, settings, read);
+  } else {
+    read.network = network_data(settings);
+    length.rows = length.sequences = read.network->examples();
+  }
+  if (length.rows == 0 && asked.epochs)
+    throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
+                            config.model.family,
+                            " draws its own without end; give --set training.steps=N"));
+  if (length.rows == 0) return;
   if (goes_on) {
-    config.training.steps =
-        EpochLength{rows, sequences, config.effective_batch()}.steps(*asked.epochs);
+    length.batch = config.effective_batch();
+    config.training.steps = length.steps(*asked.epochs);
     return;
   }
-  const EpochLength length = fitted_length(asked, rows, sequences, settings);
-  if (!asked.source.sets("training.steps")) set_steps(asked, length, settings);
-  set_phases(asked, config);
+  length = fitted_length(asked, length.rows, length.sequences, settings);
+  const bool sets_steps = asked.source.sets("training.steps");
+  if (!sets_steps) set_steps(asked, length, settings);
+  if (!sets_steps || reads_rows) set_phases(asked, config);
 }
 
 CommandSyntax finetune_syntax(FineTuning& asked) {
@@ -420,7 +417,9 @@ static int fine_tune(const std::vector<std::string>& arguments) {
       .restart_command = restart_command("finetune", arguments),
       .explicit_keys = set_keys,
       .quiet = keeps_quiet(asked.json),
-      .task = [read](const TrainingRunSettings& all) { return task_with_inputs(all, *read); }};
+      .task = [read](const TrainingRunSettings& all) {
+        return task_kind(all.config.model).task(all, *read);
+      }};
   if (!asked.model.empty()) settings.init_from = asked.model;
   if (!asked.adapter.empty())
     take_adapter(settings, asked.adapter, read->model, "hybrid finetune", asked.source);

@@ -2,7 +2,7 @@
 #include "hybrid_trainer/run/training_run.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
-#include "src/tasks/network_task.h"
+#include "src/tasks/task_kind.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/options.h"
@@ -118,7 +118,9 @@ static int train(const std::vector<std::string>& arguments) {
       .restart_command = restart_command("train", arguments),
       .explicit_keys = set_keys,
       .quiet = keeps_quiet(json),
-      .task = [model](const TrainingRunSettings& all) { return task_with_inputs(all, {model}); }};
+      .task = [model](const TrainingRunSettings& all) {
+        return task_kind(all.config.model).task(all, {model});
+      }};
   if (!init_from.empty()) settings.init_from = init_from;
   if (!adapter.empty()) take_adapter(settings, adapter, model, "train", source);
   if (!device.empty()) settings.config.device = checked_device_name(device);

@@ -131,7 +131,7 @@ TEST_F(ClipRowsTest, EndWhereAFileHoldsNoneOfThem) {
   std::string rows;
   for (int i = 0; i < 1200; ++i) rows += "{\"text\":\"go\"}\n";
   expect_words(message_of<DataError>([&] { read("a.jsonl", rows); }),
-               {"a.jsonl", "first 1000 rows", "line 1", "no \"audio\""});
+               {"a.jsonl", "first 1000 lines", "line 1", "no \"audio\""});
   EXPECT_THROW(read_clip_rows(folder_ / "none.jsonl"), MissingInput);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "hybrid_trainer/core/error.h"
 #include "tests/data/examples/rows_fixture.h"
 

@@ -169,14 +169,11 @@ TEST_F(PairRow, StandInOneSequenceWithTheirHalvesAndReferences) {
   const std::int64_t places = examples.rows[0].places() + examples.rows[1].places();
   auto references = std::make_shared<PairReferences>();
   *references = {{-1, -2}, {-3, -4}};
-  const PackedRows packed(examples.rows, {.batch_size = 1,
-                                          .sequence_length = places + 3,
-                                          .shuffle = false,
-                                          .padding = 9,
-                                          .references = references});
-  ASSERT_EQ(packed.sequences(), 1);
+  const PackedRows packed(examples.rows,
+                          {.sequence_length = places + 3, .padding = 9, .references = references});
+  ASSERT_EQ(packed.size(), 1);
   const Stream stream(MemoryPool::create("test"));
-  const Batch batch = packed.read(0, packed.empty_batch(stream));
+  const Batch batch = packed.read(0, packed.empty_batch(1, stream));
   EXPECT_EQ(batch.targets(), 2) << "pairs";
   const auto* const tokens = batch.at("tokens").data<std::int32_t>();
   const auto* const targets = batch.at("targets").data<std::int32_t>();
@@ -185,7 +182,7 @@ TEST_F(PairRow, StandInOneSequenceWithTheirHalvesAndReferences) {
   const auto* const reference = batch.at("references").data<float>();
   std::int64_t place = 0;
   std::int32_t pair = 0;
-  for (const std::size_t i : packed.rows_in_order(0)) {
+  for (const std::size_t i : packed.rows_of(0)) {
     const ExampleRow& row = examples.rows[i];
     EXPECT_EQ(reference[2 * pair], static_cast<float>((*references)[i].chosen));
     EXPECT_EQ(reference[2 * pair + 1], static_cast<float>((*references)[i].rejected));

@@ -256,38 +256,15 @@ TEST_F(Series, AreScaledByTrainingRowsAlone) {
   EXPECT_EQ(scale_from(text_of(scale), 3, "scale"), scale);
   for (const char* text : {"1/2", "1/2,3/0,5/6", "1/2,3,5/6", "1/2,x/4,5/6", "1/2,3/4,5/6,7/8"})
     EXPECT_THROW(scale_from(text, 3, "scale"), ConfigError) << text;
-  const WindowReader reader(table, scale, 3);
-  const Batch batch = reader.empty_batch(2, stream_);
-  reader.write(batch, 1, 4);
+  const SeriesExamples examples(table, scale, 3, {4});
+  const Batch batch = examples.empty_batch(2, stream_);
+  examples.write(0, {batch, 1});
   EXPECT_EQ(batch.at("kinematics").shape(), (Shape{2, 3, 2}));
   const float* values = batch.at("kinematics").data<float>() + 6;
   EXPECT_FLOAT_EQ(values[2], static_cast<float>((5 - 8) / std::sqrt(29.0)));
   EXPECT_EQ(values[3], 0);
   EXPECT_FLOAT_EQ(batch.at("value").data<float>()[1],
                   static_cast<float>((12 - 16) / (2 * std::sqrt(29.0))));
-}
-
-TEST_F(Series, EpochsHaveEachWindowOnceInOrdersOfTheirOwn) {
-  const SeriesTable table = read_series(counting(10), SeriesColumns("x,target=y"));
-  SeriesScale plain;
-  plain.columns.resize(2);
-  std::vector<std::int64_t> rows;
-  for (std::int64_t row = 0; row < 12; ++row) rows.push_back(row);
-  const SeriesBatches batches({table, plain, 1}, rows, 4, 3);
-  const Batch memory = batches.empty_batch(stream_);
-  std::vector<std::vector<float>> epochs(2);
-  for (std::int64_t index = 0; index < 6; ++index)
-    for (std::int64_t i = 0; i < 4; ++i)
-      epochs[static_cast<std::size_t>(index / 3)].push_back(
-          batches.read(index, memory).at("kinematics").data<float>()[i]);
-  for (const auto& epoch : epochs)
-    EXPECT_EQ(std::set<float>(epoch.begin(), epoch.end()).size(), 12u);
-  EXPECT_NE(epochs[0], epochs[1]);
-  EXPECT_EQ(batches.epochs_in(6), 2);
-  SeriesEvaluation evaluation({table, plain, 1}, {1, 5, 9}, 2, stream_);
-  EXPECT_EQ(evaluation.batches(), 2);
-  EXPECT_EQ(evaluation.batch(1).size(), 1);
-  EXPECT_EQ(evaluation.batch(1).at("value").data<float>()[0], 18);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class SimpleSets : public ::testing::Test {
  protected:
   Batch drawn(const SyntheticSet& set, std::int64_t examples = kCount) {
     Batch batch = set.empty_batch(examples, stream_);
-    set.write(batch, 5);
+    set.read(5, batch);
     return batch;
   }
   static void expect_best(const MeasuredLoss& measured, double best) {

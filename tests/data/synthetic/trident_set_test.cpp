@@ -136,7 +136,7 @@ TEST(TridentSet, SaysNoMoreThanItsBestLosses) {
   const Batch batch = set.empty_batch(100, stream);
   Losses losses;
   for (std::int64_t first = 0; first < kMeasuredExamples; first += batch.size()) {
-    set.write(batch, static_cast<std::uint64_t>(first));
+    set.read(first, batch);
     for (std::int64_t i = 0; i < batch.size(); ++i) {
       add_events(losses, batch, i, shape);
       add_plumes(losses, batch, i, shape.plumes);
@@ -162,7 +162,7 @@ TEST(TridentSet, NeedsEachSensor) {
   const Stream stream(MemoryPool::create("test"));
   const TridentSet set({}, 7);
   const Batch batch = set.empty_batch(2000, stream);
-  set.write(batch, 0);
+  set.read(0, batch);
   // Who sees the motion alone has two events to choose from, each as often.
   std::int64_t right = 0;
   for (std::int64_t i = 0; i < batch.size(); ++i)
@@ -181,8 +181,8 @@ TEST(TridentSet, GivesAnExampleByItsNumberAlone) {
   const Stream stream(MemoryPool::create("test"));
   const TridentSet set({}, 7), other({}, 8);
   const Batch many = set.empty_batch(6, stream), few = set.empty_batch(2, stream);
-  set.write(many, 40);
-  set.write(few, 43);
+  set.read(40, many);
+  set.read(43, few);
   const Batch same = many.examples(3, 5);
   const auto equal = [&](std::size_t t) {
     const Tensor &a = few.tensors()[t].tensor, &b = same.tensors()[t].tensor;
@@ -190,7 +190,7 @@ TEST(TridentSet, GivesAnExampleByItsNumberAlone) {
   };
   for (std::size_t t = 0; t < few.tensors().size(); ++t)
     EXPECT_TRUE(equal(t)) << few.tensors()[t].name;
-  other.write(few, 43);
+  other.read(43, few);
   for (std::size_t t = 0; t < few.tensors().size(); ++t)
     EXPECT_FALSE(equal(t)) << few.tensors()[t].name;
 }

@@ -1,0 +1,204 @@
+#include "src/tasks/task_kind.h"
+
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "src/core/messages.h"
+#include "src/generation/evaluation.h"
+#include "src/run/language_task.h"
+#include "src/run/speech/clips.h"
+#include "src/run/speech/transcription.h"
+#include "src/tasks/network_task.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+/// Makes room for the longest row, in batches of as many tokens.
+void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
+  std::int64_t longest = 0;
+  for (const ExampleRow& row : rows) longest = std::max(longest, row.places());
+  if (longest <= config.sequence_length) return;
+  config.batch_size =
+      std::max<std::int64_t>(1, config.batch_size * config.sequence_length / longest);
+  config.sequence_length = longest;
+}
+
+/// What is measured on; of clips also which.
+struct MeasuredRows {
+  std::unique_ptr<EvaluationBatches> batches;
+  std::vector<ExampleRow> clips{};
+};
+
+/// Of a file of examples all rows, whole as far as the context has room; of the run's own those that
+/// were held back, as long as the run has them.
+MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, const Measuring& on,
+                     const Stream& host, const Stream& stream) {
+  const std::string& folder = on.folder;
+  if (!run.tokenizer)
+    throw DataError(concat(folder, " has no tokenizer, which would encode ", file.string()));
+  const bool is_own = file == run.data, whole = !is_own && on.length == 0;
+  const RunData own = is_own ? data_of_run(RunPaths{folder}) : RunData{.now = std::time(nullptr)};
+  DataConfig config = run.config.data;
+  if (on.length > 0) config.sequence_length = on.length;
+  if (!on.control_tokens.empty()) config.control_tokens = on.control_tokens;
+  if (!is_own) config.validation_fraction = 0;
+  ModelConfig model = run.config.model;
+  if (whole) model.encoder.source_length = 0;
+  ExampleFiles files{.examples = file,
+                     .validation = own.validation,
+                     .tokenizer = run.tokenizer_folder,
+                     .now = own.now,
+                     .vocabulary = run.config.model.vocabulary,
+                     .context = run.config.model.context,
+                     .called = on.called,
+                     .pairs = run.config.prefers(),
+                     .measured = !is_own};
+  files.set_encoder(model, {run.tokenizer_folder, run.base, run.origin});
+  DataConfig longest = config;
+  if (whole) longest.sequence_length = run.config.model.context;
+  ExampleData data = read_example_data(files, longest);
+  if (is_own && data.checksum != own.checksum)
+    throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
+  for (const std::string& line : told_of_refused(data, files)) on.tell(line);
+  if (!is_own)
+    for (const std::string& note : data.notes) on.tell(note);
+  if (is_own && !on.data.empty())
+    on.tell(concat(file.string(), " is what the run was trained on: measured on the ",
+                   data.validation.size(), data.validation.size() == 1 ? " row" : " rows",
+                   " that it was not trained on"));
+  for (const std::string& cut : told_of_cut_rows({&data.validation}, files, longest.sequence_length,
+                                                 "--sequence-length N keeps more of them"))
+    on.tell("warning: " + cut);
+  if (whole) fit_longest(config, data.validation);
+  std::int64_t source_length = 0;
+  for (const ExampleRow& row : data.validation)
+    source_length = std::max(source_length, std::ssize(row.source));
+  PackedRows::Settings packing = packing_of(
+      config, *run.tokenizer, files.source && !whole ? files.source->longest : source_length);
+  if (files.pairs && run.config.objective == "dpo")
+    packing.references =
+        is_own ? validation_references(RunPaths{folder}, data)
+               : references_of_base(RunPaths{folder}, PackedRows(data.validation, packing),
+                                    config.batch_size, stream);
+  const bool are_clips = files.heard_seconds > 0;
+  return {std::make_unique<OrderedBatches>(dataset_of_rows(data.validation, packing, run.config),
+                                           config.batch_size, host),
+          are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
+}
+
+/// `host`: for the batches; `stream`: of the model. `shards`: receives what the batches read from.
+MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream& host,
+                        const Stream& stream, std::optional<TokenDataset>& shards) {
+  const std::string& folder = on.folder;
+  const std::filesystem::path &given = on.data, data = given.empty() ? run.data : given;
+  if (given.empty() && !std::filesystem::exists(data))
+    throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
+                              "say where they are or what else to measure on: hybrid eval ",
+                              shell_path(folder), " --data DATA"));
+  if (run.config.masks() && may_be_examples(data))
+    throw DataError(concat(data.string(), " holds examples, and ", folder,
+                           " tells masked tokens of windows of text (objective masked); give a "
+                           "folder that hybrid prepare made"));
+  if (may_be_examples(data)) return rows_of(run, data, on, host, stream);
+  if (!given.empty() && read_data_info(data))
+    check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
+  shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
+  return {window_evaluation(*shards, run.config,
+                            on.length == 0 ? run.config.data.sequence_length : on.length, host)};
+}
+
+/// Six digits.
+std::string text_of(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+/// Of pairs of answers there is no perplexity.
+Score pairs_score(const EvaluationResult& result, const std::string& objective) {
+  const EvaluationResult::Preference& found = *result.preference;
+  return {concat("loss ", text_of(result.loss), " over ", result.tokens,
+                 " pairs; the chosen answer has the larger reward in ",
+                 units::fixed(100 * found.accuracy, 1), " %, mean margin ", brief(found.margin())),
+          {{"loss", result.loss},
+           {"pairs", result.tokens},
+           {"preference_accuracy", found.accuracy},
+           {"reward_margin", found.margin()},
+           {"reward_chosen", found.reward_chosen},
+           {"reward_rejected", found.reward_rejected},
+           {"objective", objective}}};
+}
+
+Score words_score(const EvaluationResult& result, const WordErrors& words) {
+  return {concat("loss ", text_of(result.loss), " over ", result.tokens,
+                 " tokens; word error rate ", units::fixed(100 * words.rate(), 1), " % of ",
+                 words.words, " words (", words.substitutions, " wrong, ", words.deletions,
+                 " missing, ", words.insertions, " too many)"),
+          {{"loss", result.loss},
+           {"tokens", result.tokens},
+           {"words", words.words},
+           {"word_error_rate", words.rate()},
+           {"wrong", words.substitutions},
+           {"missing", words.deletions},
+           {"too_many", words.insertions}}};
+}
+
+Score text_score(const EvaluationResult& result, const HybridTrainerConfig& config) {
+  return {concat("loss ", text_of(result.loss), ", perplexity ", text_of(result.perplexity),
+                 " over ", result.tokens, config.masks() ? " masked tokens" : " tokens"),
+          {{"loss", result.loss},
+           {"perplexity", result.perplexity},
+           {"tokens", result.tokens},
+           {"objective", config.objective}}};
+}
+
+Score language_score(const TrainedRun& run, const Measuring& on, DType dtype,
+                     const Stream& stream) {
+  if (on.data.empty() && run.data.empty())
+    throw UsageError(concat(
+        "hybrid eval: --data is missing: ", on.folder,
+        std::filesystem::is_directory(on.folder) ? " is a Hugging Face folder" : " is a GGUF file",
+        ", which names none"));
+  if (on.length < 0 || on.length > run.config.model.context)
+    throw UsageError(concat("hybrid eval: --sequence-length: got ", on.length, ", want 1 … ",
+                            run.config.model.context, ", the model's context"));
+  std::optional<TokenDataset> shards;
+  const MeasuredRows rows =
+      batches_of(run, on, Stream(make_host_pool(stream.device())), stream, shards);
+  const GenerationKeys keys = rows.clips.empty() ? GenerationKeys() : generation_keys_of(run);
+  keys.require_honored();
+  const EvaluationResult result =
+      evaluate(run.model(), *rows.batches, dtype, stream, {}, run.config.memory.segment_length);
+  if (result.preference) return pairs_score(result, run.config.objective);
+  if (rows.clips.empty()) return text_score(result, run.config);
+  const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, keys);
+  return words_score(result,
+                     heard_words(run.model(), *run.tokenizer, tokens, rows.clips, dtype, stream));
+}
+
+Score network_score(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream) {
+  if (on.length != 0 || !on.control_tokens.empty())
+    throw UsageError(
+        concat("hybrid eval: ", on.length != 0 ? "--sequence-length" : "--control-tokens",
+               " is of text, and a network of family ", run.config.model.family,
+               " reads none; leave it out"));
+  const NetworkScore found = score(run, on.data, dtype, stream);
+  return {found.text("\n  "), found.json()};
+}
+
+std::unique_ptr<Task> task_of_network(const TrainingRunSettings& settings, const ReadInputs& read) {
+  return network_task(settings, network_data_kinds(), read);
+}
+
+}  // namespace
+
+const TaskKind& task_kind(const ModelConfig& model, const ModelRegistry& registry) {
+  static constexpr TaskKind language{"tokens", language_task, language_score};
+  static constexpr TaskKind network{"examples", task_of_network, network_score};
+  return find_family(model.family, registry).is_of_language ? language : network;
+}
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,124 @@
+#include "src/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/memory_pool.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// Numbers, each its own example; in training an example also has its epoch.
+class Numbers final : public Dataset {
+ public:
+  explicit Numbers(std::int64_t size, bool pads = false) : size_(size), pads_(pads) {}
+  std::int64_t size() const override { return size_; }
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
+    const auto tensor = [&] {
+      return Tensor::empty({examples}, DType::kI32, MemoryKind::kData, stream);
+    };
+    return Batch({{"number", tensor()}, {"epoch", tensor()}});
+  }
+  void write(std::int64_t number, const ExampleMemory& memory) const override {
+    memory.labels("number")[0] = static_cast<std::int32_t>(number);
+    memory.labels("epoch")[0] = memory.epoch() ? static_cast<std::int32_t>(*memory.epoch()) : -1;
+  }
+  std::int64_t targets(std::int64_t number) const override { return 100 + number; }
+  bool pads() const override { return pads_; }
+
+ private:
+  std::int64_t size_;
+  bool pads_;
+};
+
+using Values = std::vector<std::int32_t>;
+Values values(const Batch& batch, const char* name = "number") {
+  const auto* data = batch.at(name).data<std::int32_t>();
+  return Values(data, data + batch.size());
+}
+
+class DatasetTest : public ::testing::Test {
+ protected:
+  Values drawn(const DatasetPart& part, const ShuffledBatches::Settings& settings,
+               std::int64_t batches, const char* name = "number") const {
+    const ShuffledBatches source(part, settings);
+    const Batch memory = source.empty_batch(stream_);
+    Values all;
+    for (std::int64_t i = 0; i < batches; ++i) {
+      const Values some = values(source.read(i, memory), name);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+  const Stream stream_{MemoryPool::create("test")};
+  const std::shared_ptr<const Dataset> twelve_ = std::make_shared<Numbers>(12);
+};
+
+TEST_F(DatasetTest, EpochHasEachExampleOnceInItsOwnOrderWhichFollowsFromTheSeed) {
+  const Values all = drawn(twelve_, {.batch_size = 5, .seed = 3}, 5);
+  const Values first(all.begin(), all.begin() + 12), second(all.begin() + 12, all.begin() + 24);
+  EXPECT_EQ(std::set(first.begin(), first.end()).size(), 12u);
+  EXPECT_EQ(std::set(second.begin(), second.end()).size(), 12u);
+  EXPECT_NE(first, second);
+  EXPECT_NE(drawn(twelve_, {.batch_size = 5, .seed = 4}, 5), all);
+  EXPECT_EQ(drawn(twelve_, {.batch_size = 1, .seed = 3}, 25), all) << "whatever the batch";
+  const Values epochs = drawn(twelve_, {.batch_size = 5, .seed = 3}, 5, "epoch");
+  for (std::size_t i = 0; i < epochs.size(); ++i) EXPECT_EQ(epochs[i], i / 12);
+}
+
+TEST_F(DatasetTest, ShuffledBatchFollowsFromItsIndexAlone) {
+  const ShuffledBatches source(twelve_, {.batch_size = 4, .seed = 3});
+  const Batch memory = source.empty_batch(stream_);
+  const Values wanted = values(source.read(7, memory));
+  source.read(2, memory);
+  EXPECT_EQ(values(source.read(7, memory)), wanted);
+  EXPECT_EQ(source.epochs_in(7), 2);
+  const std::int64_t sum = std::accumulate(wanted.begin(), wanted.end(), std::int64_t{400});
+  EXPECT_EQ(source.read(7, memory).targets(), static_cast<double>(sum));
+}
+
+/// The order is a contract: a run that was begun with another version goes on with it.
+TEST_F(DatasetTest, ShuffledOrderIsTheOneOfEarlierVersions) {
+  EXPECT_EQ(drawn(twelve_, {.batch_size = 4, .seed = 3}, 3),
+            (Values{6, 10, 2, 3, 0, 8, 4, 5, 11, 7, 9, 1}));
+}
+
+TEST_F(DatasetTest, WithoutShufflingEpochsHaveTheOrderOfThePart) {
+  const DatasetPart part(twelve_, 3, 4);
+  EXPECT_EQ(drawn(part, {.batch_size = 3, .shuffle = false}, 3),
+            (Values{3, 4, 5, 6, 3, 4, 5, 6, 3}));
+  const Values shuffled = drawn(part, {.batch_size = 4}, 1);
+  EXPECT_EQ(std::set(shuffled.begin(), shuffled.end()), (std::set{3, 4, 5, 6}));
+}
+
+TEST_F(DatasetTest, WithoutEndExamplesComeInOrder) {
+  const auto endless = std::make_shared<Numbers>(0);
+  EXPECT_EQ(drawn(endless, {.batch_size = 3}, 2), (Values{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(ShuffledBatches(endless, {.batch_size = 3}).epochs_in(9), 0);
+}
+
+TEST_F(DatasetTest, BatchLargerThanItsEpochGoesOnOrIsPadded) {
+  const auto few = std::make_shared<Numbers>(3), padded = std::make_shared<Numbers>(3, true);
+  EXPECT_EQ(drawn(few, {.batch_size = 5, .shuffle = false}, 1), (Values{0, 1, 2, 0, 1}));
+  EXPECT_EQ(drawn(padded, {.batch_size = 5, .shuffle = false}, 1), (Values{0, 1, 2, -1, -1}));
+  EXPECT_EQ(drawn(padded, {.batch_size = 5, .shuffle = false}, 2, "epoch")[5], 1);
+  EXPECT_EQ(ShuffledBatches(few, {.batch_size = 5}).epochs_in(3), 5);
+  EXPECT_EQ(ShuffledBatches(padded, {.batch_size = 5}).epochs_in(3), 3);
+}
+
+TEST_F(DatasetTest, OrderedBatchesHaveEachExampleOnceWithoutAnEpoch) {
+  OrderedBatches batches(DatasetPart(twelve_, 2, 7), 3, stream_);
+  ASSERT_EQ(batches.batches(), 3);
+  EXPECT_EQ(values(batches.batch(0)), (Values{2, 3, 4}));
+  EXPECT_EQ(values(batches.batch(2)), (Values{8}));
+  EXPECT_EQ(values(batches.batch(2), "epoch"), (Values{-1}));
+  EXPECT_EQ(batches.batch(2).targets(), 108);
+  EXPECT_THROW(batches.batch(3), Error);
+  EXPECT_EQ(OrderedBatches(DatasetPart(twelve_, 2, 7), 64, stream_).batch(0).size(), 7);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
